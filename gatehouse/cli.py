@@ -33,6 +33,7 @@ def _register(verb: str) -> None:
         "runs": _runs,
         "schedule": _schedule,
         "serve": _serve,
+        "status": _status,
         "submit": _submit,
         "tuning": _tuning,
         "why": _why,
@@ -123,6 +124,12 @@ def _serve() -> None:
     from gatehouse.commands import serve
 
     app.add_typer(serve.app, name="serve")
+
+
+def _status() -> None:
+    from gatehouse.commands import status
+
+    app.command("status")(status.status)
 
 
 def _submit() -> None:

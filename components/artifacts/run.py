@@ -110,3 +110,12 @@ def events(store: ArtifactStore, run: str, known: Set[str] = frozenset()) -> Ite
         parts = key.rsplit("/", 1)[1].split(".")
         if key not in known and len(parts) == 4 and parts[1].isdigit() and parts[3] == "json":
             yield key, Event(parts[0], int(parts[1]), parts[2], json.loads(store.objects.get_bytes(key)))
+
+
+def recorded_runs(store: ArtifactStore) -> dict[str, set[str]]:
+    """The names of the records of every run, by its id."""
+    found: dict[str, set[str]] = {}
+    for key in store.objects.list("runs"):
+        _, run, name = key.split("/", 2)
+        found.setdefault(run, set()).add(name)
+    return found

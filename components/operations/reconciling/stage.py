@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -9,10 +10,12 @@ from pydantic import Field
 
 from gatehouse.components.alerting.notice import Form
 from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.run import recorded_runs
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 
 if TYPE_CHECKING:
+    from gatehouse.components.kfp_api.answers import Run
     from gatehouse.components.kfp_api.client import KfpApi
     from gatehouse.components.operations.reconciling.unreported import Unreported
 
@@ -47,6 +50,7 @@ class ReconcileResult(StageModel):
     unreported: tuple[str, ...]
     removed: int
     summary: str
+    warnings: tuple[str, ...] = ()
 
 
 @stage(
@@ -54,7 +58,7 @@ class ReconcileResult(StageModel):
     title="Look after earlier runs",
     effects=Effects(
         reads="KFP's list of runs, run records, the clock",
-        writes="ends of runs, MLflow, the webhook",
+        writes="ends of runs, the table of operations, MLflow, the webhook",
         why="Finds what ended since it looked last; an end is recorded once, and told once.",
     ),
     resources=Resources(cpu="500m", memory="1G", minutes=15),
@@ -68,25 +72,32 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     Raises:
         KfpError: if KFP is named and does not answer: then nobody knows what ended.
     """
+    from gatehouse.components.operations.metrics.exposition import push
+    from gatehouse.components.operations.metrics.table import read, update
     from gatehouse.components.operations.reconciling.cleaning import clean
-    from gatehouse.components.operations.reconciling.unreported import ended_by_their_record, ended_in_kfp, runs_in
+    from gatehouse.components.operations.reconciling.unreported import ended_by_their_record, ended_in_kfp
 
-    api, known = _api(), runs_in(store)
+    api, known = _api(), recorded_runs(store)
     living: frozenset[str] = frozenset()
+    waited: dict[str, float] = {}
     found: list[Unreported] = []
     if api is not None:
         listed = list(api.runs(since=datetime.now(UTC) - timedelta(days=_DAYS)))
         living = frozenset(run.id for run in listed if not run.ended)
+        waited = dict(_waited(listed))
         found += ended_in_kfp(api, listed, known, request.project, request.pipelines)
     heard = {each.run for each in found}
     found += [one for one in ended_by_their_record(store, known, living, request.quiet_hours) if one.run not in heard]
     for each in found:
         _report(store, each, request)
     removed = clean(store)
-    told = [f"{len(found)} runs ended unreported", f"{removed} leftovers removed"]
+    counted = update(store, queue_seconds=waited)
+    pushed = push(request.project, read(store))
+    told = [f"{len(found)} runs ended unreported", f"{removed} leftovers removed", f"{counted} runs counted"]
     return ReconcileResult(
         unreported=tuple(each.run for each in found),
         removed=removed,
+        warnings=tuple(filter(None, [pushed])),
         summary=", ".join(told),
     )
 
@@ -97,6 +108,14 @@ def _api() -> "KfpApi | None":
     from gatehouse.components.kfp_api.client import KfpApi
 
     return KfpApi.connect()
+
+
+def _waited(listed: "list[Run]") -> Iterator[tuple[str, float]]:
+    """Runs that began, each with the seconds from its creation until then."""
+    for run in listed:
+        began = next((since for state, since in run.history if state == "RUNNING"), None)
+        if began is not None:
+            yield run.id, (began - run.created_at).total_seconds()
 
 
 def _report(store: ArtifactStore, ended: "Unreported", request: ReconcileRequest) -> None:

@@ -36,15 +36,6 @@ class Unreported:
     ended: float
 
 
-def runs_in(store: ArtifactStore) -> dict[str, set[str]]:
-    """The names of the records of every run, by its id."""
-    found: dict[str, set[str]] = {}
-    for key in store.objects.list("runs"):
-        _, run, name = key.split("/", 2)
-        found.setdefault(run, set()).add(name)
-    return found
-
-
 def ended_in_kfp(
     api: KfpApi, listed: Iterable[Run], known: Mapping[str, set[str]], project: str, pipelines: Iterable[str]
 ) -> Iterator[Unreported]:

@@ -1,0 +1,135 @@
+"""The rows that a run adds to the table of operations: one for each of its tasks, and one for the run as a whole.
+
+What was not measured is null, never 0.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gatehouse.components.artifacts.run import Event
+from gatehouse.components.operations.ending.outcome import ENDED, seconds_of
+from gatehouse.components.tracking.cost import Prices
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task of a run, or with an empty `stage` the run.
+
+    Attributes:
+        run: Id of the run.
+        project: The project.
+        pipeline: The pipeline.
+        stage: The stage; empty for the run.
+        state: `finished`, `hit` (from the memo), `failed`, `stopped`, `tolerated`, or `killed` where nothing followed a
+            start; of a run `succeeded`, `failed` or `stopped`.
+        began: When its last attempt began, in seconds since 1970.
+        seconds: How long that took; of a run, from its first event to its last.
+        attempts: How often it was tried.
+        queue_seconds: How long it waited before; null where nobody measured that.
+        rows_in: Rows that it took in.
+        rows_rejected: Rows that it set aside.
+        data_age_hours: Age of the newest data that it saw when it began.
+        cost: At the price of its machine.
+        gpu_percent: Mean utilisation of its GPUs.
+        verdict: What it judged.
+        decision: What it decided.
+        data_to_model_seconds: Of a run: from the start of the snapshot to a registered model that was approved.
+        error: Class of its error.
+    """
+
+    run: str
+    project: str
+    pipeline: str
+    stage: str
+    state: str
+    began: float
+    seconds: float
+    attempts: int
+    queue_seconds: float | None = None
+    rows_in: int | None = None
+    rows_rejected: int | None = None
+    data_age_hours: float | None = None
+    cost: float | None = None
+    gpu_percent: float | None = None
+    verdict: str | None = None
+    decision: str | None = None
+    data_to_model_seconds: float | None = None
+    error: str | None = None
+
+
+def rows_of(
+    run: str, end: Mapping[str, Any], found: Sequence[Event], prices: Prices, queue_seconds: float | None = None
+) -> list[Row]:
+    """The rows of a run that ended.
+
+    Args:
+        run: Its id.
+        end: The record of its end.
+        found: Its events.
+        prices: What machines cost.
+        queue_seconds: How long the run waited before it began, where somebody knows.
+    """
+    about = {"run": run, "project": str(end.get("project", "")), "pipeline": str(end.get("pipeline", ""))}
+    tasks = [_task_row(about, attempts, prices) for attempts in _tasks(found)]
+    costs = [row.cost for row in tasks]
+    whole = Row(
+        **about,
+        stage="",
+        state=str(end["state"]),
+        began=float(end.get("began") or 0.0),
+        seconds=float(end["seconds"]),
+        attempts=1,
+        queue_seconds=queue_seconds,
+        cost=sum(cost for cost in costs if cost is not None) if costs and None not in costs else None,
+        data_to_model_seconds=_data_to_model(tasks),
+        error=str(end.get("error", "")) or None,
+    )
+    return [whole, *tasks]
+
+
+def _tasks(found: Sequence[Event]) -> Iterator[list[Event]]:
+    """The events of each task of a run, in order of attempts; a stage that runs twice is two tasks."""
+    tasks: dict[tuple[str, str], list[Event]] = {}
+    for event in sorted(found, key=lambda one: (one.attempt, one.event in ENDED)):
+        if ":" not in event.stage and event.event in ("started", *ENDED):
+            tasks.setdefault((event.stage, str(event.body.get("asked", ""))), []).append(event)
+    return iter(tasks.values())
+
+
+def _task_row(about: Mapping[str, str], attempts: Sequence[Event], prices: Prices) -> Row:
+    last = attempts[-1]
+    result: dict[str, Any] = last.body.get("result", {})
+    seconds, ended = seconds_of(last), last.event in ENDED
+    began = float(last.body["at"]) - seconds
+    as_of = str(result.get("as_of", "")) if last.stage == "snapshot" else ""
+    return Row(
+        **about,
+        stage=last.stage,
+        state=last.event if ended else "killed",
+        began=began,
+        seconds=seconds,
+        attempts=len({event.attempt for event in attempts}),
+        rows_in=_count(result.get("rows")),
+        rows_rejected=_count(result["rejected_rows"]) or 0 if "rejected_rows" in result else None,
+        data_age_hours=(began - datetime.fromisoformat(as_of).timestamp()) / _HOUR if as_of else None,
+        cost=prices.cost(seconds, str(last.body.get("machine", ""))) if ended else None,
+        verdict=result.get("verdict") or None,
+        decision=result.get("decision") or None,
+        error=last.body.get("error") or None,
+    )
+
+
+def _count(rows: Any) -> int | None:
+    if isinstance(rows, Mapping):
+        return sum(rows.values()) if rows else None
+    return rows if isinstance(rows, int) else None
+
+
+def _data_to_model(tasks: Sequence[Row]) -> float | None:
+    taken = [row.began for row in tasks if row.stage == "snapshot" and row.state == "finished"]
+    ready = [row.began + row.seconds for row in tasks if row.stage == "register" and row.decision == "approved"]
+    return max(ready) - min(taken) if taken and ready else None

@@ -1,0 +1,121 @@
+"""What the table of operations says of pipelines and stages: how often, how well, how long, how dear."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gatehouse.components.operations.metrics.rows import Row
+
+GOOD = ("finished", "hit", "succeeded")
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What several runs of a pipeline, or several tasks of a stage, came to. None is what was not measured.
+
+    Attributes:
+        project: The project.
+        pipeline: The pipeline.
+        stage: The stage; empty for whole runs.
+        runs: How many there were.
+        good: How many ended well.
+        memo: How many of these came from the memo.
+        retries: Attempts beyond the first of each.
+        last_state: How the last one ended.
+        last_ended: When that was, in seconds since 1970.
+        last_error: Class of its error.
+        median_seconds: Of those that did work.
+        longest_seconds: Likewise.
+        queue_seconds: Median of the time that they waited.
+        rows_in: Of the last that took rows in.
+        rows_rejected: Of the last that could reject rows.
+        data_age_hours: Of the last that saw data.
+        cost: Of all of them.
+        gpu_percent: Mean.
+        data_to_model_seconds: Median.
+    """
+
+    project: str
+    pipeline: str
+    stage: str
+    runs: int
+    good: int
+    memo: int
+    retries: int
+    last_state: str
+    last_ended: float
+    last_error: str | None
+    median_seconds: float | None
+    longest_seconds: float | None
+    queue_seconds: float | None
+    rows_in: int | None
+    rows_rejected: int | None
+    data_age_hours: float | None
+    cost: float | None
+    gpu_percent: float | None
+    data_to_model_seconds: float | None
+
+    @property
+    def name(self) -> str:
+        """The pipeline as KFP names it: a store may hold several projects."""
+        return f"{self.project}-{self.pipeline}"
+
+    @property
+    def success(self) -> float:
+        """Share of those that ended well."""
+        return self.good / self.runs
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for programs."""
+        return asdict(self) | {"success": self.success}
+
+
+def totals(rows: Iterable[Row]) -> list[Totals]:
+    """The totals of each pipeline and of each of its stages, those of the pipeline first, stages as they ran first."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda one: one.began):
+        groups.setdefault((row.project, row.pipeline, row.stage), []).append(row)
+    return sorted(map(_total, groups.values()), key=lambda one: (one.name, bool(one.stage)))
+
+
+def gate_outcomes(rows: Iterable[Row]) -> dict[str, int]:
+    """How often each decision on a candidate was taken."""
+    return dict(Counter(row.decision for row in rows if row.stage == "register" and row.decision).most_common())
+
+
+def _total(group: Sequence[Row]) -> Totals:
+    last = group[-1]
+    worked = [row.seconds for row in group if row.state in GOOD and row.state != "hit"]
+    costs = [row.cost for row in group]
+    return Totals(
+        project=last.project,
+        pipeline=last.pipeline,
+        stage=last.stage,
+        runs=len(group),
+        good=sum(row.state in GOOD for row in group),
+        memo=sum(row.state == "hit" for row in group),
+        retries=sum(row.attempts - 1 for row in group),
+        last_state=last.state,
+        last_ended=last.began + last.seconds,
+        last_error=last.error,
+        median_seconds=_median(worked),
+        longest_seconds=max(worked, default=None),
+        queue_seconds=_median([row.queue_seconds for row in group]),
+        rows_in=_last([row.rows_in for row in group]),
+        rows_rejected=_last([row.rows_rejected for row in group]),
+        data_age_hours=_last([row.data_age_hours for row in group]),
+        cost=sum(cost for cost in costs if cost is not None) if None not in costs else None,
+        gpu_percent=_median([row.gpu_percent for row in group]),
+        data_to_model_seconds=_median([row.data_to_model_seconds for row in group]),
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _last(values: Sequence[Any]) -> Any:
+    return next((value for value in reversed(values) if value is not None), None)

@@ -1,0 +1,69 @@
+"""The table of operations: Parquet files that are only added to, each with the runs that ended since the one before.
+
+`<store>/operations/stages/<n>.parquet`, n from 1. A file is created under the next number only if nobody else did so
+first; else the runs that are missing are looked for again. So no run is in the table twice.
+"""
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gatehouse.components.artifacts.run import events, recorded_runs
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.ending.outcome import END, end_of
+from gatehouse.components.operations.metrics.rows import Row, rows_of
+from gatehouse.components.tracking.cost import Prices, prices_here
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FOLDER = "operations/stages"
+_KINDS = {"str": "string", "float": "double", "int": "int64"}
+
+
+def update(store: ArtifactStore, prices: Prices | None = None, queue_seconds: Mapping[str, float] | None = None) -> int:
+    """Add the runs that ended and are not in the table; gives how many these are.
+
+    Args:
+        store: Holds the records of runs, and the table.
+        prices: What machines cost; by default what the environment says.
+        queue_seconds: How long runs waited before they began, by id, where somebody knows.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    while True:
+        files = sorted(store.objects.list(FOLDER))
+        known = {row.run for row in read(store)}
+        ended = [run for run, names in recorded_runs(store).items() if END in names and run not in known]
+        if not ended:
+            return 0
+        rows: list[Row] = []
+        for run in sorted(ended):
+            found = [event for _, event in events(store, run)]
+            rows += rows_of(
+                run, end_of(store, run) or {}, found, prices or prices_here(), (queue_seconds or {}).get(run)
+            )
+        written = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist([vars(row) for row in rows], schema=_schema()), written, compression="zstd")
+        if store.objects.put_bytes(f"{FOLDER}/{len(files) + 1:06d}.parquet", written.getvalue()):
+            return len(ended)
+
+
+def read(store: ArtifactStore, since: float = 0.0) -> list[Row]:
+    """The rows of runs that began after a time, in seconds since 1970, in order of time."""
+    import pyarrow.parquet as pq
+
+    rows: list[Row] = []
+    for key in sorted(store.objects.list(FOLDER)):
+        table = pq.read_table(io.BytesIO(store.objects.get_bytes(key)))
+        rows += [Row(**body) for body in table.to_pylist()]
+    return sorted((row for row in rows if row.began >= since), key=lambda row: row.began)
+
+
+def _schema() -> "pa.Schema":
+    """The columns: the fields of a row."""
+    import pyarrow as pa
+
+    kinds = {name: str(getattr(kind, "__name__", kind)).partition(" ")[0] for name, kind in Row.__annotations__.items()}
+    return pa.schema([pa.field(name, pa.type_for_alias(_KINDS[kind])) for name, kind in kinds.items()])

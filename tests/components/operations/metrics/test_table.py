@@ -1,0 +1,193 @@
+"""The table of operations: what a run adds to it, once, and what is counted of it. What was not measured is nothing."""
+
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gatehouse.commands.status import status
+from gatehouse.components.artifacts.objects.local import LocalObjects
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.ending.outcome import record_end, run_outcome
+from gatehouse.components.operations.metrics import exposition
+from gatehouse.components.operations.metrics.rows import Row
+from gatehouse.components.operations.metrics.summary import gate_outcomes, totals
+from gatehouse.components.operations.metrics.table import read, update
+from gatehouse.components.operations.report import NOT_MEASURED, page
+from gatehouse.components.tracking.cost import Prices
+
+PRICES = Prices(per_hour={"default": 3.6, "gpu": 36.0})
+AT = 1_400_000_000.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore.open(tmp_path)
+
+
+def ran(store: ArtifactStore, run: str, at: float, *tasks: tuple[str, str, dict[str, Any]]) -> None:
+    """A run of training whose tasks took ten seconds each and ended so, one after the other."""
+    for name, ended, body in tasks:
+        stage, attempt = name.split(".")
+        key = f"runs/{run}/{stage}.{attempt}"
+        store.record(f"{key}.started.json", {"at": at, "seconds": 0.0, "asked": stage})
+        at += 10
+        if ended:
+            store.record(f"{key}.{ended}.json", {"at": at, "seconds": 10.0, "asked": stage} | body)
+    record_end(store, run, run_outcome(store, run), "test", project="flights", pipeline="training")
+
+
+def good(store: ArtifactStore, run: str = "good", at: float = AT) -> None:
+    taken = {"as_of": "2014-05-13T16:53:20Z", "rows": {"flights": 90, "weather": 10}, "rejected_rows": {"flights": 2}}
+    ran(
+        store,
+        run,
+        at,
+        ("snapshot.1", "finished", {"result": taken}),
+        ("split.1", "hit", {"result": {}}),
+        ("train.1", "failed", {"error": "StoreError", "message": "away"}),
+        ("train.2", "finished", {"result": {}, "machine": "gpu"}),
+        ("register.1", "finished", {"result": {"decision": "approved", "verdict": "pass"}}),
+    )
+
+
+def by_stage(store: ArtifactStore) -> dict[str, Row]:
+    return {row.stage: row for row in read(store)}
+
+
+def test_a_run_adds_a_row_for_each_task_and_one_for_itself(store: ArtifactStore) -> None:
+    good(store)
+    assert update(store, PRICES, {"good": 7.0}) == 1
+    rows = by_stage(store)
+    assert list(rows) == ["", "snapshot", "split", "train", "register"]
+    taken, trained, whole = rows["snapshot"], rows["train"], rows[""]
+    assert (taken.rows_in, taken.rows_rejected, taken.data_age_hours) == (100, 2, 0.0)
+    assert (taken.began, taken.seconds, taken.cost) == (AT, 10.0, pytest.approx(0.01))
+    assert (trained.state, trained.attempts, trained.cost) == ("finished", 2, pytest.approx(0.1))
+    assert (whole.state, whole.seconds, whole.queue_seconds) == ("succeeded", 50.0, 7.0)
+    assert whole.cost == pytest.approx(0.13)
+    assert whole.data_to_model_seconds == 50.0
+    assert (rows["split"].rows_in, rows["split"].queue_seconds, rows["split"].gpu_percent) == (None, None, None)
+
+
+def test_runs_are_added_once_and_only_when_they_ended(store: ArtifactStore) -> None:
+    good(store)
+    store.record("runs/open/snapshot.1.started.json", {"at": AT, "seconds": 0.0})
+    assert (update(store), update(store)) == (1, 0)
+    good(store, "later", AT + 86_400)
+    assert update(store) == 1
+    assert len(read(store)) == 10 and len(read(store, AT + 1000)) == 5
+    assert len(list(store.objects.list("operations/stages"))) == 2
+
+
+def test_who_loses_the_race_for_a_file_adds_what_is_missing(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good(store)
+    write = LocalObjects.put_bytes
+    lost: list[str] = []
+
+    def lose_once(objects: LocalObjects, key: str, data: bytes) -> bool:
+        if key.startswith("operations/") and not lost:
+            lost.append(key)
+            update(store)
+            good(store, "later", AT + 100)
+        return write(objects, key, data)
+
+    monkeypatch.setattr(LocalObjects, "put_bytes", lose_once)
+    assert update(store) == 1
+    assert sorted(row.run for row in read(store) if not row.stage) == ["good", "later"]
+
+
+def test_a_killed_stage_has_no_cost_and_neither_has_its_run(store: ArtifactStore) -> None:
+    ran(store, "dead", AT, ("snapshot.1", "finished", {"result": {}}), ("tune.1", "", {}))
+    update(store, PRICES)
+    rows = by_stage(store)
+    assert (rows["tune"].state, rows["tune"].cost, rows[""].cost, rows[""].error) == (
+        "killed",
+        None,
+        None,
+        "KilledError",
+    )
+
+
+def test_totals_count_what_was_measured(store: ArtifactStore) -> None:
+    good(store)
+    ran(store, "bad", AT + 100, ("snapshot.1", "failed", {"error": "SourceError", "message": "gone"}))
+    update(store)
+    made = {one.stage: one for one in totals(read(store))}
+    assert (made[""].runs, made[""].good, made[""].last_state, made[""].last_error) == (2, 1, "failed", "SourceError")
+    assert (made["train"].retries, made["split"].memo, made["split"].median_seconds) == (1, 1, None)
+    assert (made["snapshot"].rows_in, made["snapshot"].success, made["snapshot"].cost) == (100, 0.5, None)
+    assert gate_outcomes(read(store)) == {"approved": 1}
+
+
+def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store: ArtifactStore) -> None:
+    good(store)
+    update(store)
+    families = {each.name: each for each in text_string_to_metric_families(exposition.exposition(read(store)))}
+    samples = {(one.labels["stage"]): one.value for one in families["gatehouse_retries"].samples}
+    assert samples["train"] == 1.0 and families["gatehouse_retries"].type == "counter"
+    (age,) = families["gatehouse_data_age_hours"].samples
+    assert age.labels == {"project": "flights", "pipeline": "training", "stage": "snapshot"}
+    assert "gatehouse_gpu_percent" not in families and "gatehouse_cost" not in families
+
+
+def test_a_push_replaces_the_group_of_the_project_and_a_gateway_that_is_away_fails_nothing(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good(store)
+    update(store)
+    got: list[tuple[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            got.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.handle_request, daemon=True).start()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv(exposition.ENDPOINT, f"http://127.0.0.1:{server.server_port}/")
+    assert exposition.push("flights", read(store)) == ""
+    server.server_close()
+    assert got == [("/metrics/job/gatehouse/project/flights", exposition.exposition(read(store)))]
+    assert exposition.push("flights", read(store)) == "the metrics gateway took nothing: URLError"
+    monkeypatch.setenv(exposition.ENDPOINT, "gateway:9091")
+    assert "no http" in exposition.push("flights", read(store))
+    monkeypatch.delenv(exposition.ENDPOINT)
+    assert exposition.push("flights", read(store)) == ""
+
+
+def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
+    good(store)
+    ran(store, "bad", AT + 100, ("snapshot.1", "failed", {"error": "SourceError", "message": "gone"}))
+    update(store)
+    shown = page(read(store), {"delay": 3600.0}, "USD", 30)
+    assert "50.0 %" in shown and "SourceError" in shown and "age of the champion delay" in shown
+    assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD), GPU." in shown
+    assert "No run has ended in this time." in page([], {}, "USD", 30)
+
+
+def test_status_shows_and_prints_it(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good(store)
+    everything = {"days": 1e5, "store": store.address}
+    status(**everything, html=tmp_path / "page.html")
+    assert "flights-training" in (tmp_path / "page.html").read_text()
+    capsys.readouterr()
+    status(**everything)
+    shown = capsys.readouterr().out
+    assert "flights-training" in shown and "not measured" in shown and "gate: 1 approved" in shown
+    status(**everything, as_json=True)
+    assert '"gate": {\n  "approved": 1' in capsys.readouterr().out
+    status(**everything, metrics=True)
+    assert capsys.readouterr().out.startswith("# HELP gatehouse_runs_total")
