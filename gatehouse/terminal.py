@@ -106,7 +106,8 @@ class Screen:
             self._console.print(Text.assemble((f"{name:<{width}}", "dim"), indented), soft_wrap=True)
         for stage, message in warnings(run):
             self._console.print(Text(f"warning in {stage}: {message}", style="yellow"), soft_wrap=True)
-        from gatehouse.components.tracking.mlflow_client import URI, tracking_of
+        from gatehouse.components.tracking.kfp_task import URI
+        from gatehouse.components.tracking.mlflow_client import tracking_of
 
         if tracking_of(self._store) is None:
             untracked = f"MLflow has nothing of this run: the store is remote, and {URI} is not set."

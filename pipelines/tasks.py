@@ -93,7 +93,15 @@ class Tasks:
         """Add the task that looks after earlier runs of these pipelines: it reports and cleans what nobody did."""
         file = self.project.file
         told: dict[str, Any] = {"when": file.alerts, "form": file.alert_form, "owners": file.owners}
-        self.entrust(self.add(reconcile, project=self.project.name, pipelines=list(pipelines), **told), *WEBHOOK)
+        watched = {
+            name: schedule.model_dump(mode="json", exclude_defaults=True)
+            for name, schedule in file.schedules.items()
+            if schedule.sla_hours is not None
+        }
+        self.entrust(
+            self.add(reconcile, project=self.project.name, pipelines=list(pipelines), schedules=watched, **told),
+            *WEBHOOK,
+        )
 
     def _require_needless(self) -> None:
         """Refuse that a run goes on without a stage which it needs.

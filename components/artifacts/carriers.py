@@ -16,6 +16,8 @@ LIBRARIES = {
     "gatehouse.importing": "Imports libraries without what they only try.",
     "gatehouse.images": "Names the images that tasks run in.",
     "gatehouse.yaml_lines": "Finds the line of a mistake in a YAML file.",
+    "gatehouse.cron": "Says when a schedule is due.",
+    "gatehouse.schedule": "Says when a schedule is due.",
     f"{_COMPONENTS}.artifacts": "Stores bytes under their digest and reads them back verified.",
     f"{_COMPONENTS}.tracking": "Tells MLflow what happened, after it happened.",
     f"{_COMPONENTS}.reports": "Draws pages from artifacts.",

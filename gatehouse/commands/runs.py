@@ -16,7 +16,8 @@ from rich.text import Text
 from gatehouse.commands.curves import Histories, brief, differing, labels_of, measured, report, spark
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.components.reports.format import number
-from gatehouse.components.tracking.mlflow_client import URI, tracking_of
+from gatehouse.components.tracking.kfp_task import URI
+from gatehouse.components.tracking.mlflow_client import tracking_of
 from gatehouse.components.tracking.query import ATTRIBUTES, lookup, parse
 from gatehouse.components.tracking.runs import SYSTEM, RunReader, TrackedRun
 from gatehouse.errors import ConfigurationError

@@ -73,11 +73,11 @@ def rows_of(
         prices: What machines cost.
         queue_seconds: How long the run waited before it began, where somebody knows.
     """
-    about = {"run": run, "project": str(end.get("project", "")), "pipeline": str(end.get("pipeline", ""))}
+    about = (run, str(end.get("project", "")), str(end.get("pipeline", "")))
     tasks = [_task_row(about, attempts, prices) for attempts in _tasks(found)]
     costs = [row.cost for row in tasks]
     whole = Row(
-        **about,
+        *about,
         stage="",
         state=str(end["state"]),
         began=float(end.get("began") or 0.0),
@@ -100,14 +100,14 @@ def _tasks(found: Sequence[Event]) -> Iterator[list[Event]]:
     return iter(tasks.values())
 
 
-def _task_row(about: Mapping[str, str], attempts: Sequence[Event], prices: Prices) -> Row:
+def _task_row(about: tuple[str, str, str], attempts: Sequence[Event], prices: Prices) -> Row:
     last = attempts[-1]
     result: dict[str, Any] = last.body.get("result", {})
     seconds, ended = seconds_of(last), last.event in ENDED
     began = float(last.body["at"]) - seconds
     as_of = str(result.get("as_of", "")) if last.stage == "snapshot" else ""
     return Row(
-        **about,
+        *about,
         stage=last.stage,
         state=last.event if ended else "killed",
         began=began,

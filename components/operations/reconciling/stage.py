@@ -1,10 +1,10 @@
-"""The stage that guarantees ends: it reports and cleans what ended unreported."""
+"""The stage that guarantees ends: it reports and cleans what ended unreported, and tells of schedules that are late."""
 
 import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -25,11 +25,12 @@ _NEWS_SECONDS = 24 * 3600.0
 
 
 class ReconcileRequest(StageModel):
-    """Whose runs are looked after, and who is told.
+    """Whose runs and schedules are looked after, and who is told.
 
     Attributes:
         project: The project.
         pipelines: Names of its pipelines.
+        schedules: The schedules that may not be late, by name, each as project.yaml has it.
         when: Which ends the webhook is told: `fail`, `warn`, `always` or `never`.
         form: What the webhook takes: `generic`, `slack` or `teams`.
         owners: Who answers for a stage, by its name; under "" who answers for every other.
@@ -38,6 +39,7 @@ class ReconcileRequest(StageModel):
 
     project: str
     pipelines: tuple[str, ...]
+    schedules: dict[str, dict[str, Any]] = Field({})
     when: Literal["fail", "warn", "always", "never"] = "never"
     form: Form = "generic"
     owners: dict[str, str] = Field({})
@@ -45,7 +47,7 @@ class ReconcileRequest(StageModel):
 
 
 class ReconcileResult(StageModel):
-    """Runs that ended unreported, how much was removed, and all of it in a line."""
+    """Runs that ended unreported, how much was removed, all of it in a line, and the schedules that are late."""
 
     unreported: tuple[str, ...]
     removed: int
@@ -66,6 +68,9 @@ class ReconcileResult(StageModel):
 def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResult:
     """Hold KFP's list of runs against the records in the store; report and clean what ended unreported.
 
+    A schedule is late where no run since it was due ended well within its `sla_hours`. It is told once for each time
+    that it was due.
+
     Without `GATEHOUSE_KFP_ENDPOINT` there is no list: then the records alone tell, by processes of this machine and by
     long silence.
 
@@ -75,6 +80,7 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     from gatehouse.components.operations.metrics.exposition import push
     from gatehouse.components.operations.metrics.table import read, update
     from gatehouse.components.operations.reconciling.cleaning import clean
+    from gatehouse.components.operations.reconciling.lateness import late_schedules, tell_late
     from gatehouse.components.operations.reconciling.unreported import ended_by_their_record, ended_in_kfp
 
     api, known = _api(), recorded_runs(store)
@@ -90,14 +96,23 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     found += [one for one in ended_by_their_record(store, known, living, request.quiet_hours) if one.run not in heard]
     for each in found:
         _report(store, each, request)
+    late = late_schedules(store, request.project, request.schedules, time.time())
+    if request.when != "never":
+        for one in late:
+            tell_late(store, request.project, one, request.owners, request.form)
     removed = clean(store)
     counted = update(store, queue_seconds=waited)
     pushed = push(request.project, read(store))
-    told = [f"{len(found)} runs ended unreported", f"{removed} leftovers removed", f"{counted} runs counted"]
+    told = [
+        f"{len(found)} runs ended unreported",
+        f"{len(late)} schedules are late",
+        f"{removed} leftovers removed",
+        f"{counted} runs counted",
+    ]
     return ReconcileResult(
         unreported=tuple(each.run for each in found),
         removed=removed,
-        warnings=tuple(filter(None, [pushed])),
+        warnings=tuple(filter(None, [*(one.said for one in late), pushed])),
         summary=", ".join(told),
     )
 

@@ -16,6 +16,7 @@ from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.operations.ending.outcome import end_of
+from gatehouse.components.operations.metrics.table import read
 from gatehouse.components.operations.reconciling import unreported
 from gatehouse.components.operations.reconciling.stage import ReconcileRequest, ReconcileResult, reconcile
 from gatehouse.components.tracking.mlflow_client import RUN, create_run, tracking_of
@@ -74,6 +75,7 @@ def test_a_run_whose_process_was_killed_ends_in_its_record_in_mlflow_and_by_noti
     assert (end["state"], end["stage"], end["error"], end["by"]) == ("failed", "train", "KilledError", "reconcile")
     with tracking.client() as client:
         assert client.get_run(shown).info.status == "KILLED"
+    assert [row.state for row in read(store) if row.run == "dead"] == ["failed", "killed"]
     ((_, body),) = hook.posts
     assert (body["run"], body["pipeline"], body["stage"]) == ("dead", "training", "train")
 

@@ -1,0 +1,116 @@
+"""The dead-man's switch: a schedule is late where no run since it was due ended well within the hours that it has."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gatehouse.components.alerting.notice import Form, Notice, body_of
+from gatehouse.components.alerting.telling import tell
+from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
+from gatehouse.components.artifacts.objects.base import Stat
+from gatehouse.components.artifacts.records import read_record, read_records
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.ending.outcome import END
+from gatehouse.schedule import Schedule
+
+SEEN = "operations/schedules"
+_WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=8), timedelta(days=32), timedelta(days=370))
+
+
+@dataclass(frozen=True)
+class Late:
+    """A schedule that is late.
+
+    Attributes:
+        schedule: Its name.
+        pipeline: What it runs.
+        due: When it was due.
+        hours: How long it had to end well.
+    """
+
+    schedule: str
+    pipeline: str
+    due: datetime
+    hours: float
+
+    @property
+    def said(self) -> str:
+        """What is wrong, in a sentence."""
+        return (
+            f"schedule {self.schedule}: {self.pipeline} was due at {self.due:%Y-%m-%d %H:%M} UTC, "
+            f"and no run since has ended well within {self.hours:g} h"
+        )
+
+
+def late_schedules(
+    store: ArtifactStore, project: str, schedules: Mapping[str, Mapping[str, Any]], now: float
+) -> list[Late]:
+    """The schedules that are late.
+
+    A schedule counts from when it was first seen here, so that a new one is not late for what was before it.
+
+    Args:
+        store: Holds the ends of runs.
+        project: The project.
+        schedules: Each with `sla_hours`, as project.yaml has it, by name.
+        now: Seconds since 1970.
+    """
+    moment = datetime.fromtimestamp(now, UTC)
+    found = []
+    for name, body in sorted(schedules.items()):
+        schedule = Schedule.model_validate(body)
+        if schedule.sla_hours is None or not schedule.enabled:
+            continue
+        pipeline, since = schedule.pipeline or name, _first_seen(store, project, name, body, moment)
+        due = last_due(schedule, since, moment - timedelta(hours=schedule.sla_hours))
+        if due is not None and not _ended_well_since(store, project, pipeline, due.timestamp()):
+            found.append(Late(name, pipeline, due.astimezone(UTC), schedule.sla_hours))
+    return found
+
+
+def last_due(schedule: Schedule, since: datetime, until: datetime) -> datetime | None:
+    """The last time after `since` and not after `until` at which a schedule was due; None where there was none."""
+    for window in _WINDOWS:
+        at = schedule.following(max(since, until - window), since)
+        if at is None or at > until:
+            continue
+        while (following := schedule.following(at, since)) is not None and following <= until:
+            at = following
+        return at
+    return None
+
+
+def tell_late(store: ArtifactStore, project: str, late: Late, owners: Mapping[str, str], form: Form) -> bool:
+    """Tell the webhook that a schedule is late, once for each time that it was due."""
+    about = {"schedule": late.schedule, "pipeline": late.pipeline, "due": late.due.isoformat()}
+    key = sha256_bytes(canonical_json([project, about]).encode())
+    facts = {**about, "owner": owners.get("", "")}
+    title = f"Gatehouse, {project}: schedule {late.schedule} is late"
+    body = body_of(
+        Notice(title, "bad", [late.said], facts), form, about | {"event": "schedule-late", "project": project}
+    )
+    return tell(store, late.said, body, key, f"operations/late/{key}.json").delivered
+
+
+def _first_seen(store: ArtifactStore, project: str, name: str, body: Mapping[str, Any], now: datetime) -> datetime:
+    """Since when this very schedule is known here."""
+    key = f"{SEEN}/{project}-{name}-{sha256_bytes(canonical_json(dict(body)).encode())[:12]}.json"
+    if store.record(key, {"schedule": name, "since": now.isoformat()}):
+        return now
+    known = read_record(store.objects, key) or {}
+    return datetime.fromisoformat(str(known["since"]))
+
+
+def _ended_well_since(store: ArtifactStore, project: str, pipeline: str, due: float) -> bool:
+    """Whether a run of a pipeline began after it was due and ended well."""
+    found = store.objects.stats([key for key in store.objects.list("runs") if key.endswith(f"/{END}")])
+    newer = [key for key, stat in found.items() if _is_newer(stat, due)]
+    ends = read_records(store.objects, newer).values()
+    wanted = {"project": project, "pipeline": pipeline, "state": "succeeded"}
+    return any(wanted.items() <= end.items() and float(end.get("began") or 0.0) >= due for end in ends)
+
+
+def _is_newer(stat: Stat | None, due: float) -> bool:
+    """Whether a record was written since then, by the store's clock: older ones need not be read."""
+    return stat is not None and stat.modified >= due
