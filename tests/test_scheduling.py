@@ -1,5 +1,7 @@
 """Schedules against a server that fails at every call in turn: they end as wanted, and nothing is doubled."""
 
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -148,21 +150,26 @@ def test_the_project_turns_a_schedule_off_and_on(kfp_server: KfpServer) -> None:
 
 
 @pytest.fixture(scope="module")
-def calls() -> int:
-    """How many calls it takes to replace a schedule, at most."""
+def before() -> Objects:
+    """What the server has when one schedule was applied; each test takes a copy."""
     with serving() as server:
         apply(server, wanted())
-        before = len(server.calls)
+        return server.objects
+
+
+@pytest.fixture(scope="module")
+def calls(before: Objects) -> int:
+    """How many calls it takes to replace that one and to make another."""
+    with serving(objects=deepcopy(before)) as server:
         apply(server, wanted(cron="0 0 5 * * 1"), wanted("new"))
-        return len(server.calls) - before
+        return len(server.calls)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_call_ends_as_wanted(calls: int, fault: str) -> None:
+def test_a_fault_at_any_call_ends_as_wanted(before: Objects, calls: int, fault: str) -> None:
     with serving() as server:
         for number in range(calls):
-            server.objects = Objects()
-            apply(server, wanted())
+            server.objects = deepcopy(before)
             after = wanted(cron="0 0 5 * * 1"), wanted("new")
             server.faults = {len(server.calls) + number: fault}
             try:
@@ -199,6 +206,24 @@ def test_nothing_is_run_twice_where_replacing_is_cut_off_over_due_times(cut: int
         times = [run["scheduled_at"] for run in server.objects.runs.values()]
         assert len(times) == len(set(times))
         assert max(times) == datetime.fromtimestamp(server.objects.clock // 3600 * 3600, UTC).strftime("%FT%TZ")
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_was_cut_off_is_replaced_by_what_is_wanted_next(before: Objects, calls: int, paused: bool) -> None:
+    """What was disabled on the way there was paused by nobody; what a person had paused before still is."""
+    with serving() as server:
+        for number in range(calls):
+            server.objects = deepcopy(before)
+            if paused:
+                pause(server)
+            server.faults = {len(server.calls) + number: "down after"}
+            with suppress(KfpError):
+                apply(server, wanted(cron="0 0 5 * * 1"), patience=IMPATIENT)
+            server.down, server.faults = False, {}
+            apply(server, wanted(cron="0 0 6 * * 1"))
+            (made,) = schedules(server)
+            assert made["status"] == ("DISABLED" if paused else "ENABLED"), f"call {number}"
+            assert made["trigger"]["cron_schedule"]["cron"] == "0 0 6 * * 1"
 
 
 def test_no_one_is_replaced_at_the_moment_it_is_due(kfp_server: KfpServer) -> None:

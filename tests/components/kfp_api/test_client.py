@@ -79,6 +79,18 @@ def test_a_fault_at_any_call_doubles_nothing(fault: str) -> None:
                 assert len(made) == 1, f"call {number}: {server.calls[-calls:]}"
 
 
+def test_who_comes_second_takes_what_the_first_one_made(api: KfpApi, kfp_server: KfpServer) -> None:
+    kept = kfp_server.objects
+    create, theirs = kept.create_pipeline, []
+
+    def after_another(user: str, body: dict[str, Any]) -> dict[str, Any]:
+        theirs.append(create(user, body))
+        return create(user, body)
+
+    kept.create_pipeline = after_another  # type: ignore[method-assign]
+    assert api.pipeline("say").id == theirs[0]["pipeline_id"]
+
+
 def test_what_got_no_answer_is_not_sent_again() -> None:
     """The server may carry it out later than we look."""
     patience = Patience(request=0.05, retry=5.0, first_pause=0.002, longest_pause=0.004, settle=0.02)
