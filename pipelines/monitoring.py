@@ -5,6 +5,7 @@ from typing import Any
 from kfp import dsl
 
 from gatehouse.components.monitoring.collecting.stage import collect_log
+from gatehouse.components.monitoring.retraining.stage import retrain
 from gatehouse.components.monitoring.stage import monitor
 from gatehouse.components.registry.champion.stage import champion
 from gatehouse.pipelines.catalog import names
@@ -28,7 +29,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
         force: str = "",
         backfill: str = "",
     ) -> None:
-        """Decide whether to retrain.
+        """Decide whether to retrain, and order the training where one is due.
 
         Args:
             store: Address of the artifact store.
@@ -47,7 +48,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             model = found.outputs["model"]
             log = tasks.add(collect_log, log=predictions, model=model)
             data = add_data_tasks(tasks, source, window, backfill)
-            tasks.add(
+            watched = tasks.add(
                 monitor,
                 reference=found.outputs["training_set"],
                 split=found.outputs["split"],
@@ -60,6 +61,17 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 evaluation=found.outputs["evaluation"],
                 robustness=found.outputs["robustness"],
                 predictions=log.outputs["predictions"],
+            )
+            tasks.add(
+                retrain,
+                project=project.name,
+                model_name=file.model,
+                model=model,
+                drift=watched.outputs["drift"],
+                registered=found.outputs["registered"],
+                source=source,
+                window=window,
+                spec=configuration_slice(file.monitoring.retrain),
             )
 
     return pipeline

@@ -6,7 +6,9 @@ from typing import Any
 from gatehouse.pipelines.interfaces import component_from
 
 _PREPARE = """
-def prepare(store: str, force: str, stages: list, configs: list) -> NamedTuple("Outputs", {outputs}):
+def prepare(
+    store: str, force: str, stages: list, configs: list, cause: str = "", model_name: str = ""
+) -> NamedTuple("Outputs", {outputs}):
     \"\"\"Check that this store holds the configuration, and say which stages must run whatever the memo holds.
 
     Args:
@@ -14,12 +16,15 @@ def prepare(store: str, force: str, stages: list, configs: list) -> NamedTuple("
         force: Names of stages, with an optional nonce; empty for none.
         stages: Every stage that can be forced.
         configs: References of the configuration that the tasks of the run read.
+        cause: The order of monitoring that the run trains for; empty for none.
+        model_name: Name under which models are registered.
     \"\"\"
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.control.stage import PrepareRequest
     from gatehouse.components.control.stage import prepare as check
 
-    request = PrepareRequest(force=force, stages=tuple(stages), configs=tuple(configs))
+    given = {{"cause": cause, "model_name": model_name}}
+    request = PrepareRequest(force=force, stages=tuple(stages), configs=tuple(configs), **given)
     nonces = check(request, ArtifactStore.open(store)).nonces
     return tuple(nonces.get(name, "") for name in stages)
 """

@@ -42,6 +42,7 @@ def training(project: Project, tasks: Tasks) -> Any:
         seed: int = file.training.seed,
         force: str = "",
         backfill: str = "",
+        cause: str = "",
     ) -> None:
         """Train a candidate and judge it.
 
@@ -52,8 +53,9 @@ def training(project: Project, tasks: Tasks) -> Any:
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
             seed: Seed of trials and weights.
             force: Stages to run whatever the memo holds, e.g. train,evaluate@2; empty for none.
+            cause: The order of monitoring that this run trains for: one run trains for one order; empty for none.
         """
-        with tasks.begin(store, force):
+        with tasks.begin(store, force, cause):
             data = add_data_tasks(tasks, source, window, backfill)
             parts, checks = _add_split_tasks(tasks, data)
             candidate = _add_candidate_tasks(tasks, data, parts, seed)

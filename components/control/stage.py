@@ -10,6 +10,7 @@ from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.control.causes import Orders
 from gatehouse.components.operations.ending.outcome import run_outcome
 from gatehouse.errors import (
     ConfigurationError,
@@ -25,11 +26,16 @@ _SMALL = Resources(cpu="500m", memory="512M", minutes=5)
 
 
 class PrepareRequest(StageModel):
-    """The run's `force` parameter, the stages that it may name, and the configuration that the tasks will read."""
+    """The run's `force` parameter, the stages that it may name, and the configuration that the tasks will read.
+
+    With `cause`, the run trains the model of a name for an order of monitoring, and says so.
+    """
 
     force: str = ""
     stages: tuple[str, ...] = ()
     configs: tuple[str, ...] = ()
+    cause: str = ""
+    model_name: str = ""
 
 
 class PrepareResult(StageModel):
@@ -41,7 +47,11 @@ class PrepareResult(StageModel):
 @stage(
     "prepare",
     title="Prepare the run",
-    effects=Effects(reads="the store", why="Sees whether the configuration is published in this store."),
+    effects=Effects(
+        reads="the store",
+        writes="who trains for an order",
+        why="Sees whether the configuration is published in this store; a repeat finds its own claim.",
+    ),
     resources=_SMALL,
 )
 def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
@@ -53,6 +63,7 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
     Raises:
         MissingArtifactError: if a configuration reference is not in the store.
         ConfigurationError: if `force` names a stage that does not exist or is never memoised.
+        CauseTakenError: if another run trains for the same cause.
     """
     missing = [config for config in request.configs if not store.exists(config)]
     if missing:
@@ -61,7 +72,10 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
             f"{', '.join(missing)}. Publish it with "
             f"`gatehouse compile --publish --store {store.address}`, then run again."
         )
-    return PrepareResult(nonces=forced(request.force, request.stages))
+    nonces = forced(request.force, request.stages)
+    if request.cause:
+        Orders(store, request.model_name).take(request.cause)
+    return PrepareResult(nonces=nonces)
 
 
 def forced(force: str, stages: Collection[str]) -> dict[str, str]:

@@ -140,6 +140,7 @@ def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watch
     if current.num_rows:
         first, latest = pc.min(current[TIME]).as_py(), pc.max(current[TIME]).as_py()
         facts |= {"decided from": first.isoformat(), "to": latest.isoformat()}
+    facts["labelled rows after the last train row"] = after.num_rows
     reference = _reference(spec, trained, every, current)
     facts["rows of the reference"] = reference.num_rows
     return Watched(manifest, trained, reference, current, labelled, after, bool(asked.predictions), facts)

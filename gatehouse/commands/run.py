@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,21 +46,34 @@ def run(
     if reason:
         os.environ[REASON] = reason
     opened = ArtifactStore.open(store_address(store, folder))
+    outcome = _shown(folder, pipeline, opened, arguments, until)
+    if pipeline == "monitoring" and outcome.exit_code == 0 and outcome.result("retrain").get("action") == "ordered":
+        from gatehouse.retraining import train_ordered
+
+        train = partial(_shown, folder, "training", opened)
+        outcome = train_ordered(opened, folder, outcome.result("retrain")["cause"], train) or outcome
+    refused = outcome.result("register").get("decision") in ("refused", "inconclusive")
+    sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
+
+
+def _shown(
+    folder: Path, pipeline: str, store: ArtifactStore, arguments: dict[str, Any], until: str = "", run_id: str = ""
+) -> LocalRun:
+    """Run a pipeline, show it step by step and what came of it, and track it."""
     importing = threading.Thread(target=_import_for_the_end, daemon=True)
-    with Screen(opened) as screen:
+    with Screen(store) as screen:
 
         def watch(run: LocalRun) -> None:
             if run.plan and importing.ident is None:  # Until then the processes of the run load what they need.
                 importing.start()
             screen.update(run)
 
-        outcome = run_pipeline(folder, pipeline, opened, arguments, watch, until)
+        outcome = run_pipeline(folder, pipeline, store, arguments, watch, until, run_id)
     screen.summarise(outcome)
     from gatehouse.components.tracking.stages import track_apart
 
-    track_apart(opened, outcome.run, outcome.log)
-    refused = outcome.result("register").get("decision") in ("refused", "inconclusive")
-    sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
+    track_apart(store, outcome.run, outcome.log)
+    return outcome
 
 
 def _import_for_the_end() -> None:

@@ -19,7 +19,10 @@ class ChampionRequest(StageModel):
 
 
 class ChampionResult(StageModel):
-    """The champion, its number, what it was trained on, its evaluation at the gate, and its probes or nothing."""
+    """The champion, its number, what it was trained on, its evaluation at the gate, and its probes or nothing.
+
+    `registered` is when it was registered, in UTC; empty where the ledger does not tell.
+    """
 
     model: str
     version: int
@@ -27,6 +30,7 @@ class ChampionResult(StageModel):
     split: str
     evaluation: str
     robustness: str
+    registered: str
 
 
 class NoChampionError(GatehouseError):
@@ -45,7 +49,8 @@ def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
     Raises:
         NoChampionError: if there is none.
     """
-    state = Ledger(store, request.model_name).state()
+    ledger = Ledger(store, request.model_name)
+    state = ledger.state()
     version = state.version(state.champion)
     if version is None:
         raise NoChampionError(
@@ -60,6 +65,7 @@ def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
         split=inputs["split"],
         evaluation=version.evaluation,
         robustness=_probes(store, version.model),
+        registered=str(ledger.records()[version.registered_at - 1].provenance.get("at", "")),
     )
 
 

@@ -1,0 +1,152 @@
+"""The retrain stage: orders a training where one is due, and hands it to Kubeflow Pipelines where there is one."""
+
+import os
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.control.causes import Order, Orders
+from gatehouse.components.monitoring.retraining.policy import cause_of, due, held_back
+from gatehouse.components.monitoring.spec import RetrainSpec
+from gatehouse.components.monitoring.stage import FILE
+from gatehouse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ENDPOINT = "GATEHOUSE_KFP_ENDPOINT"
+
+
+class RetrainRequest(StageModel):
+    """What monitoring found, and how a model is trained.
+
+    Attributes:
+        project: Name of the project.
+        model_name: Name under which models are registered.
+        model: Reference of the champion.
+        drift: Reference of the drift report.
+        registered: When the champion was registered, in UTC; empty where nobody knows.
+        source: Where the training reads the raw tables; empty for the project's source.
+        window: The events that the training reads; empty for all.
+        spec: What asks for a new model, and how often, as canonical JSON of a RetrainSpec.
+    """
+
+    project: str
+    model_name: str
+    model: str
+    drift: str
+    registered: str = ""
+    source: str = ""
+    window: str = ""
+    spec: RetrainSpec
+
+
+class RetrainResult(StageModel):
+    """What was done, for which cause, the name of the run, and why.
+
+    `action` is `nothing`, `held back`, `done` where the cause was trained for before, `under way` where another task
+    submits it, `submitted`, or `ordered` where no Kubeflow Pipelines is set: then `gatehouse run` trains afterwards.
+    """
+
+    action: Literal["nothing", "held back", "done", "under way", "submitted", "ordered"]
+    cause: str = ""
+    run: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+@stage(
+    "retrain",
+    title="Order a new model",
+    effects=Effects(
+        reads="the clock, earlier orders",
+        writes="an order, a run of Kubeflow Pipelines",
+        why="An order is created once for its cause, and the run is looked for by its name before it is created.",
+    ),
+    resources=Resources(cpu="500m", memory="1G", minutes=15),
+)
+def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
+    """Order a training where one is due and nothing holds it back; one cause is ordered once.
+
+    An order of this champion that nobody took up comes first: whoever gave it was killed.
+
+    Raises:
+        ConfigurationError: if Kubeflow Pipelines has no training pipeline of the project.
+    """
+    orders = Orders(store, request.model_name)
+    waiting = [each for each in orders.all() if each.champion == request.model and orders.is_open(each)]
+    if waiting:
+        return _act(request, store, orders, waiting[-1])
+    told, age = store.read_json(request.drift, FILE), _age_days(request.registered)
+    asks, why = due(request.spec, told, age)
+    if not asks:
+        return RetrainResult(action="nothing", reasons=("nothing asks for a new model",))
+    reference = store.manifest(request.drift).derived_from["reference"]
+    cause = cause_of(asks, told, reference, request.model, int(age // request.spec.every_days))
+    held: list[str] = []
+
+    def decide(before: "Sequence[Order]") -> Order | None:
+        if known := [each for each in before if each.cause == cause]:
+            return known[0]
+        held[:] = filter(None, [held_back(request.spec, before, time.time())])
+        return None if held else _order(request, store, cause, why)
+
+    order = orders.give(decide)
+    if order is None:
+        return RetrainResult(action="held back", cause=cause, reasons=(*held, *why))
+    return _act(request, store, orders, order)
+
+
+def _order(request: RetrainRequest, store: ArtifactStore, cause: str, why: tuple[str, ...]) -> Order:
+    parameters = {"source": request.source, "window": request.window, "cause": cause}
+    return Order(
+        cause=cause,
+        run=f"{request.project}-training-{cause[:12]}",
+        champion=request.model,
+        reasons=why,
+        parameters={name: value for name, value in parameters.items() if value},
+        at=time.time(),
+    )
+
+
+def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: Order) -> RetrainResult:
+    """Submit an order, or leave it to this machine."""
+    told: dict[str, Any] = {"cause": order.cause, "run": order.run, "reasons": order.reasons}
+    if orders.noted(order.cause, "ended"):
+        return RetrainResult(action="done", **told)
+    if orders.noted(order.cause, "submitted"):
+        return RetrainResult(action="submitted", **told)
+    if not os.environ.get(ENDPOINT):
+        return RetrainResult(action="ordered", **told)
+    if not orders.submits(order.cause):
+        return RetrainResult(action="under way", **told)
+    _submit(request.project, store, orders, order)
+    return RetrainResult(action="submitted", **told)
+
+
+def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) -> None:
+    """Create the run of an order, unless a run of its name is there already, and note it."""
+    from gatehouse.components.kfp_api.client import KfpApi
+
+    api, name = KfpApi.connect(), f"{project}-training"
+    if not (found := api.find_runs(order.run)):
+        pipeline = api.find_pipeline(name)
+        version = next(iter(api.versions(pipeline.id)), None) if pipeline else None
+        if pipeline is None or version is None:
+            raise ConfigurationError(
+                f"Kubeflow Pipelines at {api.endpoint} has no pipeline {name} with a version, which the order "
+                f"{order.run} needs. Upload it with `gatehouse submit`; the order stays."
+            )
+        parameters = {"store": store.address} | order.parameters
+        description = "; ".join(order.reasons)[:1000]
+        found = [api.create_run(order.run, pipeline.id, version.id, parameters, project, description=description)]
+    orders.note(order.cause, "submitted", kfp_run=found[0].id)
+
+
+def _age_days(registered: str) -> float:
+    """Days since the champion was registered; 0 where nobody knows when."""
+    if not registered:
+        return 0.0
+    return (datetime.now(UTC) - datetime.fromisoformat(registered)).total_seconds() / 86_400

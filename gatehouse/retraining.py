@@ -1,0 +1,41 @@
+"""Trains on this machine for an order that monitoring gave, where no Kubeflow Pipelines takes it: once for each."""
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.control.causes import Orders
+from gatehouse.local_run import LocalRun
+from gatehouse.project import load_project
+
+_KILLED = 128
+
+
+def train_ordered(store: ArtifactStore, project: Path, cause: str, train: Callable[..., LocalRun]) -> LocalRun | None:
+    """Train for an order, unless it was trained for while this process waited for another one that did.
+
+    A training that was killed has not ended: the next call begins another attempt, which goes on from the memo.
+
+    Args:
+        store: Where the order is.
+        project: Folder of the project.
+        cause: Of the order.
+        train: Runs the training pipeline with `arguments`, under a `run_id`.
+
+    Returns:
+        The run; None where the order was trained for.
+    """
+    orders = Orders(store, load_project(project).file.model)
+    order = next(each for each in orders.all() if each.cause == cause)
+    lock = store.local_folder / "logs" / f"retraining-{cause}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not orders.is_open(order):
+            return None
+        run_id = f"{order.run}.{len(orders.attempts(cause)) + 1}"
+        outcome = train(arguments=order.parameters, run_id=run_id)
+        if (outcome.exit_code or 0) < _KILLED:
+            orders.note(cause, "ended", run=outcome.run, exit_code=outcome.exit_code)
+    return outcome
