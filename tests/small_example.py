@@ -8,7 +8,7 @@ import io
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,17 @@ _FLIGHTS = "flights.csv.zip"
 Row = dict[str, str]
 
 
-def write_raw_files(archive: Path, folder: Path) -> None:
-    """Take the flights of `CARRIERS` in January, and the other tables whole, out of the source archive."""
+def write_raw_files(archive: Path, folder: Path, months: Collection[str] = ("1",)) -> None:
+    """Take the flights of `CARRIERS` in some months, and the other tables whole, out of the source archive."""
     folder.mkdir(parents=True)
     with tarfile.open(archive) as members:
         for member in members.getmembers():
             if member.name.endswith((".csv", ".csv.zip")):
                 (folder / Path(member.name).name).write_bytes(members.extractfile(member).read())  # type: ignore[union-attr]
     change_flights(
-        folder, lambda rows: (row for row in rows if row["carrier"] in CARRIERS and row["month"] == "1"), replace=True
+        folder,
+        lambda rows: (row for row in rows if row["carrier"] in CARRIERS and row["month"] in months),
+        replace=True,
     )
 
 

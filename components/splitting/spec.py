@@ -30,6 +30,9 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 Moment = Annotated[datetime, AfterValidator(_in_utc)]
+Boundary = Moment | Annotated[timedelta, Field(gt=timedelta(0))]
+"""A time, or how long before the newest decision: then it moves along with the rows, as a model that is trained again
+needs."""
 Columns = tuple[str, ...]
 
 
@@ -98,17 +101,22 @@ class TimeSplit(_Split):
 
     strategy: Literal["time"] = Field("time", description="By decision time.")
     train_from: Moment | None = Field(None, description="First decision time of the train part; null for the earliest.")
-    train_until: Moment = Field(description="Where train ends and validation begins.")
-    validation_until: Moment = Field(description="Where validation ends and test begins.")
+    train_until: Boundary = Field(
+        description="Where train ends and validation begins: a time, or how long before the newest decision, as P28D."
+    )
+    validation_until: Boundary = Field(description="Where validation ends and test begins, in the same way.")
     test_until: Moment | None = Field(None, description="Where test ends; null for the latest.")
     gap: timedelta = Field(timedelta(hours=24), ge=timedelta(0), description="Kept free before each boundary.")
 
     @model_validator(mode="after")
     def _in_order(self) -> "TimeSplit":
         bounds = [self.train_from, self.train_until, self.validation_until, self.test_until]
-        given = [bound for bound in bounds if bound is not None]
+        given = [bound for bound in bounds if isinstance(bound, datetime)]
         if any(earlier >= later for earlier, later in itertools.pairwise(given)):
             raise ValueError("expected train_from < train_until < validation_until < test_until")
+        before = [bound for bound in bounds if isinstance(bound, timedelta)]
+        if len(before) == 2 and before[0] <= before[1]:
+            raise ValueError("expected train_until longer before the newest decision than validation_until")
         return self
 
 

@@ -22,7 +22,11 @@ def divide(decision: Times, label: Times, spec: TimeSplit) -> Parts:
         spec: The boundaries.
     """
     given = (spec.train_from, spec.train_until, spec.validation_until, spec.test_until)
-    bounds = [None if bound is None else moment(bound) for bound in given]
+    newest = decision[~np.isnat(decision)].max(initial=np.datetime64(0, "us"))
+    bounds = [
+        None if bound is None else newest - ticks(bound) if isinstance(bound, timedelta) else moment(bound)
+        for bound in given
+    ]
     parts: dict[str, Rows] = {}
     for index, name in enumerate(PARTS):
         start, end = bounds[index], bounds[index + 1]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from gatehouse.components.splitting.partition import PAIRS, PARTS
 from gatehouse.components.splitting.spec import TimeSplit
@@ -214,3 +215,15 @@ def test_every_class_of_validation_is_in_train() -> None:
     labels, parts = np.array([0.0, 1, 0, 2, 0, 3]), {"train": [0, 1], "validation": [2, 3], "test": [4, 5]}
     found = unusable(6, labels, TASKS["multiclass"], {name: np.array(rows) for name, rows in parts.items()})
     assert found == ["validation: has rows of 1 classes that train has none of: 2"]
+
+
+def test_a_boundary_may_be_counted_back_from_the_newest_decision() -> None:
+    days = np.datetime64("2013-01-01", "us") + np.arange(20) * np.timedelta64(1, "D")
+    decision = np.append(days, np.datetime64("NaT"))
+    spec = {"strategy": "time", "train_until": "P10D", "validation_until": "P4D", "gap": "PT0S"}
+    parts = divide(decision, decision, TimeSplit.model_validate(spec))
+    assert [len(parts[name]) for name in ("train", "validation", "test")] == [9, 6, 5]
+    with pytest.raises(ValidationError, match="longer before the newest decision"):
+        TimeSplit.model_validate(spec | {"validation_until": "P10D"})
+    with pytest.raises(ValidationError, match="greater than 0"):
+        TimeSplit.model_validate(spec | {"validation_until": "-P1D"})
