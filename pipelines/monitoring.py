@@ -57,9 +57,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 until=until,
                 spec=configuration_slice(file.monitoring),
                 stale=data.stale,
-                model=model,
-                evaluation=found.outputs["evaluation"],
-                robustness=found.outputs["robustness"],
+                **{name: found.outputs[name] for name in ("model", "evaluation", "robustness")},
                 predictions=log.outputs["predictions"],
             )
             tasks.add(
