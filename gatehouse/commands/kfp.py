@@ -18,6 +18,7 @@ from gatehouse.components.artifacts.run import events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.operations.ending.outcome import outcome_of, unsuccessful
 from gatehouse.errors import ConfigurationError
 from gatehouse.platforms import Platform, load_platform
 from gatehouse.project import Project
@@ -117,10 +118,8 @@ def exit_code(run: Run, store: str) -> int:
     """
     if run.state in ("SUCCEEDED", "SKIPPED"):
         return 0
-    failed = [event for _, event in events(ArtifactStore.open(store), run.id, set()) if event.event == "failed"]
-    if not failed:
-        typer.echo(f"{run.name} is {run.state}. {run.error}".strip(), err=True)
-        return 1
-    cause = failed[0].body
-    typer.echo(f"{run.name} is {run.state}: {failed[0].stage}: {cause.get('message', '')}", err=True)
-    return int(cause.get("exit_code", 1))
+    found = [event for _, event in events(ArtifactStore.open(store), run.id)]
+    outcome, broken = outcome_of(found, run.state), unsuccessful(found)
+    where = f"{outcome.stage}: " if outcome.stage else ""
+    typer.echo(f"{run.name}: {where}{outcome.message} {run.error}".strip(), err=True)
+    return int(broken[0].body.get("exit_code", 1)) if broken else 1

@@ -122,7 +122,7 @@ def test_parameters_are_refused_before_anything_is_sent(cli: Cli, kfp_server: Kf
     ("state", "recorded", "code", "told"),
     [
         ("SUCCEEDED", {}, 0, "is SUCCEEDED"),
-        ("CANCELED", {}, 1, "is CANCELED"),
+        ("CANCELED", {}, 1, "KFP says CANCELED, and no stage left a failure on the record"),
         (
             "FAILED",
             {"exit_code": 2, "message": "the contract is broken"},
@@ -139,7 +139,7 @@ def test_waiting_ends_with_the_code_of_the_run(
     if recorded:
         folder = place / "store" / "runs" / run
         folder.mkdir(parents=True)
-        (folder / "require_contract.1.failed.json").write_text(json.dumps(recorded))
+        (folder / "require_contract.1.failed.json").write_text(json.dumps(recorded | {"at": 1.0, "seconds": 0.5}))
     kfp_server.objects.set_state(run, state)
     assert told in cli("submit --wait", code).output
 
