@@ -110,6 +110,15 @@ def test_what_is_no_longer_wanted_is_removed_and_what_is_not_ours_stays(kfp_serv
     assert sorted(each["description"].partition("[")[0] for each in schedules(kfp_server)) == ["", "by hand"]
 
 
+def test_two_that_were_made_at_once_become_one(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted())
+    twin = dict(schedules(kfp_server)[0], recurring_run_id="twin")
+    kfp_server.objects.recurring_runs["twin"] = twin
+    assert apply(kfp_server, wanted()) == "~"
+    assert len(schedules(kfp_server)) == 1
+    assert apply(kfp_server, wanted()) == "="
+
+
 def test_a_dry_run_writes_nothing_and_says_what_would_change(kfp_server: KfpServer) -> None:
     apply(kfp_server, wanted(), wanted("gone"))
     wrote = list(kfp_server.writes)
