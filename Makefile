@@ -52,8 +52,8 @@ bench: $(DEV_STAMP) ## run the benchmarks
 docs: $(DEV_STAMP) ## draw the figures and write the components' READMEs
 	@for file in docs/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
-images: $(INSTALLED) ## build the container images (needs a container engine)
-	@bash images/build.sh
+images: $(INSTALLED) ## build the container images (needs a container engine; see docs/images.md)
+	@bash images/build.sh $(ARGS)
 
 clean: ## remove what the targets make, but not .venv nor the store
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,6 +9,26 @@ from pathlib import Path
 
 from gatehouse import __version__
 
+_ALL = frozenset(
+    "botocore duckdb fsspec google kfp_server_api numpy pyarrow pydantic pydantic_core requests urllib3 yaml".split()
+)
+HELD: dict[str, frozenset[str]] = {
+    "control": _ALL | frozenset("mlflow pynvml".split()),
+    "data": _ALL
+    | frozenset(
+        "adbc_driver_manager adbc_driver_postgresql confluent_kafka deltalake feast mmh3 pandas pyiceberg redis scipy "
+        "sqlalchemy tfx_bsl xxhash".split()
+    ),
+    "training": _ALL
+    | frozenset(
+        "fastapi kubeflow kubernetes mlflow mmh3 optuna pandas pynvml pytest redis river safetensors scipy sklearn sqlalchemy "
+        "torch uvicorn xgboost xxhash".split()
+    ),
+}
+"""The images, the smallest first, and of the packages that we import those that each holds; its lock has them all."""
+TRAINING = "training"
+"""The image that jobs of operators train in, and that serves models."""
+
 
 def image(name: str) -> str:
     """The image of this name, as components give it to KFP; read when a component is defined."""

@@ -1,6 +1,7 @@
-"""Imports every stage as a pod does: with KFP's runtime only, none of the packages that KFP itself depends on.
+"""Imports stages as a pod does: with KFP's runtime only, none of the packages that KFP itself depends on.
 
-Run inside an image, where they are not installed; elsewhere they are hidden.
+`python smoke.py control` imports all that the stages of an image can load; without a name, everything. Run inside an
+image, where those packages are not installed; elsewhere they are hidden.
 """
 
 import importlib
@@ -32,8 +33,14 @@ class Hidden(MetaPathFinder):
         return None
 
 
-def modules() -> list[str]:
-    """Every module of the stages and libraries but their KFP interfaces, which only the compiler reads."""
+def modules(image: str) -> list[str]:
+    """The modules that stages of an image can load; of all where it is empty, without the compiler's KFP interfaces."""
+    if image:
+        from gatehouse.components.artifacts.image import image_name, modules_of
+        from gatehouse.components.artifacts.stage import declared_stages
+
+        stages = [stage for stage in declared_stages().values() if image_name(stage) == image]
+        return sorted(frozenset().union(*map(modules_of, stages)))
     package = importlib.import_module("gatehouse.components")
     found = pkgutil.walk_packages(package.__path__, "gatehouse.components.", onerror=_raise)
     return [module.name for module in found if not module.name.endswith(".component")]
@@ -49,7 +56,7 @@ def main() -> int:
     importlib.import_module("kfp.dsl.executor_main")
     failed = 0
     # The module that imports Feast quickly comes first, before another imports Feast as it is.
-    names = sorted(modules(), key=lambda name: not name.endswith(".feast_store"))
+    names = sorted(modules(*sys.argv[1:] or [""]), key=lambda name: not name.endswith(".feast_store"))
     for name in names:
         try:
             importlib.import_module(name)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Resolves pyproject.toml into the lock files: dev.lock holds everything, run.lock and image.lock are parts of it.
+# Resolves pyproject.toml into the lock files: dev.lock holds everything, and those of a run and of each image are parts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,12 +24,14 @@ resolve locks/dev.lock --extra all --extra dev --all-build-deps ${UPGRADE:+--upg
 # What pip-compile finds in an output file it keeps: the parts get the versions of the whole.
 cp locks/dev.lock locks/run.lock
 resolve locks/run.lock --extra example --all-build-deps
-cp locks/dev.lock locks/image.lock
-resolve locks/image.lock --extra stages
-# In a pod only KFP's executor is needed, and it imports none of KFP's own dependencies.
-entry kfp locks/dev.lock >>locks/image.lock
+for image in control data training; do
+    cp locks/dev.lock "locks/$image.lock"
+    resolve "locks/$image.lock" --extra "$image-image"
+    # In a pod only KFP's executor is needed, and it imports none of KFP's own dependencies.
+    entry kfp locks/dev.lock >>"locks/$image.lock"
+done
 
-for lock in locks/dev.lock locks/run.lock locks/image.lock; do
+for lock in locks/{dev,run,control,data,training}.lock; do
     # nvidia-ml-py reads what a driver counts, and is no part of CUDA.
     if grep -E '^(nvidia|triton)' "$lock" | grep -qv '^nvidia-ml-py=='; then
         echo "error: $lock holds CUDA packages: the index offered a CUDA build of torch. Offer the CPU build and lock again." >&2

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MOST = 64
 
 
-@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+@dsl.component(base_image=image("control"), packages_to_install=[], install_kfp_package=False)
 def best_model(store: str, models: list, metric: str, minimize: bool) -> str:
     """The model with the best validation metric.
 

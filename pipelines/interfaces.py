@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from kfp import dsl
 
+from gatehouse.components.artifacts.image import image_of
 from gatehouse.components.artifacts.parameters import defaults_of, inputs_of, outputs_of
 from gatehouse.components.artifacts.stage import Stage, declared_stages
-from gatehouse.images import image
 
 _SOURCE = '''
 def {name}({parameters}) -> {outputs}:
@@ -54,7 +54,7 @@ def component_from(name: str, source: str) -> Any:
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     names: dict[str, Any] = {"NamedTuple": NamedTuple}
     exec(compile(source, file, "exec"), names)  # noqa: S102 - our own source, with names of our own stages
-    return dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)(names[name])
+    return dsl.component(base_image=image_of(name), packages_to_install=[], install_kfp_package=False)(names[name])
 
 
 def _source(stage: Stage[Any, Any]) -> str:

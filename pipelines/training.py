@@ -25,6 +25,7 @@ from gatehouse.components.training.stage import train
 from gatehouse.components.training.transformation.stage import fit_transformation
 from gatehouse.components.tuning.stage import tune
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
+from gatehouse.images import TRAINING
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
@@ -168,7 +169,7 @@ def _say_where(task: PipelineTask, tasks: Tasks) -> None:
     if file.launch != LocalLaunch():
         given = {"kind": file.launch.kind} | file.launch.model_dump(mode="json", exclude_defaults=True)
         if not isinstance(file.launch, LocalLaunch):
-            given["image"] = file.launch.image or tasks.image("gatehouse")
+            given["image"] = file.launch.image or tasks.image(TRAINING)
         task.set_env_variable(LAUNCH, canonical_json(given))
 
 

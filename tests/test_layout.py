@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from grimp import ImportGraph
 
+from gatehouse.images import HELD
 from tests.import_contracts import CarriersContract
 from tests.source_tree import COMPONENTS, ROOMS_WITHOUT_A_STAGE, ROOT, Source, sources, stage_folders
 
@@ -235,13 +236,13 @@ def _pins(lock: str) -> set[str]:
     return set(re.findall(r"^([a-z0-9][a-z0-9._-]*==[^ ]+)", (ROOT / "locks" / lock).read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("lock", ["run.lock", "image.lock"])
+@pytest.mark.parametrize("lock", ["run.lock", *(f"{name}.lock" for name in HELD)])
 def test_locks_agree(lock: str) -> None:
     assert len(_pins(lock)) > 20
     assert _pins(lock) <= _pins("dev.lock")
 
 
-@pytest.mark.parametrize("lock", ["run.lock", "image.lock", "dev.lock"])
+@pytest.mark.parametrize("lock", ["run.lock", "dev.lock", *(f"{name}.lock" for name in HELD)])
 def test_a_lock_is_complete_and_names_no_index(lock: str) -> None:
     text = (ROOT / "locks" / lock).read_text()
     assert "://" not in text

@@ -61,7 +61,7 @@ def code_of(module: str) -> Code:
     """
     closure = closure_of(module, carries)
     modules = source_digests(closure)
-    packages = {package for name in closure for package in _facts(name).packages}
+    packages = packages_of(closure)
     distributions = {distribution_of(package) for package in packages - VALIDATORS}
     return Code(
         modules=modules,
@@ -105,6 +105,11 @@ def text_digests(modules: Iterable[str]) -> dict[str, str]:
     """Digest of the text of each module, by name: of what is shown, where each word counts."""
     sources = {name: source_of(name) for name in sorted(modules)}
     return {name: sha256_bytes(path.read_bytes()) for name, path in sources.items() if path is not None}
+
+
+def packages_of(modules: Iterable[str]) -> frozenset[str]:
+    """Packages of others that these modules of ours import, inside functions too."""
+    return frozenset(package for name in modules for package in _facts(name).packages)
 
 
 @cache

@@ -14,7 +14,7 @@ from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.registry.naming import Named
 from gatehouse.components.registry.state import CANARY, CHAMPION, SHADOW
 from gatehouse.errors import ConfigurationError
-from gatehouse.images import image
+from gatehouse.images import TRAINING, image
 from gatehouse.pipelines.materialization import ONLINE_STORE
 from gatehouse.pipelines.pods import CREDENTIAL_KEYS, SETTINGS_KEYS
 
@@ -99,7 +99,7 @@ def _container(found: Named, asked: Serving) -> dict[str, Any]:
     ]
     return {
         "name": "kserve-container",
-        "image": image("gatehouse"),
+        "image": image(TRAINING),
         "command": ["gatehouse"],
         "args": [
             *("predictor", version, "--store", asked.address, "--host", "0.0.0.0", "--port", str(PORT)),

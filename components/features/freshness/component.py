@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.images import image
+from gatehouse.components.artifacts.image import image_of
 
 
-@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+@dsl.component(base_image=image_of("freshness"), packages_to_install=[], install_kfp_package=False)
 def freshness(
     store: str, feature_tables: str, definitions: str, as_of: str, against: str, metrics: dsl.Output[dsl.Metrics]
 ) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list)]):

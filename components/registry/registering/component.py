@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.images import image
+from gatehouse.components.artifacts.image import image_of
 
 
-@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+@dsl.component(base_image=image_of("register"), packages_to_install=[], install_kfp_package=False)
 def register(
     store: str, model_name: str, model: str, evaluation: str, policy: str, summary: dsl.Output[dsl.Markdown]
 ) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("alias", str), ("verdict", str), ("reasons", list)]):

@@ -196,30 +196,6 @@ def test_every_package_that_a_stage_imports_has_a_distribution() -> None:
     assert {name for name in wanted if distribution_of(name).lower().replace("_", "-") not in installed} == set()
 
 
-def _pinned(lock: str) -> dict[str, str]:
-    text = (Path(__file__).parents[3] / "locks" / f"{lock}.lock").read_text()
-    return {name.lower(): version for name, version in re.findall(r"^([\w.-]+)==([^\s\\]+)", text, re.MULTILINE)}
-
-
-def test_what_is_in_a_key_has_one_version_where_specs_are_compiled_and_in_the_image() -> None:
-    everywhere = _pinned("torch") | _pinned("sketches")
-    compiled, image = _pinned("dev") | everywhere, _pinned("image") | everywhere
-    wanted = {
-        name.lower().replace("_", "-")
-        for stage in declared_stages().values()
-        if stage.declared.effects.memo
-        for name in stage.sources().distributions
-    }
-    assert {"numpy", "torch", "tfx-bsl", "duckdb"} <= wanted
-    differing = {
-        name: (compiled.get(name), image.get(name)) for name in wanted if compiled.get(name) != image.get(name)
-    }
-    assert not differing, (
-        "versions in locks/dev.lock and locks/image.lock: specs compiled with one are stale in the other"
-    )
-    assert wanted <= image.keys()
-
-
 def test_all_that_an_engine_runs_is_in_the_key_of_the_stage_that_starts_it() -> None:
     found = 0
     for stage in declared_stages().values():

@@ -18,7 +18,7 @@ from gatehouse.components.launchers.spec import LocalLaunch, PyTorchJobLaunch, T
 from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.spec import changed
 from gatehouse.errors import ConfigurationError
-from gatehouse.images import image
+from gatehouse.images import TRAINING, image
 from gatehouse.project import ProjectFile, load_project
 from tests.compiling import with_a_short_stack
 
@@ -98,7 +98,7 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
             "kind": "trainjob",
             "queue": "team",
             "scheduling_minutes": 90.0,
-            "image": image("gatehouse"),
+            "image": image(TRAINING),
         }
     assert "team" not in json.dumps(body["root"])
     settings = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]

@@ -1,0 +1,44 @@
+"""Which image a stage runs in: the first that holds all that its code imports, that of its pages included."""
+
+from functools import cache
+from typing import Any
+
+from gatehouse.components.artifacts.carriers import ENGINES
+from gatehouse.components.artifacts.code import closure_of, packages_of
+from gatehouse.components.artifacts.stage import Stage, declared_stages
+from gatehouse.errors import ConfigurationError
+from gatehouse.images import HELD, image
+
+
+@cache
+def image_of(stage: str) -> str:
+    """The image of a stage, as components give it to KFP."""
+    return image(image_name(declared_stages()[stage]))
+
+
+def image_name(stage: Stage[Any, Any]) -> str:
+    """Name of the image of a stage.
+
+    Raises:
+        ConfigurationError: if no image holds what it imports.
+    """
+    wanted = packages_of(modules_of(stage))
+    for name, held in HELD.items():
+        if wanted <= held:
+            return name
+    missing = {name: ", ".join(sorted(wanted - held)) for name, held in HELD.items()}
+    raise ConfigurationError(
+        f"Stage {stage.name}: no image holds all that it imports. "
+        f"{'; '.join(f'{name} lacks {what}' for name, what in missing.items())}. Add it to an image: its extra in "
+        "pyproject.toml, `make lock`, and HELD in gatehouse/images.py."
+    )
+
+
+def modules_of(stage: Stage[Any, Any]) -> frozenset[str]:
+    """Dotted names of the modules of ours that the pod of a stage can load; other engines run elsewhere."""
+    entries = [stage.function.__module__, *(page.partition(":")[0] for page in stage.declared.pages.values())]
+    return frozenset().union(*(closure_of(entry, _elsewhere) for entry in entries))
+
+
+def _elsewhere(module: str) -> bool:
+    return bool({"component", *ENGINES} & set(module.split(".")))
