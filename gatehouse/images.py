@@ -10,19 +10,64 @@ from pathlib import Path
 from gatehouse import __version__
 
 _ALL = frozenset(
-    "botocore duckdb fsspec google kfp_server_api numpy pyarrow pydantic pydantic_core requests urllib3 yaml".split()
+    [
+        "botocore",
+        "duckdb",
+        "fsspec",
+        "google",
+        "kfp_server_api",
+        "numpy",
+        "pyarrow",
+        "pydantic",
+        "pydantic_core",
+        "requests",
+        "urllib3",
+        "yaml",
+    ]
 )
 HELD: dict[str, frozenset[str]] = {
-    "control": _ALL | frozenset("mlflow pynvml".split()),
+    "control": _ALL | frozenset(["mlflow", "pynvml"]),
     "data": _ALL
     | frozenset(
-        "adbc_driver_manager adbc_driver_postgresql confluent_kafka deltalake feast mmh3 pandas pyiceberg redis scipy "
-        "sqlalchemy tfx_bsl xxhash".split()
+        [
+            "adbc_driver_manager",
+            "adbc_driver_postgresql",
+            "confluent_kafka",
+            "deltalake",
+            "feast",
+            "mmh3",
+            "pandas",
+            "pyiceberg",
+            "redis",
+            "scipy",
+            "sqlalchemy",
+            "tfx_bsl",
+            "xxhash",
+        ]
     ),
     "training": _ALL
     | frozenset(
-        "fastapi kubeflow kubernetes mlflow mmh3 optuna pandas pynvml pytest redis river safetensors scipy sklearn sqlalchemy "
-        "torch uvicorn xgboost xxhash".split()
+        [
+            "fastapi",
+            "kubeflow",
+            "kubernetes",
+            "mlflow",
+            "mmh3",
+            "optuna",
+            "pandas",
+            "pynvml",
+            "pytest",
+            "redis",
+            "river",
+            "safetensors",
+            "scipy",
+            "sklearn",
+            "sqlalchemy",
+            "torch",
+            "uvicorn",
+            "xgboost",
+            "xxhash",
+        ]
     ),
 }
 """The images, the smallest first, and of the packages that we import those that each holds; its lock has them all."""

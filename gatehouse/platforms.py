@@ -17,6 +17,7 @@ from gatehouse.project import Project, TaskResources, of_stages
 from gatehouse.yaml_lines import load_model
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+_SIZE = r"^([1-9][0-9]*(Mi|Gi|Ti))?$"
 _LOCAL = ("file", "sqlite", "duckdb", "memory")
 _PLACES = ("path", "url", "catalog_url", "warehouse", "uri", "metadata")
 """Keys of sources and of their tables that say where data lies."""
@@ -50,6 +51,11 @@ class Pods(_Part):
     )
     run_as_user: int | None = Field(None, ge=1, description="User id; null for the image's.")
     run_as_group: int | None = Field(None, ge=1, description="Group id; null for the image's.")
+    scratch: str = Field(
+        "",
+        pattern=_SIZE,
+        description="Size of the pod's own volume at /tmp, such as 20Gi; empty for none.",
+    )
     volumes: tuple[Volume, ...] = Field((), description="Claims that are mounted.")
     environment: tuple[FromSecret, ...] = Field(
         (), description="Variables from further secrets and config maps, besides `settings` and `credentials`."
@@ -111,7 +117,9 @@ class Platform(_Part):
     namespace: Name | Literal[""] = Field("", description="Of the runs; empty for that of a single-user KFP.")
     experiment: str = Field("", max_length=128, description="KFP's experiment; empty for the project's name.")
     service_account: Name | Literal[""] = Field("", description="Whose rights the pods have; empty for KFP's own.")
-    images: dict[str, str] = Field({}, description="By name of an image: what pods pull, repository@sha256:….")
+    images: dict[Literal["control", "data", "training"], str] = Field(
+        {}, description="By name of an image: what pods pull, repository@sha256:…."
+    )
     settings: Name = Field(SETTINGS, description="Config map with addresses; it may be missing.")
     credentials: Name = Field(CREDENTIALS, description="Secret with credentials; it may be missing.")
     pods: Pods = Field(Pods(), description="What every pod gets.")

@@ -73,4 +73,4 @@ def _purl(name: str, pinned: str) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(bill_of(sys.argv[1]), indent=1, sort_keys=True))
+    sys.stdout.write(json.dumps(bill_of(sys.argv[1]), indent=1, sort_keys=True) + "\n")

@@ -95,7 +95,9 @@ def _place(task: PipelineTask, own: Pods) -> None:
 
 
 def _mount(task: PipelineTask, own: Pods) -> None:
-    """Mount claims, secrets and config maps, or hand on single keys of them as variables."""
+    """Mount claims, scratch, secrets and config maps, or hand on single keys of them as variables."""
+    if own.scratch:
+        kubernetes.empty_dir_mount(task, "scratch", "/tmp", size_limit=own.scratch)
     for volume in own.volumes:
         kubernetes.mount_pvc(task, volume.claim, volume.path)
     for each in own.environment:

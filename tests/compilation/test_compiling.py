@@ -150,7 +150,11 @@ def test_a_spec_for_a_platform_says_what_it_was_compiled_from_and_for(released: 
 def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platform: Platform) -> None:
     spec = read_spec(released / "flights-training.yaml")
     train, split = spec.task("train"), spec.task("split")
-    assert train.container["image"] == split.container["image"] == platform.images["gatehouse"]
+    assert (train.container["image"], split.container["image"]) == (
+        platform.images["training"],
+        platform.images["data"],
+    )
+    assert split.pod["emptyDirMounts"] == [{"volumeName": "scratch", "mountPath": "/tmp", "sizeLimit": "20Gi"}]
     assert train.container["resources"]["resourceMemoryLimit"] == "16G"
     assert train.container["resources"]["accelerator"]["resourceCount"] == "1"
     assert train.pod["nodeSelector"]["labels"] == {"cloud.google.com/gke-nodepool": "gpu"}

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.images import image
+from gatehouse.components.artifacts.image import image_of
 
 
-@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+@dsl.component(base_image=image_of("report_end"), packages_to_install=[], install_kfp_package=False)
 def report_end(
     store: str,
     project: str,

@@ -1,7 +1,6 @@
 """Code digests: what changes them and what does not."""
 
 import os
-import re
 import subprocess
 import sys
 from importlib import metadata

@@ -16,7 +16,11 @@ from tests.source_tree import ROOT
 
 ALONE = {"data": ("sketches",), "training": ("torch",)}
 """Locks that an image has besides its own."""
-OTHERS = {"adbc_driver_manager": "adbc-driver-manager", "google": "google-cloud-storage", "kubeflow": "kubeflow-training"}
+OTHERS = {
+    "adbc_driver_manager": "adbc-driver-manager",
+    "google": "google-cloud-storage",
+    "kubeflow": "kubeflow-training",
+}
 OTHERS |= {"mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
 """Distributions of packages that carriers import, and that no code digest names."""
 
@@ -78,5 +82,5 @@ def test_a_page_counts_and_an_image_that_lacks_something_is_named(monkeypatch: p
     drawn = Stage(replace(alert.declared, pages={"kind": page}), alert.function)
     assert (image_name(alert), image_name(drawn)) == ("control", "training")
     monkeypatch.setitem(HELD, "training", HELD["control"])
-    with pytest.raises(ConfigurationError, match="Stage alert: no image holds .* training lacks .*torch"):
+    with pytest.raises(ConfigurationError, match=r"Stage alert: no image holds .* training lacks .*torch"):
         image_name(drawn)

@@ -88,7 +88,7 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     found = {
         name: each["container"].get("env", [])
         for name, each in body["deploymentSpec"]["executors"].items()
-        if "team" in json.dumps(each)
+        if LAUNCH in json.dumps(each)
     }
     assert sorted(found) == ["exec-train", "exec-tune"]
     for env in found.values():
