@@ -59,7 +59,7 @@ def _targets(page: Path) -> Iterator[Path]:
 
 
 def _target(page: Path, link: str) -> Path | None:
-    """The file or folder of the repository that a link of a page leads to; None for an address or a place in the page."""
+    """The file or folder that a link of a page leads to; None for an address, and for a place in the page itself."""
     place = link.partition("#")[0]
     if not place or re.match("[a-z]+:", place):
         return None

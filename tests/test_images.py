@@ -39,7 +39,9 @@ def test_the_bill_is_cyclonedx(bill: dict[str, Any]) -> None:
         [(path.name, Resource.from_contents(schema)) for path, schema in schemas.items()]
     )
     (form,) = [schema for path, schema in schemas.items() if path.name.startswith("bom")]
-    assert [error.message for error in Draft7Validator({**form, "$id": "bom"}, registry=registry).iter_errors(bill)] == []
+    assert [
+        error.message for error in Draft7Validator({**form, "$id": "bom"}, registry=registry).iter_errors(bill)
+    ] == []
 
 
 def test_the_bill_lists_all_that_is_pinned_and_what_asked_for_it(bill: dict[str, Any]) -> None:
