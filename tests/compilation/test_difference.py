@@ -53,9 +53,9 @@ def _configure(spec: Body, _: Body) -> None:
     _given(spec, "split", "spec")["runtimeValue"]["constant"] = json.dumps(constant)
 
 
-def _release(spec: Body, _: Body) -> None:
+def _release(spec: Body, image: str) -> None:
     for executor in spec["deploymentSpec"]["executors"].values():
-        executor["container"]["image"] = "registry/other:2"
+        executor["container"]["image"] = image
 
 
 _NEW = {"defaultValue": "", "parameterType": "STRING", "description": "Why."}
@@ -108,11 +108,16 @@ def test_a_change_is_one_line_under_its_heading(
 
 
 def test_what_changed_in_every_task_is_one_line(training: Compiled) -> None:
-    lines = _changed(training, _release)
-    assert (lines[0], len(lines)) == ("images", 2)
-    assert lines[1].startswith("  ~ every task: image: registry.acme.example/") and lines[1].endswith(
-        "registry/other:2"
-    )
+    alike = deepcopy(training.spec)
+    _release(alike, "registry/one:1")
+    lines = _changed(dataclasses.replace(training, spec=alike), lambda spec, _: _release(spec, "registry/other:2"))
+    assert lines == ["images", "  ~ every task: image: registry/one:1 -> registry/other:2"]
+
+
+def test_what_changed_in_some_tasks_names_them(training: Compiled) -> None:
+    lines = _changed(training, lambda spec, _: _release(spec, "registry/other:2"))
+    assert len(lines) == 4, "a line for each of three images"
+    assert [line.startswith("  ~ ") and "snapshot" in line for line in lines[1:]].count(True) == 1
 
 
 def test_changed_code_is_named_by_its_digests(training: Compiled) -> None:
