@@ -114,6 +114,7 @@ class KfpServer:
         calls: Every call that came in, as `POST runs`, with ids as in the description of the API.
         faults: What befalls calls, by their number from 0: one of `FAULTS`.
         answers: Every good answer with its route, as it went out.
+        lacks: Fields of requests that it does not know, as a server of an older release.
         late: How long a slow answer takes, in seconds.
         down: Whether it drops every connection.
     """
@@ -126,6 +127,7 @@ class KfpServer:
     faults: dict[int, str] = field(default_factory=dict)
     answers: list[tuple[str, Body]] = field(default_factory=list)
     errors: deque[str] = field(default_factory=deque)
+    lacks: tuple[str, ...] = ()
     late: float = 0.3
     down: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -170,6 +172,8 @@ class KfpServer:
                 raise Refusal(NOT_FOUND, "Not Found")
             user = self.tokens.get(headers.get("Authorization", "").removeprefix("Bearer "), "")
             given = _file(headers, sent) if uploads else _body(method, route, sent)
+            if unknown := [key for key in self.lacks if not uploads and key in given]:
+                raise Refusal(INVALID, f'proto: (line 1:2): unknown field "{unknown[0]}"')
             answer = _filled(_ROUTES[method, route](self.objects, user, query, given, *ids))
         except Refusal as refusal:
             return _refused(refusal, uploads)

@@ -105,15 +105,25 @@ class KfpApi:
             return None
 
     def pipeline(self, name: str, description: str = "", tags: Mapping[str, str] | None = None) -> Pipeline:
-        """The pipeline of a name, which is created, without a version, where there is none."""
-        body = {"name": name, "display_name": name, "description": description, "namespace": self.namespace}
-        return self.find_pipeline(name) or self._created(
-            "pipelines",
-            body | {"tags": dict(tags or {})},
-            Pipeline.read,
-            lambda: self.find_pipeline(name),
-            repeatable=True,
-        )
+        """The pipeline of a name, which is created, without a version, where there is none.
+
+        A server of an older release, which refuses tags and names apart from the displayed one, is asked without.
+        """
+        body = {"display_name": name, "description": description, "namespace": self.namespace}
+
+        def create(**newer: Any) -> Pipeline:
+            return self._created(
+                "pipelines", body | newer, Pipeline.read, lambda: self.find_pipeline(name), repeatable=True
+            )
+
+        if found := self.find_pipeline(name):
+            return found
+        try:
+            return create(name=name, tags=dict(tags or {}))
+        except KfpRefusedError as error:
+            if "unknown field" not in str(error):
+                raise
+            return create()
 
     def find_version(self, pipeline: str, name: str) -> Version | None:
         """The version of a name of the pipeline with an id, or None. Other pipelines may have one of the same name."""

@@ -108,6 +108,12 @@ def test_what_got_no_answer_is_not_sent_again() -> None:
         server.errors.clear()
 
 
+def test_an_older_server_is_asked_without_what_it_does_not_know() -> None:
+    with serving(lacks=("name", "tags")) as server:
+        assert submit(connect(server)).name == "run-1"
+        assert [each["name"] for each in server.objects.pipelines.values()] == ["say"]
+
+
 def test_lists_are_read_page_by_page(api: KfpApi, kfp_server: KfpServer) -> None:
     submit(api)
     first = kfp_server.objects.runs[next(iter(kfp_server.objects.runs))]
