@@ -9,17 +9,17 @@ import inspect
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import yaml
 from _pages import EXAMPLE, ROOT, main, table
 from kfp import dsl
 from kfp.compiler import Compiler
 
 from gatehouse.compilation.compiling import compile_project
+from gatehouse.compilation.specification import Compiled, Task, read_spec
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import Tasks
+from gatehouse.platforms import THIS_MACHINE
 from gatehouse.project import load_project
 
 _COMPONENTS = ROOT / "components"
@@ -30,6 +30,7 @@ _TYPES = {
     "BOOLEAN": "yes or no",
     "LIST": "list",
     "STRUCT": "object",
+    "TASK_FINAL_STATUS": "how KFP says that it ended",
 }
 _EMPTY = {"String": "", "List": [], "Integer": 0, "Float": 0.0, "Boolean": False}
 _GENERATED = "<!-- Written by docs/make_readmes.py from the compiled specs; do not edit. -->\n"
@@ -39,14 +40,10 @@ _GENERATED = "<!-- Written by docs/make_readmes.py from the compiled specs; do n
 class Component:
     """One component as the compiled specs have it."""
 
-    name: str
+    task: Task
     inputs: list[list[str]]
     outputs: list[list[str]]
     doc: str
-    container: dict[str, Any]
-    deadline: str
-    cache: bool
-    retries: int
     pipelines: list[str] = field(default_factory=list)
 
 
@@ -55,64 +52,48 @@ def components() -> dict[str, Component]:
     found: dict[str, Component] = {}
     with tempfile.TemporaryDirectory() as directory:
         for path in compile_project(load_project(EXAMPLE), Path(directory)):
-            spec, platform = yaml.safe_load_all(path.read_text())
-            limits = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
-            tasks = spec["root"]["dag"]["tasks"]
-            for task in tasks.values():
-                label = spec["components"][task["componentRef"]["name"]]["executorLabel"]
-                name = label.removeprefix("exec-").replace("-", "_")
-                if name not in found:
-                    found[name] = _component(name, spec, task, label, limits[label])
-                found[name].pipelines.append(path.stem.partition("-")[2])
+            spec = read_spec(path)
+            for task in spec.leaves:
+                one = found.setdefault(task.stage, _component(spec, task))
+                one.pipelines.append(path.stem.partition("-")[2])
         for name in {name for names in _rooms().values() for name in names} - {*found}:
-            found[name] = _alone(name, Path(directory) / f"{name}.yaml")
+            spec = read_spec(_alone(name, Path(directory) / f"{name}.yaml"))
+            found[name] = _component(spec, spec.leaves[0])
     return found
 
 
-def _alone(name: str, path: Path) -> Component:
+def _alone(name: str, path: Path) -> Path:
     """A component that the example does not use, compiled as the only task of a pipeline."""
 
     @dsl.pipeline(name=name.replace("_", "-"))
     def pipeline() -> None:
         inputs = component_of(name).component_spec.inputs or {}
         given = {key: _EMPTY[str(value.type)] for key, value in inputs.items() if key not in ("store", "code")}
-        Tasks("alone", load_project(EXAMPLE)).add(declared_stages()[name], **given)
+        Tasks("alone", load_project(EXAMPLE), THIS_MACHINE).add(declared_stages()[name], **given)
 
     Compiler().compile(pipeline, str(path))
-    spec, platform = yaml.safe_load_all(path.read_text())
-    (task,) = spec["root"]["dag"]["tasks"].values()
-    label = spec["components"][task["componentRef"]["name"]]["executorLabel"]
-    limits = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
-    return _component(name, spec, task, label, limits[label])
+    return path
 
 
-def _component(name: str, spec: dict[str, Any], task: dict[str, Any], label: str, limits: dict[str, Any]) -> Component:
-    definition = spec["components"][task["componentRef"]["name"]]
-    container = spec["deploymentSpec"]["executors"][label]["container"]
-    doc = _docstring(container["command"][-1])
-    described = _arguments(doc)
-    inputs, outputs = definition.get("inputDefinitions", {}), definition.get("outputDefinitions", {})
+def _component(spec: Compiled, task: Task) -> Component:
+    inputs, outputs = (task.component.get(f"{kind}Definitions", {}) for kind in ("input", "output"))
     return Component(
-        name=name,
+        task=task,
         inputs=[
             [f"`{key}`", _TYPES[value["parameterType"]], value.get("description", "")]
             for key, value in inputs.get("parameters", {}).items()
         ],
         outputs=[
             *(
-                [f"`{key}`", _TYPES[value["parameterType"]], *_taken(spec, task, key)]
+                [f"`{key}`", _TYPES[value["parameterType"]], *_taken(spec, task, key, value.get("description", ""))]
                 for key, value in outputs.get("parameters", {}).items()
             ),
             *(
-                [f"`{key}`", value["artifactType"]["schemaTitle"].removeprefix("system."), described.get(key, ""), "UI"]
+                [f"`{key}`", value["artifactType"]["schemaTitle"].removeprefix("system."), value["description"], "UI"]
                 for key, value in outputs.get("artifacts", {}).items()
             ),
         ],
-        doc=doc,
-        container=container,
-        deadline=limits["activeDeadlineSeconds"],
-        cache=bool(task.get("cachingOptions", {}).get("enableCache", False)),
-        retries=int(task.get("retryPolicy", {}).get("maxRetryCount", 0)),
+        doc=_docstring(task.container["command"][-1]),
     )
 
 
@@ -121,32 +102,15 @@ def _docstring(program: str) -> str:
     return inspect.cleandoc(ast.get_docstring(functions[-1]) or "")
 
 
-def _arguments(doc: str) -> dict[str, str]:
-    """Description by name under `Args:` of a Google-style docstring."""
-    found: dict[str, str] = {}
-    name = ""
-    for line in doc.partition("Args:\n")[2].splitlines():
-        if line.startswith("    ") and not line.startswith("     ") and ":" in line:
-            name, _, found[name.strip()] = line.partition(":")
-            name = name.strip()
-        elif name:
-            found[name] += " " + line.strip()
-    return found
-
-
-def _taken(spec: dict[str, Any], task: dict[str, Any], output: str) -> list[str]:
-    """What those that take an output of a task call it, and who they are."""
-    tasks = spec["root"]["dag"]["tasks"]
-    mine = next(name for name, each in tasks.items() if each is task)
-    wanted = {"outputParameterKey": output, "producerTask": mine}
+def _taken(spec: Compiled, task: Task, output: str, described: str) -> list[str]:
+    """What an output of a task is, in its own words or in those of who takes it, and who they are."""
+    wanted = {"outputParameterKey": output, "producerTask": task.name}
     names: list[str] = []
-    described = ""
-    for name, each in tasks.items():
-        for key, value in each["inputs"]["parameters"].items():
+    for other in spec.leaves:
+        for key, value in other.body.get("inputs", {}).get("parameters", {}).items():
             if value.get("taskOutputParameter") == wanted:
-                inputs = spec["components"][each["componentRef"]["name"]]["inputDefinitions"]["parameters"]
-                described = described or inputs[key].get("description", "")
-                names.append(f"`{name.replace('-', '_')}`")
+                described = described or other.component["inputDefinitions"]["parameters"][key].get("description", "")
+                names.append(f"`{other.name.replace('-', '_')}`")
     return [described, ", ".join(names)]
 
 
@@ -201,20 +165,20 @@ def _about(folder: Path) -> str:
 
 
 def _section(component: Component, result: str) -> str:
-    effects = declared_stages()[component.name].declared.effects
-    resources = component.container["resources"]
+    task = component.task
+    effects, resources = declared_stages()[task.stage].declared.effects, task.container["resources"]
     facts = [
         ["reads", effects.reads or "nothing but its parameters"],
         ["writes", effects.writes or "nothing but its artifacts"],
-        ["cache", "KFP's cache and the stage memo" if component.cache else "never: it runs every time"],
-        ["retries", str(component.retries)],
+        ["cache", "KFP's cache and the stage memo" if effects.memo else "never: it runs every time"],
+        ["retries", str(task.body.get("retryPolicy", {}).get("maxRetryCount", 0))],
         ["why", effects.why],
         ["resources", f"CPU {resources['resourceCpuLimit']}, memory {resources['resourceMemoryLimit']}"],
-        ["ends after", f"{int(component.deadline) // 60} minutes"],
-        ["image", f"`{component.container['image'].partition(':')[0]}`"],
+        ["ends after", f"{int(task.pod['activeDeadlineSeconds']) // 60} minutes"],
+        ["image", f"`{task.container['image'].partition(':')[0]}`"],
         ["used by", ", ".join(component.pipelines) or "pipelines that ask for it; not the example's"],
     ]
-    parts = [f"## `{component.name}`\n", component.doc.splitlines()[0] + "\n"]
+    parts = [f"## `{task.stage}`\n", component.doc.splitlines()[0] + "\n"]
     parts.append(table(["input", "type", "what it is"], component.inputs))
     if component.outputs:
         parts.append(f"Gives: {result}\n" if result else "")

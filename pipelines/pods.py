@@ -6,6 +6,7 @@ from kfp.dsl import PipelineTask
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
+from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
 from gatehouse.platforms import Platform, Pods
 from gatehouse.project import TaskResources
@@ -60,9 +61,7 @@ def equip(
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
     kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)
-    for name, reference in platform.images.items():
-        if task.container_spec.image == image(name):
-            task.set_container_image(reference)
+    _name_image(task, platform)
     _place(task, own)
     _mount(task, own)
     if platform.model_registry and "the ledger" in declared.effects.writes:
@@ -74,6 +73,17 @@ def equip(
 def entrust(task: PipelineTask, key: str, variable: str, platform: Platform) -> None:
     """Give one task's pod alone what `key` of the secret with credentials holds, as an environment variable."""
     kubernetes.use_secret_as_env(task, platform.credentials, {key: variable}, optional=True)
+
+
+def _name_image(task: PipelineTask, platform: Platform) -> None:
+    """Give a task the image that the platform names in place of its own."""
+    named = {image(name): reference for name, reference in platform.images.items()}
+    own = task.container_spec.image
+    if named and own not in named:
+        raise ConfigurationError(
+            f"images of the platform {platform.name}: expected one for {own}, found {', '.join(platform.images)}."
+        )
+    task.set_container_image(named.get(own, own))
 
 
 def _place(task: PipelineTask, own: Pods) -> None:

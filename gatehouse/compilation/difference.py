@@ -16,6 +16,7 @@ _TYPES = {
     "BOOLEAN": "yes or no",
     "LIST": "list",
     "STRUCT": "object",
+    "TASK_FINAL_STATUS": "how KFP says that it ended",
 }
 _LONGEST = 100
 _NOTHING = "nothing"

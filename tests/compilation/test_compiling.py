@@ -28,7 +28,7 @@ from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 ENDS = ["require_success", "report_end"]
-KNOBS = {"store", "source", "window", "seed", "force", "backfill"}
+KNOBS = {"store", "source", "window", "seed", "force", "backfill", "cause"}
 
 
 def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compiled: Path) -> None:
@@ -219,3 +219,9 @@ def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: 
     with pytest.raises(ConfigurationError, match=r"(?s)cannot run on the platform cluster.*source.path .*found ../raw"):
         compile_pipeline("promotion", moved, tmp_path, platform)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_image_that_the_platform_does_not_name_is_told(flights: Project, platform: Platform, tmp_path: Path) -> None:
+    mistyped = platform.model_copy(update={"images": {"gatehous": "registry/gatehouse:1"}})
+    with pytest.raises(ConfigurationError, match=r"expected one for gatehouse/gatehouse:\S+, found gatehous\."):
+        with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, mistyped)

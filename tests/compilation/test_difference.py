@@ -66,7 +66,7 @@ CHANGES: dict[str, tuple[Callable[[Body, Body], Any], list[str]]] = {
         lambda spec, _: _inputs(spec)["seed"].update(defaultValue=8.0),
         ["parameters", "  ~ seed: default: 7.0 -> 8.0"],
     ),
-    "new parameter": (lambda spec, _: _inputs(spec).update(cause=_NEW), ["parameters", "  + cause"]),
+    "new parameter": (lambda spec, _: _inputs(spec).update(asked=_NEW), ["parameters", "  + asked"]),
     "no parameter": (lambda spec, _: _inputs(spec).pop("window"), ["parameters", "  - window"]),
     "retries": (
         lambda spec, _: _tasks(spec)["split"]["retryPolicy"].update(maxRetryCount=5),

@@ -11,6 +11,7 @@ import pytest
 
 from gatehouse.compilation.policy import breaches, rules
 from gatehouse.compilation.specification import Compiled, SpecError, read_spec
+from gatehouse.components.artifacts.stage import TOLERATE
 
 ROOT = Path(__file__).parents[2]
 Body = dict[str, Any]
@@ -197,6 +198,15 @@ def test_conditions_on_bools_and_fixed_words_keep_the_policy(training: Compiled)
     spec = deepcopy(training.spec)
     condition = "!(inputs.parameter_values['a'] == 'heads') && inputs.parameter_values['b'] == true"
     _task(spec, "split")["triggerPolicy"] = {"condition": condition}
+    assert list(breaches(dataclasses.replace(training, spec=spec))) == []
+
+
+def test_a_task_whose_failure_is_let_pass_is_not_cached(training: Compiled) -> None:
+    spec = deepcopy(training.spec)
+    _container(spec, "split")["env"] = [{"name": TOLERATE, "value": "1"}]
+    (found,) = breaches(dataclasses.replace(training, spec=spec))
+    assert found.startswith("task exit-handler-1/split: cache: expected enableCache=False")
+    _task(spec, "split")["cachingOptions"] = {}
     assert list(breaches(dataclasses.replace(training, spec=spec))) == []
 
 
