@@ -6,7 +6,7 @@ import pytest
 
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.mlflow_client import URI
+from gatehouse.components.tracking.kfp_task import URI
 from gatehouse.local_run import LocalRun, PlannedTask
 from gatehouse.terminal import Screen, figure, summary
 from tests.components.artifacts.memory_objects import Memory, MemoryObjects

@@ -34,7 +34,8 @@ from gatehouse.components.registry.promoting.acts import (
     rollback,
 )
 from gatehouse.components.registry.state import ALIASES, CHAMPION, Record, State, fold
-from gatehouse.components.tracking.mlflow_client import URI, tracking_of
+from gatehouse.components.tracking.kfp_task import URI
+from gatehouse.components.tracking.mlflow_client import tracking_of
 from tests.components.registry.gate import NAME, make_gate
 from tests.servers import BUCKET, gcs_server, s3_server
 
