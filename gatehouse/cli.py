@@ -24,6 +24,7 @@ def _register(verb: str) -> None:
         "init": _init,
         "compile": _compile,
         "data": _data,
+        "doctor": _doctor,
         "features": _features,
         "gate": _gate,
         "kueue": _kueue,
@@ -88,6 +89,12 @@ def _gate() -> None:
     from gatehouse.commands import gate
 
     app.add_typer(gate.app, name="gate")
+
+
+def _doctor() -> None:
+    from gatehouse.commands import doctor
+
+    app.add_typer(doctor.app, name="doctor")
 
 
 def _kueue() -> None:

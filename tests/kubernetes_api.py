@@ -45,6 +45,9 @@ class Cluster:
         created: Every object that was taken.
         log: Where the launcher writes the lines of pods.
         errors: What scenarios raised.
+        objects: What a GET finds besides jobs and pods, by path.
+        granted: The rights that a review allows, as group, resource and verb.
+        reviews: Every review that was asked for.
     """
 
     scenario: Callable[["Cluster", Object], None]
@@ -61,6 +64,9 @@ class Cluster:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     log: Path = Path("none")
     errors: list[BaseException] = field(default_factory=list)
+    objects: dict[str, Object] = field(default_factory=dict)
+    granted: set[tuple[str, str, str]] = field(default_factory=set)
+    reviews: list[Object] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -258,10 +264,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, pod)
         elif path in self.cluster.jobs:
             self._answer(200, self.cluster.jobs[path])
+        elif path in self.cluster.objects:
+            self._answer(200, self.cluster.objects[path])
         else:
             self._status(404, "not found")
 
     def _post(self, path: str, query: dict[str, str], body: Any) -> None:
+        if body["kind"].endswith("AccessReview") and path == f"/apis/{body['apiVersion']}/{body['kind'].lower()}s":
+            return self._review(body)
         plural = re.fullmatch(r"/apis/(.+)/namespaces/(.+)/(pytorchjobs|trainjobs)", path)
         if not plural or body["apiVersion"] != plural[1] or body["metadata"]["namespace"] != plural[2]:
             return self._status(404, "no such resource")
@@ -276,6 +286,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.cluster.touch(body)
         threading.Thread(target=self.cluster.play, args=(body,), daemon=True).start()
         return self._answer(201, body)
+
+    def _review(self, body: Any) -> None:
+        if ("user" in body["spec"]) != (body["kind"] == "SubjectAccessReview"):
+            return self._status(422, "spec.user: a review of others names whom, and one of oneself does not")
+        self.cluster.reviews.append(body)
+        asked = body["spec"]["resourceAttributes"]
+        resource = f"{asked['resource']}/{asked['subresource']}" if asked["subresource"] else asked["resource"]
+        allowed = (asked["group"], resource, asked["verb"]) in self.cluster.granted
+        return self._answer(201, body | {"status": {"allowed": allowed}})
 
     def _patch(self, path: str, query: dict[str, str], body: Any) -> None:
         job = self.cluster.jobs.get(path)

@@ -54,7 +54,7 @@ class Place:
         from gatehouse.checking import check_project
 
         project = check_project(project_folder(folder))
-        platform = load_platform(profile or _only_profile(project.folder))
+        platform = profile_of(project, profile)
         api = KfpApi.connect(platform.endpoint, platform.namespace)
         server = api.server().version
         if server and server.split(".")[0] != version("kfp").split(".")[0]:
@@ -84,6 +84,15 @@ class Place:
                     typer.echo(f"warning: {name}: {ignored}", err=True)
                 uploads[name] = Upload(self.project.name, name, spec.text, tags_of(spec))
         return uploads if cache else {name: upload.without_cache() for name, upload in uploads.items()}
+
+
+def profile_of(project: Project, profile: Path | None) -> Platform:
+    """The platform profile of a path, else the only one of a project.
+
+    Raises:
+        ConfigurationError: if it is wrong, or the project has none or several.
+    """
+    return load_platform(profile or _only_profile(project.folder))
 
 
 def _only_profile(folder: Path) -> Path:

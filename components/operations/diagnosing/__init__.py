@@ -1,0 +1,1 @@
+"""What a place must give to the pipelines, looked at from wherever this runs."""

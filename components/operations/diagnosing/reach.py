@@ -1,0 +1,63 @@
+"""Whether store, MLflow and Model Registry answer from here, and whether the store creates nothing twice."""
+
+import uuid
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from gatehouse.components.artifacts.redaction import redacted
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.diagnosing.finding import Finding, failed, looked, passed, unchecked
+from gatehouse.components.tracking.mlflow_client import require_server
+from gatehouse.errors import StoreError
+
+_TIMEOUT = 10.0
+
+
+def store_finding(address: str) -> Finding:
+    """Whether a store can be written and read, and refuses to write over what is there."""
+
+    def look() -> str:
+        store = ArtifactStore.open(address)
+        key, first = f"doctor/{uuid.uuid4().hex}.json", b'{"first": true}'
+        created = store.objects.put_bytes(key, first)
+        again = store.objects.put_bytes(key, b'{"first": false}')
+        read, stat = store.objects.get_bytes(key), store.objects.stat(key)
+        removed = stat is not None and store.objects.delete(key, stat.generation)
+        if not created or again or read != first:
+            raise StoreError(
+                f"{address} does not keep create-only writes: of two writes to one new name the first was "
+                f"{'taken' if created else 'refused'}, the second {'taken' if again else 'refused'}, and the "
+                f"{'first' if read == first else 'second'} is there"
+            )
+        return f"{address} was written and read, and refused a second write" + ("" if removed else f"; {key} stays")
+
+    return looked(
+        "store",
+        look,
+        "Check the address and the credentials. A store must honour create-only writes (If-None-Match on S3, "
+        "generation preconditions on Google Cloud Storage): without them two runs write over each other.",
+    )
+
+
+def mlflow_finding(uri: str) -> Finding:
+    """Whether an MLflow server answers; without an address there is nothing to ask."""
+    if not uri.startswith(("http://", "https://")):
+        return unchecked("MLflow", uri or "no server is named", "Set mlflow-tracking-uri.", needed=False)
+
+    def look() -> str:
+        require_server(uri)
+        return f"{redacted(uri)} answers"
+
+    found = looked("MLflow", look, "Start the server, or name another; until then nobody sees the runs.")
+    if found.outcome != "passed":
+        return found
+    try:
+        with urlopen(f"{uri.rstrip('/')}/health", timeout=_TIMEOUT) as answer:
+            return passed("MLflow", f"{redacted(uri)} answers with {answer.status}")
+    except HTTPError as error:
+        # A server that asks who is there takes the token that pods have, which need not be here.
+        if error.code in (401, 403):
+            return passed("MLflow", f"{redacted(uri)} answers, and asks who is there ({error.code})")
+        return failed("MLflow", f"{redacted(uri)} answers with {error.code}", "Expected an MLflow server there.")
+    except OSError as error:
+        return failed("MLflow", f"{redacted(uri)}: {error}", "Expected an MLflow server there.")

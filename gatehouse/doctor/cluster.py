@@ -1,0 +1,191 @@
+"""What can be seen of a platform from here: KFP, Kubernetes, images, store, MLflow and Model Registry."""
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.kfp_api.connection import Patience
+from gatehouse.components.launchers.kubernetes.api import ApiConflict, ApiTimeouts, KubernetesApi
+from gatehouse.components.launchers.launcher import ClusterError
+from gatehouse.components.operations.diagnosing.finding import Finding, failed, looked, passed, unchecked
+from gatehouse.components.operations.diagnosing.reach import mlflow_finding, store_finding
+from gatehouse.components.registry.showing.registry_api import RegistryApi
+from gatehouse.doctor.needs import QUEUES, Named, objects, resources, rights
+from gatehouse.platforms import Platform
+from gatehouse.project import Project
+
+_DIGEST = re.compile(r".+@sha256:(?!0{64})[0-9a-f]{64}")
+_PATIENCE = Patience(request=10.0, retry=10.0)
+_TIMEOUTS = ApiTimeouts(request=10.0, retry=10.0)
+_ROLE = "kubectl apply -n NAMESPACE -f docs/launcher-role.yaml, bound to the service account of the pods"
+
+
+def examine(project: Project, platform: Platform) -> Iterator[Finding]:
+    """Everything that can be seen of a platform from here, as it is found."""
+    yield from _images(platform)
+    yield _kfp(platform)
+    yield _store(platform)
+    settings: dict[str, str] = {}
+    try:
+        api = KubernetesApi(_TIMEOUTS)
+    except ClusterError as error:
+        yield unchecked("Kubernetes", " ".join(str(error).split()), "Set KUBECONFIG, or run this in a pod.")
+    else:
+        yield from _cluster(api, platform.namespace or api.namespace, project, platform, settings)
+    yield mlflow_finding(settings.get("mlflow-tracking-uri", ""))
+    yield _model_registry(platform)
+
+
+def _images(platform: Platform) -> Iterator[Finding]:
+    advice = "`make images`, push, and name it in the profile under `images`, by its digest."
+    for name, reference in {"gatehouse": "", **platform.images}.items():
+        check = f"image {name}"
+        if _DIGEST.fullmatch(reference):
+            yield passed(check, reference)
+        else:
+            yield failed(check, f"expected repository@sha256:…, found {reference or 'none'}", advice)
+
+
+def _kfp(platform: Platform) -> Finding:
+    if not platform.endpoint:
+        return unchecked("Kubeflow Pipelines", "the profile names no endpoint", "Set `endpoint` in the profile.")
+
+    def look() -> str:
+        api = KfpApi.connect(platform.endpoint, platform.namespace, patience=_PATIENCE)
+        server = api.server()
+        api.find_experiment(platform.experiment)
+        mine = version("kfp")
+        if server.version and server.version.split(".")[0] != mine.split(".")[0]:
+            raise ClusterError(f"{api.endpoint} is {server.version}, expected the major release of kfp {mine}")
+        return f"{api.endpoint} answers, {server.version or 'of a version that it does not say'}"
+
+    advice = "Check `endpoint` and `namespace` of the profile, and GATEHOUSE_KFP_TOKEN or GATEHOUSE_KFP_TOKEN_FILE."
+    return looked("Kubeflow Pipelines", look, advice)
+
+
+def _store(platform: Platform) -> Finding:
+    if "://" not in platform.store:
+        return unchecked(
+            "store", f"{platform.store} is a folder of the pods", "Look at it from a pod: mount it, and run this there."
+        )
+    return store_finding(platform.store)
+
+
+def _model_registry(platform: Platform) -> Finding:
+    named = platform.model_registry
+    if named is None:
+        return unchecked("Model Registry", "the profile names none", needed=False)
+    api = RegistryApi(named.address, named.author)
+
+    def look() -> str:
+        known = sum(1 for _ in api.every("registered_models"))
+        return f"{named.address} answers, with {known:,} registered models"
+
+    return looked("Model Registry", look, "Check `model_registry` of the profile, and GATEHOUSE_MODEL_REGISTRY_TOKEN.")
+
+
+def _cluster(
+    api: KubernetesApi, namespace: str, project: Project, platform: Platform, settings: dict[str, str]
+) -> Iterator[Finding]:
+    try:
+        release = api.get("/version").get("gitVersion", "")
+    except (ClusterError, ApiConflict) as error:
+        yield failed("Kubernetes", " ".join(str(error).split())[:400], "Check the kubeconfig, and log in again.")
+        return
+    yield passed("Kubernetes", f"{release}, namespace {namespace}")
+    for resource in resources(project, platform):
+        yield _resource(api, resource.group, resource.plural, resource.why)
+    if platform.queue:
+        yield _queue(api, namespace, platform.queue)
+    yield from _rights(api, namespace, project, platform.service_account)
+    for named in dict.fromkeys(objects(project, platform)):
+        yield _object(api, namespace, named, settings if named.name == platform.settings else {})
+
+
+def _served(api: KubernetesApi, group: str) -> str:
+    """The version of an API group that the cluster prefers, as `kubeflow.org/v1`; raises ApiConflict for none."""
+    return str(api.get(f"/apis/{group}")["preferredVersion"]["groupVersion"])
+
+
+def _resource(api: KubernetesApi, group: str, plural: str, why: str) -> Finding:
+    check, advice = f"{plural}.{group}", f"Install its operator: {why} needs it." if why else ""
+    try:
+        served = _served(api, group)
+        known = {each["name"] for each in api.get(f"/apis/{served}")["resources"]}
+    except ApiConflict:
+        served, known = "", set()
+    except ClusterError as error:
+        return unchecked(check, " ".join(str(error).split())[:400], advice, needed=bool(why))
+    if plural in known:
+        return passed(check, f"served as {served}")
+    if why:
+        return failed(check, "the cluster does not know it", advice)
+    return unchecked(check, "the cluster does not know it, and this project does not use it", needed=False)
+
+
+def _queue(api: KubernetesApi, namespace: str, queue: str) -> Finding:
+    group, plural = QUEUES
+    check, advice = f"queue {queue}", "`gatehouse kueue manifests PROFILE` writes it, where the profile has `kueue`."
+    try:
+        found = api.get(f"/apis/{_served(api, group)}/namespaces/{namespace}/{plural}/{queue}")
+    except ApiConflict:
+        return failed(check, f"there is no local queue of this name in {namespace}", advice)
+    except ClusterError as error:
+        return unchecked(check, " ".join(str(error).split())[:400], advice)
+    return passed(check, f"gives to {found['spec'].get('clusterQueue', 'no cluster queue')}")
+
+
+def _rights(api: KubernetesApi, namespace: str, project: Project, account: str) -> Iterator[Finding]:
+    """Whether the pods' service account, or who asks where the profile names none, may do what the launcher does."""
+    wanted = rights(project)
+    if not wanted:
+        yield unchecked("rights", "training runs in its task's own pod", needed=False)
+        return
+    whose = f"system:serviceaccount:{namespace}:{account}" if account else "who runs this"
+    kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
+    lacking = []
+    for group, resource, verb in wanted:
+        name, _, below = resource.partition("/")
+        asked = {"namespace": namespace, "group": group, "resource": name, "subresource": below, "verb": verb}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": kind,
+            "spec": {"resourceAttributes": asked} | ({"user": whose} if account else {}),
+        }
+        try:
+            answer = api.create(f"/apis/authorization.k8s.io/v1/{kind.lower()}s", body)
+        except (ClusterError, ApiConflict) as error:
+            why = " ".join(str(error).split())[:400]
+            yield unchecked("rights", why, "Ask as somebody who may create SubjectAccessReviews.")
+            return
+        if not answer.get("status", {}).get("allowed"):
+            lacking.append(f"{verb} {resource}{f'.{group}' * bool(group)}")
+    if lacking:
+        yield failed("rights", f"{whose} may not {', '.join(lacking)}", _ROLE.replace("NAMESPACE", namespace))
+    else:
+        yield passed("rights", f"{whose} may do all {len(wanted)} things that the launcher does")
+
+
+def _object(api: KubernetesApi, namespace: str, named: Named, values: dict[str, str]) -> Finding:
+    """Whether an object is there with its keys; only what a config map says is kept, in `values`."""
+    check = f"{named.kind.removesuffix('s')} {named.name}"
+    keys = ", ".join(sorted(named.keys))
+    advice = f"Create it in {namespace}{f', with {keys}' if keys else ''}: docs/cluster.md."
+    try:
+        found = api.get(f"/api/v1/namespaces/{namespace}/{named.kind}/{named.name}")
+    except ApiConflict:
+        if named.optional:
+            return unchecked(check, "it is not there, and may be missing", needed=False)
+        return failed(check, f"it is not in {namespace}", advice)
+    except ClusterError as error:
+        return unchecked(check, " ".join(str(error).split())[:400], advice, needed=not named.optional)
+    held = set(found.get("data") or {})
+    if named.kind == "configmaps":
+        values |= found.get("data") or {}
+    if missing := sorted(named.keys - held):
+        return failed(check, f"it lacks {', '.join(missing)}", advice)
+    if strange := sorted(held - named.known) if named.known else []:
+        expected = ", ".join(sorted(named.known))
+        return failed(check, f"nothing reads {', '.join(strange)}", f"Expected keys among {expected}.")
+    return passed(check, f"it has {', '.join(sorted(held))}" if held else "it is there")

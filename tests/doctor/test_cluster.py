@@ -1,0 +1,220 @@
+"""What the doctor sees of a cluster: each thing that can be wrong is found, and said with what to do about it."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import gatehouse
+from gatehouse.cli import _register, app
+from gatehouse.components.launchers.spec import PyTorchJobLaunch
+from gatehouse.components.operations.diagnosing import reach
+from gatehouse.components.operations.diagnosing.finding import Finding
+from gatehouse.doctor import cluster as doctor
+from gatehouse.doctor.needs import RIGHTS
+from gatehouse.platforms import Platform
+from gatehouse.project import Project, load_project
+from tests.kfp_api import KfpServer
+from tests.kubernetes_api import NAMESPACE, Cluster, kubernetes
+from tests.model_registry_api import ModelRegistry, model_registry
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+DIGEST = "registry.example/ml/gatehouse@sha256:" + "a" * 64
+_CORE = f"/api/v1/namespaces/{NAMESPACE}"
+
+
+@dataclass
+class Patient:
+    """A cluster that has everything, which a test takes something from."""
+
+    cluster: Cluster
+    kfp: KfpServer
+    registry: ModelRegistry
+    profile: dict[str, Any]
+    project: Project
+
+    def findings(self) -> dict[str, Finding]:
+        """What the doctor finds, by what was looked at."""
+        platform = Platform.model_validate(self.profile)
+        return {finding.check: finding for finding in doctor.examine(self.project, platform)}
+
+
+def _group(cluster: Cluster, group: str, version: str, plural: str) -> None:
+    cluster.objects[f"/apis/{group}"] = {"preferredVersion": {"groupVersion": f"{group}/{version}"}}
+    cluster.objects[f"/apis/{group}/{version}"] = {"resources": [{"name": plural}, {"name": f"{plural}/status"}]}
+
+
+@pytest.fixture(scope="module")
+def example() -> Project:
+    return load_project(EXAMPLE)
+
+
+@pytest.fixture
+def patient(
+    example: Project, kfp_server: KfpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Patient]:
+    monkeypatch.setattr(doctor, "_TIMEOUTS", replace(doctor._TIMEOUTS, request=2.0, retry=0.2))
+    monkeypatch.setattr(doctor, "_PATIENCE", replace(doctor._PATIENCE, request=2.0, retry=0.2, first_pause=0.05))
+    with kubernetes(lambda *_: None) as cluster, model_registry() as registry:
+        monkeypatch.setenv("KUBECONFIG", cluster.kubeconfig(tmp_path))
+        cluster.granted = set(RIGHTS)
+        cluster.objects |= {
+            "/version": {"gitVersion": "v1.33.1"},
+            f"{_CORE}/configmaps/gatehouse-settings": {"data": {"aws-region": "eu-west-1"}},
+            f"{_CORE}/secrets/gatehouse-credentials": {"data": {"alert-webhook": "aHR0cA=="}},
+            f"{_CORE}/secrets/registry": {"data": {".dockerconfigjson": "e30="}},
+            f"{_CORE}/serviceaccounts/pipeline-runner": {"metadata": {}},
+            f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/localqueues/flights": {"spec": {"clusterQueue": "q"}},
+        }
+        _group(cluster, "kubeflow.org", "v1", "pytorchjobs")
+        _group(cluster, "kueue.x-k8s.io", "v1beta1", "localqueues")
+        profile = {
+            "name": "cluster",
+            "store": str(tmp_path / "store"),
+            "endpoint": kfp_server.endpoint,
+            "service_account": "pipeline-runner",
+            "images": {"gatehouse": DIGEST},
+            "queue": "flights",
+            "pods": {"image_pull_secrets": ["registry"], "volumes": [{"claim": "shared", "path": str(tmp_path)}]},
+            "model_registry": {"server": registry.url},
+        }
+        cluster.objects[f"{_CORE}/persistentvolumeclaims/shared"] = {"metadata": {}}
+        launched = example.file.model_copy(update={"launch": PyTorchJobLaunch(kind="pytorchjob")})
+        yield Patient(cluster, kfp_server, registry, profile, replace(example, file=launched))
+
+
+def test_a_cluster_that_has_everything_is_well(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_store", lambda platform: reach.store_finding(platform.store))
+    found = patient.findings()
+    assert {check: each.found for check, each in found.items() if not each.well} == {}
+    assert found["Kubeflow Pipelines"].found.endswith("answers, 2.17.0")
+    assert found["pytorchjobs.kubeflow.org"].found == "served as kubeflow.org/v1"
+    assert found["trainjobs.trainer.kubeflow.org"].outcome == "not checked"
+    assert found["secret gatehouse-credentials"].found == "it has alert-webhook"
+    whom = {review["spec"]["user"] for review in patient.cluster.reviews}
+    assert whom == {f"system:serviceaccount:{NAMESPACE}:pipeline-runner"}
+    assert len(patient.cluster.reviews) == 9
+
+
+def _lose(path: str) -> Callable[[Patient], None]:
+    return lambda patient: patient.cluster.objects.pop(path) and None
+
+
+def _say(path: str, **data: str) -> Callable[[Patient], None]:
+    return lambda patient: patient.cluster.objects.update({path: {"data": data}})
+
+
+def _profile(**changes: Any) -> Callable[[Patient], None]:
+    return lambda patient: patient.profile.update(changes)
+
+
+@pytest.mark.parametrize(
+    ("harm", "check", "outcome", "found", "advice"),
+    [
+        (_profile(images={}), "image gatehouse", "failed", "found none", "make images"),
+        (_profile(images={"gatehouse": "gatehouse:1"}), "image gatehouse", "failed", "found gatehouse:1", "digest"),
+        (lambda each: setattr(each.kfp, "down", True), "Kubeflow Pipelines", "failed", "", "Check `endpoint`"),
+        (lambda each: setattr(each.kfp, "version", "3.0.1"), "Kubeflow Pipelines", "failed", "is 3.0.1", "endpoint"),
+        (_profile(endpoint=""), "Kubeflow Pipelines", "not checked", "no endpoint", "Set `endpoint`"),
+        (_lose("/apis/kubeflow.org"), "pytorchjobs.kubeflow.org", "failed", "does not know it", "Install its operator"),
+        (_lose("/apis/kueue.x-k8s.io"), "queue flights", "failed", "no local queue", "gatehouse kueue manifests"),
+        (
+            lambda each: each.cluster.granted.discard(("", "pods/log", "get")),
+            "rights",
+            "failed",
+            "may not get pods/log",
+            "kubectl apply -n ml -f docs/launcher-role.yaml",
+        ),
+        (
+            _lose(f"{_CORE}/serviceaccounts/pipeline-runner"),
+            "serviceaccount pipeline-runner",
+            "failed",
+            "not in ml",
+            "Create it",
+        ),
+        (_lose(f"{_CORE}/secrets/registry"), "secret registry", "failed", "it is not in ml", "Create it in ml"),
+        (
+            _say(f"{_CORE}/configmaps/gatehouse-settings", **{"mlflow-tracking-url": "http://x"}),
+            "configmap gatehouse-settings",
+            "failed",
+            "nothing reads mlflow-tracking-url",
+            "mlflow-tracking-uri",
+        ),
+        (
+            _say(f"{_CORE}/configmaps/gatehouse-settings", **{"mlflow-tracking-uri": "http://127.0.0.1:9"}),
+            "MLflow",
+            "failed",
+            "takes no connection",
+            "Start the server",
+        ),
+        (lambda each: setattr(each.cluster, "token", "other"), "Kubernetes", "failed", "401", "log in again"),
+        (lambda each: setattr(each.registry, "token", "t"), "Model Registry", "failed", "answered 401", "TOKEN"),
+        (lambda each: None, "store", "not checked", "a folder of the pods", "from a pod"),
+    ],
+    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else None,
+)
+def test_what_is_wrong_is_found_and_told_with_what_to_do(
+    patient: Patient, harm: Callable[[Patient], None], check: str, outcome: str, found: str, advice: str
+) -> None:
+    harm(patient)
+    seen = patient.findings()[check]
+    assert (seen.outcome, seen.well) == (outcome, False)
+    assert found in seen.found and advice in seen.advice
+
+
+def test_without_kubernetes_nothing_that_is_needed_goes_unsaid(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    seen = patient.findings()["Kubernetes"]
+    assert (seen.outcome, seen.well) == ("not checked", False) and "KUBECONFIG" in seen.advice
+
+
+def test_a_secret_is_looked_at_by_its_keys_and_its_words_are_not_told(patient: Patient) -> None:
+    patient.cluster.objects[f"{_CORE}/secrets/gatehouse-credentials"] = {"data": {"source-url": "cGxhbnRlZA=="}}
+    assert "cGxhbnRlZA" not in json.dumps([vars(each) for each in patient.findings().values()])
+
+
+def test_a_store_that_writes_over_what_is_there_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gatehouse.components.artifacts.objects.local import LocalObjects
+
+    assert reach.store_finding(str(tmp_path / "store")).outcome == "passed"
+    assert not list((tmp_path / "store" / "doctor").rglob("*.json")), "what was written is removed"
+
+    def overwrite(self: LocalObjects, key: str, data: bytes) -> bool:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return True
+
+    monkeypatch.setattr(LocalObjects, "put_bytes", overwrite)
+    seen = reach.store_finding(str(tmp_path / "store"))
+    assert seen.outcome == "failed" and "the second taken, and the second is there" in seen.found
+
+
+def test_the_rights_are_those_of_the_role() -> None:
+    role = next(yaml.safe_load_all((Path(__file__).parents[2] / "docs" / "launcher-role.yaml").read_text()))
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == RIGHTS
+
+
+def test_the_command_ends_with_one_where_something_is_wrong(patient: Patient, tmp_path: Path) -> None:
+    _register("doctor")
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump(patient.profile))
+    ended = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", str(path), "--json"])
+    found = {each["check"]: each["outcome"] for each in json.loads(ended.stdout)}
+    assert ended.exit_code == 1 and found["store"] == "not checked"
+    shown = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", str(path)])
+    assert shown.exit_code == 1 and "Look at it from a pod" in " ".join(shown.stdout.split())
