@@ -66,9 +66,7 @@ def _kfp(platform: Platform) -> Finding:
 
 def _store(platform: Platform) -> Finding:
     if "://" not in platform.store:
-        return unchecked(
-            "store", f"{platform.store} is a folder of the pods", "Look at it from a pod: mount it, and run this there."
-        )
+        return unchecked("store", f"{platform.store} is a folder of the pods", "Look at it from a pod that mounts it.")
     return store_finding(platform.store)
 
 
