@@ -26,7 +26,7 @@ from gatehouse.components.monitoring.finding import (
 )
 from gatehouse.components.monitoring.stage import FILE
 from gatehouse.components.reports.elements import table
-from gatehouse.components.reports.format import percent
+from gatehouse.components.reports.format import moment, percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
 from gatehouse.components.reports.rendering import rendered
 from gatehouse.components.reports.row_charts import Dot, bar_chart, dot_chart
@@ -34,6 +34,16 @@ from gatehouse.components.reports.row_charts import Dot, bar_chart, dot_chart
 Json = Mapping[str, Any]
 
 _SHOWN = 20
+_FIRST = (
+    "decided from",
+    "to",
+    "newest rows",
+    "of these with a known label",
+    "of these whose label is not known yet",
+    "logged rows",
+    "rows of the reference",
+    "train rows",
+)
 _STATES = {
     ALARM: ("alarm", "bad"),
     MOVED: ("drifted", "warn"),
@@ -60,7 +70,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     drawn.facts(
         {role: Reference.parse(inputs[role]).short for role in ("model", "reference", "current") if role in inputs}
     )
-    drawn.facts(told["facts"])
+    drawn.facts({name: _fact(name, told["facts"][name]) for name in _in_order(told["facts"])})
     if findings:
         drawn.tiles(_tiles(told, findings))
         _add_checks(drawn, findings)
@@ -161,7 +171,8 @@ def _tiles(told: Json, findings: Sequence[Finding]) -> dict[str, Any]:
 def _add_checks(drawn: Report, findings: Sequence[Finding]) -> None:
     shown = [each for each in findings if not each.kind]
     drawn.section("Checks", "What each check found, and why it did or did not alarm.", f"{len(shown):,}")
-    drawn.table(["check", "state", "why"], [[each.title, _state(each, "quiet"), each.why] for each in shown])
+    rows = [[Marked(f"{each.title}: {_word(each)}", _STATES[each.state][1]), each.why] for each in shown]
+    drawn.table(["check", "why"], rows)
 
 
 def _add_performance(drawn: Report, findings: Sequence[Finding]) -> None:
@@ -258,9 +269,19 @@ def _add_quality(drawn: Report, breaches: Sequence[Finding]) -> None:
         )
 
 
-def _state(finding: Finding, quiet: str = "") -> Marked | str:
+def _state(finding: Finding) -> Marked | str:
     word, mark = _STATES[finding.state]
-    return Marked(word, mark) if word else quiet
+    return Marked(word, mark) if word else ""
+
+
+def _in_order(facts: Json) -> list[str]:
+    """Names of facts: the span first, then the newest rows, then what they are compared with."""
+    first = [name for name in _FIRST if name in facts]
+    return [*first, *(name for name in facts if name not in first)]
+
+
+def _fact(name: str, value: Any) -> Any:
+    return moment(value) if name in _FIRST[:2] else value
 
 
 def _word(finding: Finding) -> str:

@@ -231,14 +231,18 @@ class RollingOriginSplit(_Split):
             raise ValueError("expected test_from < test_until")
         if self.window is not None and self.window <= self.gap:
             raise ValueError("window: expected more than the gap, found a train part without rows")
-        if self.train_from is not None and self.train_from >= self.at(0).train_until:
-            raise ValueError(f"expected train_from before the first origin, {self.at(0).train_until.isoformat()}")
+        if self.train_from is not None and self.train_from >= self.origin(0):
+            raise ValueError(f"expected train_from before the first origin, {self.origin(0).isoformat()}")
         return self
+
+    def origin(self, number: int) -> datetime:
+        """Where the train part of an origin, from 0, ends."""
+        ahead = (self.origins - 1 - number) * (self.step or self.horizon)
+        return self.test_from - self.horizon - ahead
 
     def at(self, number: int) -> TimeSplit:
         """The boundaries of one origin, from 0; the last one's are those of the split."""
-        ahead = (self.origins - 1 - number) * (self.step or self.horizon)
-        origin = self.test_from - self.horizon - ahead
+        origin = self.origin(number)
         starts = [self.train_from] if self.train_from else []
         starts += [origin - self.window] if self.window else []
         return TimeSplit.model_construct(

@@ -22,7 +22,8 @@ def divide(decision: Times, label: Times, spec: TimeSplit) -> Parts:
         spec: The boundaries.
     """
     given = (spec.train_from, spec.train_until, spec.validation_until, spec.test_until)
-    newest = decision[~np.isnat(decision)].max(initial=np.datetime64(0, "us"))
+    timed = decision[~np.isnat(decision)]
+    newest = timed.max() if len(timed) else np.datetime64("NaT", "us")
     bounds = [
         None if bound is None else newest - ticks(bound) if isinstance(bound, timedelta) else moment(bound)
         for bound in given
