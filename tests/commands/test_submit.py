@@ -39,7 +39,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, project: Path) -> Path:
     profile = {
         "name": "here",
         "store": str(folder / "store"),
-        "images": {"gatehouse": f"example.com/gatehouse@sha256:{'0' * 64}"},
+        "images": {name: f"example.com/{name}@sha256:{'0' * 64}" for name in ("control", "data", "training")},
         "pods": {"volumes": [{"claim": "data", "path": str(folder)}]},
         "service_account": "trainer",
         "mlflow": {"experiment": "flights"},
