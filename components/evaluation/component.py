@@ -49,7 +49,7 @@ def evaluate(
         verdict: pass, refused or inconclusive.
         reasons: Why it is no pass.
         metrics: Test metrics for the UI.
-        roc: The ROC curve for the UI.
+        roc: The ROC curve and the confusion matrix for the UI.
         report: The report for the UI.
         summary: Verdict and reasons for the UI.
     """

@@ -1,6 +1,7 @@
 """What a person sees of an evaluation in the KFP UI: metrics, ROC curve, report and summary."""
 
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -16,19 +17,37 @@ def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any
         result: The evaluation.
         store: Where it is.
         metrics: A `dsl.Metrics`.
-        roc: A `dsl.ClassificationMetrics`.
+        roc: A `dsl.ClassificationMetrics`, for the ROC curve and the confusion matrix.
         report: A `dsl.HTML`.
         summary: A `dsl.Markdown`.
     """
     for name, value in result.metrics.items():
         metrics.log_metric(name, value)
-    if points := store.read_json(result.evaluation, "curves.json")["candidate"].get("roc"):
+    curves = store.read_json(result.evaluation, "curves.json")["candidate"]
+    if points := curves.get("roc"):
         roc.log_roc_curve(*([point[column] for point in points] for column in range(3)))
+    if pairs := curves.get("confusion"):
+        training_set = store.manifest(result.evaluation).derived_from["training_set"]
+        roc.log_confusion_matrix(*confusion_matrix(pairs, store.manifest(training_set).details.get("classes", ())))
     shutil.copyfile(rendered(store, result.evaluation), report.path)
     for artifact in (metrics, roc, report, summary):
         artifact.metadata["reference"] = store.address_of(result.evaluation)
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write(markdown(result))
+
+
+def confusion_matrix(pairs: Sequence[Sequence[int]], classes: Sequence[str]) -> tuple[list[str], list[list[int]]]:
+    """Names of the classes, and rows by label and predicted class.
+
+    Args:
+        pairs: Label, predicted class and rows, of each pair that occurs; -1 stands for all other classes.
+        classes: Names of the classes by number; those without one are called by it.
+    """
+    counts = {(label, predicted): rows for label, predicted, rows in pairs}
+    numbers = sorted({number for pair in counts for number in pair}, key=lambda number: (number < 0, number))
+    named = [classes[each] if 0 <= each < len(classes) else f"class {each}" for each in numbers]
+    names = ["others" if number < 0 else name for number, name in zip(numbers, named, strict=True)]
+    return names, [[counts.get((label, predicted), 0) for predicted in numbers] for label in numbers]
 
 
 def markdown(result: EvaluateResult) -> str:

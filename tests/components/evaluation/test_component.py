@@ -2,13 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kfp import dsl
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.component import evaluate as component
-from gatehouse.components.evaluation.presentation import markdown
+from gatehouse.components.evaluation.presentation import confusion_matrix, markdown, present
 from gatehouse.components.evaluation.report import page
 from tests.components.evaluation.conftest import LENIENT, SPEC, Bench
 
@@ -44,6 +46,30 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(judged_bench: Be
     assert Path(report.path).read_text() == page(judged_bench.store, evaluation)
     assert report.metadata["reference"] == judged_bench.store.address_of(evaluation)
     assert reasons[0] in Path(summary.path).read_text()
+
+
+def test_a_confusion_matrix_names_its_classes_and_counts_what_is_not_shown_last() -> None:
+    pairs = [[0, 0, 5], [0, 2, 1], [2, 2, 7], [-1, 0, 3]]
+    assert confusion_matrix(pairs, ["bus", "car"]) == (["bus", "class 2", "others"], [[5, 1, 0], [0, 7, 0], [3, 0, 0]])
+
+
+def test_the_ui_gets_the_confusion_matrix_of_a_task_with_classes(
+    judged_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = judged_bench.evaluate(judged_bench.models["good"], "")
+    read = ArtifactStore.read_json
+
+    def with_classes(store: ArtifactStore, reference: str, file: str) -> Any:
+        body = read(store, reference, file)
+        if file == "curves.json":
+            body["candidate"]["confusion"] = [[0, 0, 5], [1, 0, 2]]
+        return body
+
+    monkeypatch.setattr(ArtifactStore, "read_json", with_classes)
+    roc = dsl.ClassificationMetrics(uri=str(tmp_path / "roc"))
+    others = (dsl.HTML(uri=str(tmp_path / "report")), dsl.Markdown(uri=str(tmp_path / "summary")))
+    present(result, judged_bench.store, dsl.Metrics(uri=str(tmp_path / "metrics")), roc, *others)
+    assert [row["row"] for row in roc.metadata["confusionMatrix"]["rows"]] == [[5, 0], [2, 0]]
 
 
 @pytest.mark.parametrize(("champion", "columns"), [("", 2), ("bad", 3)])

@@ -1,0 +1,36 @@
+"""KFP tries every failed task again: what failed for good does no work again, through KFP's own local runner."""
+
+from pathlib import Path
+
+import pytest
+from kfp import dsl, local
+
+from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.pipelines.interfaces import component_of
+from tests.compiling import with_a_short_stack
+
+RUN = "20240110-000000-abcd"
+
+
+def test_a_permanent_error_ends_each_retry_at_once_with_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(RUN_ID, RUN)
+    store = ArtifactStore.open(tmp_path / "store")
+
+    @dsl.pipeline(name="requires")
+    def pipeline() -> None:
+        task = component_of("require_contract")(store=store.address, verdict="fail", reasons=["tailnum: null"])
+        task.set_retry(num_retries=2, backoff_duration="0s")
+
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "root"))
+    with pytest.raises(RuntimeError, match="require-contract"):
+        with_a_short_stack(pipeline)
+    failed = [event.body for _, event in events(store, RUN) if event.event == "failed"]
+    assert [(body["error"], body["exit_code"]) for body in failed] == [("ContractBreachError", 2)] * 3
+    assert len({body["message"] for body in failed}) == 1 and "tailnum: null" in failed[0]["message"]
+    # The first attempt looked, the others repeated what it found.
+    said = capfd.readouterr().out
+    assert said.count("raise ContractBreachError(") == 1
+    assert said.count("raise RepeatedError(") == 2
