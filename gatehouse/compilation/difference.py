@@ -18,6 +18,7 @@ _TYPES = {
     "STRUCT": "object",
     "TASK_FINAL_STATUS": "how KFP says that it ended",
 }
+_SECTIONS = ("pipeline", "parameters", "tasks", "edges", "images", "resources", "pods", "configuration", "code")
 _LONGEST = 100
 _NOTHING = "nothing"
 
@@ -27,7 +28,7 @@ class Fact:
     """One thing that a spec says.
 
     Attributes:
-        section: What it is about: pipeline, parameters, tasks, edges, images, resources, pods, code, configuration.
+        section: What it is about, one of `_SECTIONS`.
         subject: The parameter or the task; empty for the whole pipeline.
         aspect: What of it; empty where the subject itself is the fact.
     """
@@ -86,7 +87,7 @@ def _of_input(task: Task, path: str, name: str, given: dict[str, Any]) -> Iterat
     produced, outer = given.get("taskOutputParameter"), given.get("componentInputParameter")
     if produced or outer:
         giver = f"{produced['producerTask']}.{produced['outputParameterKey']}" if produced else str(outer)
-        yield Fact("edges", f"{giver.removeprefix('pipelinechannel--')} -> {path}.{name}"), giver
+        yield Fact("edges", f"{giver.removeprefix('pipelinechannel--')} -> {path}.{name}"), ""
     else:
         section = "code" if name == "code" else "configuration"
         values = _flat({name: _parsed(task.constants.get(name, ""))})
@@ -104,10 +105,17 @@ def _parsed(constant: Any) -> Any:
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of a nested dictionary, by their dotted keys; a list is one value."""
+    """The values of something nested, by their dotted keys; a short list of values is one value, a long one is many."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _flat(inner, f"{path}.{key}" if path else key)
+            # Beside each name of a secret KFP writes the same once more.
+            if not key.endswith("NameParameter"):
+                yield from _flat(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        for index, each in enumerate(value):
+            yield from _flat(each, f"{path}[{index}]")
+    elif isinstance(value, list) and len(_shown(value)) > _LONGEST:
+        yield from ((f"{path}[{each}]", "listed") for each in value)
     else:
         yield path, value
 
@@ -143,8 +151,8 @@ def differences(old: Compiled, new: Compiled) -> list[str]:
     every = {fact.subject for fact in before if fact.section == "images" and fact in after}
     return [
         line
-        for section, changes in lines.items()
-        for line in (section, *(_line(text, subjects, every) for text, subjects in changes.items()))
+        for section in sorted(lines, key=_SECTIONS.index)
+        for line in (section, *(_line(text, subjects, every) for text, subjects in lines[section].items()))
     ]
 
 

@@ -92,6 +92,16 @@ CHANGES: dict[str, tuple[Callable[[Body, Body], Any], list[str]]] = {
         lambda _, platform: platform["deploymentSpec"]["executors"]["exec-split"].update(activeDeadlineSeconds="60"),
         ["pods", "  ~ split: activeDeadlineSeconds: 1800 -> 60"],
     ),
+    "secret": (
+        lambda _, platform: platform["deploymentSpec"]["executors"]["exec-split"]["imagePullSecret"][0].update(
+            secretName="other", secretNameParameter={}
+        ),
+        ["pods", "  ~ split: imagePullSecret[0].secretName: registry -> other"],
+    ),
+    "one of a long list": (
+        lambda spec, _: _given(spec, "prepare", "stages")["runtimeValue"]["constant"].append("later"),
+        ["configuration", "  ~ prepare: stages[later]: nothing -> listed"],
+    ),
     "configuration": (_configure, ["configuration", "  ~ split: spec.train_until: 2013-10-01T00:00:00Z -> 2014"]),
     "removal": (
         lambda _, platform: platform["pipelineConfig"].update(resourceTtlOnCompletion=60),
