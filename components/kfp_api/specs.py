@@ -91,7 +91,8 @@ def check_parameters(spec: Mapping[str, Any], values: Mapping[str, Any]) -> None
     if problems := list(_problems(parameters_of(spec), values)):
         listed = "".join(f"\n  - {problem}" for problem in problems)
         name = spec.get("pipelineInfo", {}).get("name", "")
-        raise ConfigurationError(f"{len(problems)} problems with the parameters of the pipeline {name}:{listed}")
+        count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
+        raise ConfigurationError(f"{count} with the parameters of the pipeline {name}:{listed}")
 
 
 def _problems(known: Mapping[str, dict[str, Any]], values: Mapping[str, Any]) -> Iterator[str]:

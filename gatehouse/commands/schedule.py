@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from gatehouse.commands.kfp import DryRunOption, Place, PlatformOption, show
+from gatehouse.commands.output import JsonOption, print_json, print_table
 from gatehouse.errors import ConfigurationError
 from gatehouse.scheduling import Applying, Held, Wanted, held, plan, schedule_of
 from gatehouse.submission import Change, Submission, planned
@@ -36,22 +36,33 @@ def apply(project: ProjectOption = None, platform: PlatformOption = None, dry_ru
 
 
 @app.command("list")
-def list_schedules(project: ProjectOption = None, platform: PlatformOption = None) -> None:
+def list_schedules(project: ProjectOption = None, platform: PlatformOption = None, as_json: JsonOption = False) -> None:
     """Show what KFP has of this project's schedules, with the next time and the last run of each."""
     place = Place.of(project, platform)
-    table = Table("schedule", "recurring run", "when", "state", "next (UTC)", "last run")
-    for one in held(place.api, place.project.name):
-        run, server = one.run, place.api
-        given = place.project.file.schedules.get(one.schedule)
-        zone = given.time_zone if given else "UTC"
-        due = schedule_of(run, zone).following(_now(), run.created_at) if run.enabled else None
-        last = next(iter(server.runs(recurring_run=run.id)), None)
-        state = "enabled" if run.enabled else "paused" if one.paused else "disabled"
-        when = run.cron or f"every {run.interval} s"
-        next_time = due.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if due else ""
-        shown = f"{last.state or 'not started'}, {last.created_at:%Y-%m-%d %H:%M}" if last else ""
-        table.add_row(one.schedule, run.name, when, state, next_time, shown)
-    Console().print(table)
+    rows = [_row(place, one) for one in held(place.api, place.project.name)]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("schedule", "recurring run", "when", "state", "next", "last run", "ended")
+    for row in rows:
+        table.add_row(*row.values())
+    print_table(table)
+
+
+def _row(place: Place, one: Held) -> dict[str, str]:
+    run, given, now = one.run, place.project.file.schedules.get(one.schedule), datetime.now(UTC)
+    rhythm = schedule_of(run, given.time_zone if given else "UTC")
+    due = rhythm.following(now, run.created_at) if run.enabled else None
+    last = next(place.api.runs(recurring_run=run.id), None)
+    return {
+        "schedule": one.schedule,
+        "recurring_run": run.name,
+        "when": run.cron or f"every {run.interval} s",
+        "state": "enabled" if run.enabled else "paused" if one.paused else "disabled",
+        "next": due.astimezone(UTC).isoformat() if due else "",
+        "last_run": last.created_at.isoformat() if last else "",
+        "ended": (last.state or "not started") if last else "",
+    }
 
 
 @app.command()
@@ -173,7 +184,3 @@ def _named(place: Place, name: str) -> list[Held]:
 
 def _known(place: Place) -> str:
     return ", ".join(sorted(place.project.file.schedules)) or "none"
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -168,7 +168,13 @@ def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: 
     wrote = list(kfp_server.writes)
     assert "Nothing to change." in cli("schedule apply").output
     assert kfp_server.writes == wrote
-    assert "0 0 5" in cli("schedule list").output
+    kfp_server.objects.clock += 2 * 86_400
+    kfp_server.objects.fire()
+    assert "0 0 5 * * *" in cli("schedule list").output
+    monitoring, nightly = sorted(json.loads(cli("schedule list --json").output), key=lambda each: each["schedule"])
+    assert (monitoring["when"], nightly["when"]) == ("0 0 5 * * *", "every 86400 s")
+    assert monitoring["ended"] == nightly["ended"] == "PENDING"
+    assert monitoring["state"] == "enabled" and monitoring["next"].endswith("T05:00:00+00:00")
     cli("schedule pause nightly")
     assert "gatehouse schedule resume nightly" in cli("schedule apply").output
     cli("schedule resume nightly")
