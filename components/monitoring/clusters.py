@@ -52,9 +52,27 @@ def _effects(totals: Array, of_rows: Array, rows: int) -> Array:
     return effects
 
 
+def shared_variance(effect: float, units: Numbers) -> float:
+    """The share of the variance that rows of one unit have in common, from a design effect (Kish 1965)."""
+    size = _unit_size(units)
+    return min((effect - 1) / (size - 1), 1.0) if size > 1 else 0.0
+
+
+def effect_of(shared: float, units: Numbers) -> float:
+    """The design effect of units that have so much of the variance in common."""
+    return 1 + max(_unit_size(units) - 1, 0.0) * shared
+
+
+def _unit_size(units: Numbers) -> float:
+    """Rows of a unit, as a row sees it: units with more rows count more."""
+    counts = np.bincount(units)
+    return float(np.square(counts.astype(np.float64)).sum() / counts.sum())
+
+
 def mean_error(values: Array, units: Numbers) -> float:
-    """Standard error of the mean of values, shape (rows,), whose units are drawn; infinite of fewer than two rows."""
-    if len(values) < 2:
+    """Standard error of the mean of values, shape (rows,), whose units are drawn; infinite of fewer than two."""
+    count = int(units.max(initial=-1)) + 1
+    if count < 2:
         return float("inf")
     effect = float(design_effects(values[:, None], units)[0])
     return float(np.sqrt(effect * values.var(ddof=1) / len(values)))

@@ -1,4 +1,8 @@
-"""Whether chance alone moves a column as far: tests that count dependent rows for what they are worth."""
+"""Whether chance alone moves a column as far: tests that count dependent rows for what they are worth.
+
+One day, or two, cannot tell how much days differ. So the newest rows are worth at most what they would be if their
+units shared as much of the variance as those of the reference do.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +12,14 @@ from scipy.special import gammaincc, kolmogorov
 
 from gatehouse.components.distances.kolmogorov_smirnov import kolmogorov_smirnov
 from gatehouse.components.evaluation.holm import holm
-from gatehouse.components.monitoring.clusters import Array, Numbers, bin_effects, design_effects
+from gatehouse.components.monitoring.clusters import (
+    Array,
+    Numbers,
+    bin_effects,
+    design_effects,
+    effect_of,
+    shared_variance,
+)
 
 _DIGITS = 9
 
@@ -42,10 +53,12 @@ def numbers_tested(before: Array, units_before: Numbers, now: Array, units_now: 
         return Tested(1.0, float(len(now)))
     distance, at = kolmogorov_smirnov(before, now)
     every = np.sort(np.concatenate([before, now]))
-    sizes = []
+    sizes, shared = [], 0.0
     for values, units in ((before, units_before), (now, units_now)):
         ranks = (np.searchsorted(every, values, side="left") + np.searchsorted(every, values, side="right")) / 2
-        effect = design_effects(np.column_stack([ranks, values <= at]).astype(np.float64), units).max()
+        effect = float(design_effects(np.column_stack([ranks, values <= at]).astype(np.float64), units).max())
+        effect = max(effect, effect_of(shared, units))
+        shared = shared or shared_variance(effect, units)
         sizes.append(len(values) / effect)
     root = np.sqrt(sizes[0] * sizes[1] / (sizes[0] + sizes[1]))
     chance = float(kolmogorov((root + 0.12 + 0.11 / root) * distance))
@@ -67,12 +80,14 @@ def bins_tested(before: Numbers, units_before: Numbers, now: Numbers, units_now:
     held = np.bincount(before, minlength=size) + np.bincount(now, minlength=size) > 0
     if held.sum() < 2:
         return Tested(1.0, float(len(now)))
-    shares, sizes = [], []
+    shares, sizes, shared = [], [], 0.0
     for placed, units in ((before, units_before), (now, units_now)):
         share = np.bincount(placed, minlength=size) / len(placed)
-        effect = np.sum((1 - share) * bin_effects(placed, units, size) * held) / (held.sum() - 1)
+        effect = float(np.sum((1 - share) * bin_effects(placed, units, size) * held) / (held.sum() - 1))
+        effect = max(effect, 1.0, effect_of(shared, units))
+        shared = shared or shared_variance(effect, units)
         shares.append(share[held])
-        sizes.append(len(placed) / max(float(effect), 1.0))
+        sizes.append(len(placed) / effect)
     pooled = (sizes[0] * shares[0] + sizes[1] * shares[1]) / sum(sizes)
     joint = sizes[0] * sizes[1] / sum(sizes)
     statistic = float(joint * np.sum(np.square(shares[0] - shares[1]) / pooled))

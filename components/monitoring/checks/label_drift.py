@@ -69,7 +69,7 @@ def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Watched, min_ro
         flat=flat,
         seasonal=seasonal,
         expected=round(mean, 9),
-        low=round(value - _Z * error, 9),
-        high=round(value + _Z * error, 9),
+        low=round(value - _Z * error, 9) if math.isfinite(error) else None,
+        high=round(value + _Z * error, 9) if math.isfinite(error) else None,
         chance=round(chance, 9),
     )

@@ -59,6 +59,16 @@ def test_days_that_only_differ_by_chance_seldom_alarm_and_would_if_rows_counted(
     assert alarms <= 18 and naive > 120
 
 
+@pytest.mark.parametrize("kind", ["numbers", "bins"])
+def test_a_single_day_is_worth_what_days_of_the_reference_are(kind: str) -> None:
+    (before, days), now = _days(200, 40, 1.0), RANDOM.normal(0.7, 1, size=40)
+    if kind == "bins":
+        before, now = (np.digitize(each, [-1, 0, 1]) for each in (before, now))
+    tested = numbers_tested if kind == "numbers" else bins_tested
+    found = tested(before, days, now, np.zeros(40, dtype=np.int64))
+    assert found.effective < 8 and found.chance > 0.05
+
+
 def test_a_real_shift_is_seen_through_dependent_days() -> None:
     (before, days), (now, days_now) = _days(200, 40, 0.5), _days(30, 40, 0.5)
     tested = numbers_tested(before, days, now + 0.8, days_now)

@@ -1,0 +1,193 @@
+"""False alarms and delay of drift checks on rows whose days depend on each other, and their speed.
+
+Rows come in days, each with a level of its own in every feature, as weather has; two features follow a season of a
+year. The reference is January to September. `undrifted` are two weeks from the same year that nothing happened to: an
+alarm is false. `planted` shifts three features by a standard deviation from one day on: the delay is the number of days
+until one of them alarms. `--evidently` compares with evidently, in an environment of its own that the first use
+installs from the package index (see benchmarks/_peers.py); where that fails the benchmark says so and goes on.
+alibi-detect 0.13 requires NumPy before 2 and is not compared; its Kolmogorov-Smirnov detector counts rows, each feature
+with Bonferroni's correction, which is the line `KS by row`.
+"""
+
+import argparse
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy.stats import ks_2samp
+
+from benchmarks._peers import run_peer
+from gatehouse.components.monitoring.checks.data_drift import data_drift
+from gatehouse.components.monitoring.finding import MOVED
+from gatehouse.components.monitoring.rows import Watched
+from gatehouse.components.monitoring.spec import DataDriftSpec, SignificanceSpec
+
+PLAIN, SEASONAL, SHIFTED = 10, 2, 3
+_LEVEL, _OF_DAYS = 0.01, 0.5
+_START = np.datetime64("2013-01-01", "us")
+NAMES = [f"plain_{number}" for number in range(PLAIN)] + [f"seasonal_{number}" for number in range(SEASONAL)]
+Judge = Callable[[pa.Table, pa.Table], set[str]]
+
+
+def rows_of(first_day: int, days: int, rows: int, random: np.random.Generator, shifted: bool = False) -> pa.Table:
+    """Days of rows; half of the variance of a feature is that of its days."""
+    day = np.repeat(np.arange(days), rows)
+    table: dict[str, Any] = {"decision_time": pa.array(_START + (first_day + day) * np.timedelta64(86_400, "s"))}
+    for number, name in enumerate(NAMES):
+        level = random.normal(scale=np.sqrt(_OF_DAYS), size=days)[day]
+        values = level + random.normal(scale=np.sqrt(1 - _OF_DAYS), size=days * rows)
+        if name.startswith("seasonal"):
+            values += 2 * np.sin(2 * np.pi * (first_day + day) / 365)
+        table[name] = values + (1.0 if shifted and number < SHIFTED else 0.0)
+    return pa.table(table)
+
+
+def ours(spec: DataDriftSpec, min_rows: int) -> Judge:
+    """The features that drifted, as the stage `monitor` finds them."""
+
+    def judge(reference: pa.Table, current: pa.Table) -> set[str]:
+        manifest: Any = SimpleNamespace(details={"numeric": NAMES, "categorical": []})
+        watched = Watched(manifest, reference, reference, current, current, current, False, {})
+        return {each.name for each in data_drift(spec, watched, min_rows, {}) if each.state == MOVED}
+
+    return judge
+
+
+def by_row(reference: pa.Table, current: pa.Table) -> set[str]:
+    """Kolmogorov and Smirnov's test of single rows, with Bonferroni's correction."""
+    tested = {name: ks_2samp(reference[name].to_numpy(), current[name].to_numpy(), method="asymp") for name in NAMES}
+    return {name for name, each in tested.items() if each.pvalue * len(NAMES) < _LEVEL}
+
+
+def judges(min_rows: int) -> dict[str, Judge]:
+    """What is compared, by name."""
+    alone = {"seasonal_margin": 0.0, "significance": None}
+    single = SignificanceSpec(unit="")
+    return {
+        "ours": ours(DataDriftSpec(), min_rows),
+        "ours, Benjamini-Hochberg": ours(
+            DataDriftSpec(significance=SignificanceSpec(correction="benjamini_hochberg")), min_rows
+        ),
+        "PSI above 0.25 alone": ours(DataDriftSpec(**alone), min_rows),
+        "PSI and KS by row": ours(DataDriftSpec(seasonal_margin=0.0, significance=single), min_rows),
+        "KS by row": by_row,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=50)
+    parser.add_argument("--rows", type=int, default=100, help="of a day")
+    parser.add_argument("--days", type=int, default=14)
+    parser.add_argument("--speed-rows", type=int, default=1_000_000)
+    parser.add_argument("--evidently", action="store_true")
+    options = parser.parse_args()
+    random = np.random.default_rng(7)
+    reference = rows_of(0, 273, options.rows, random)
+    undrifted = [
+        rows_of(int(random.integers(0, 259)), options.days, options.rows, random) for _ in range(options.draws)
+    ]
+    planted = [rows_of(120, options.days, options.rows, random, shifted=True) for _ in range(options.draws)]
+    found = {
+        name: _measured(judge, reference, undrifted, planted, options) for name, judge in judges(options.rows).items()
+    }
+    if options.evidently:
+        for title, method in (("evidently, its own choice", ""), ("evidently, ks", "ks")):
+            try:
+                found[title] = _peer(method, reference, undrifted, planted, options)
+            except (subprocess.CalledProcessError, OSError) as error:
+                print(f"evidently could not be installed or run, and is left out: {error}")
+    print(f"{'':28} false alarms   of features   found   delay, days")
+    for name, (false, share, seen, delay) in found.items():
+        print(f"{name:28} {false:12.0%} {share:13.1%} {seen:7.0%} {delay:12.1f}")
+    _speed(options)
+
+
+def _days(options: Any) -> list[int]:
+    """How many days have passed whenever somebody looks."""
+    return [day for day in (1, 2, 3, 5, 7, 10, 14, 21, 28) if day <= options.days]
+
+
+def _first_days(table: pa.Table, days: int, rows: int) -> pa.Table:
+    return table.slice(0, days * rows)
+
+
+def _measured(
+    judge: Judge, reference: pa.Table, undrifted: list[pa.Table], planted: list[pa.Table], options: Any
+) -> tuple[float, float, float, float]:
+    """Share of undrifted windows with an alarm, and of their features; share of drifts found, and the median delay."""
+    alarms = [judge(reference, table) for table in undrifted]
+    wanted = set(NAMES[:SHIFTED])
+    delays = []
+    for table in planted:
+        seen = (day for day in _days(options) if judge(reference, _first_days(table, day, options.rows)) & wanted)
+        delays.append(next(seen, np.inf))
+    return _figures(alarms, delays)
+
+
+def _figures(alarms: list[set[str]], delays: list[float]) -> tuple[float, float, float, float]:
+    share = float(np.mean([len(each) / len(NAMES) for each in alarms]))
+    seen = float(np.mean(np.isfinite(delays)))
+    return float(np.mean([bool(each) for each in alarms])), share, seen, float(np.median(delays))
+
+
+def _peer(method: str, reference: pa.Table, undrifted: list[pa.Table], planted: list[pa.Table], options: Any) -> Any:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        _write(folder / "reference.parquet", reference)
+        for name, table in _windows(undrifted, planted, options):
+            _write(folder / f"current-{name}.parquet", table)
+        told = {each["name"].removeprefix("current-"): set(each["drifted"]) for each in _run(folder, method)}
+    alarms = [told[f"u{number:03d}"] for number in range(len(undrifted))]
+    wanted, delays = set(NAMES[:SHIFTED]), []
+    for number in range(len(planted)):
+        delays.append(next((day for day in _days(options) if told[f"p{number:03d}-{day:03d}"] & wanted), np.inf))
+    return _figures(alarms, delays)
+
+
+def _run(folder: Path, method: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = run_peer("evidently_drift", str(folder), method)
+    return found
+
+
+def _windows(undrifted: list[pa.Table], planted: list[pa.Table], options: Any) -> Iterator[tuple[str, pa.Table]]:
+    yield from ((f"u{number:03d}", table) for number, table in enumerate(undrifted))
+    for number, table in enumerate(planted):
+        for day in _days(options):
+            yield f"p{number:03d}-{day:03d}", _first_days(table, day, options.rows)
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    pq.write_table(table.drop_columns(["decision_time"]), path)
+
+
+def _speed(options: Any) -> None:
+    """Seconds for the rows of a year against a tenth of them."""
+    random = np.random.default_rng(1)
+    per_day = options.speed_rows // 273
+    reference, current = (rows_of(first, days, per_day, random) for first, days in ((0, 273), (280, 27)))
+    began = time.perf_counter()
+    judges(per_day)["ours"](reference, current)
+    took = time.perf_counter() - began
+    print(f"\n{reference.num_rows:,} rows against {current.num_rows:,}, {len(NAMES)} numbers: ours {took:.1f} s")
+    if options.evidently:
+        with tempfile.TemporaryDirectory() as made:
+            for name, table in (("reference", reference), ("current-0", current)):
+                _write(Path(made) / f"{name}.parquet", table)
+            try:
+                seconds = _run(Path(made), "ks")[0]["seconds"]
+            except (subprocess.CalledProcessError, OSError) as error:
+                print(f"evidently could not be installed or run, and is left out: {error}")
+                return
+        print(f"evidently, ks: {seconds:.1f} s; ours takes {took / seconds:.2f} of it")
+
+
+if __name__ == "__main__":
+    main()
