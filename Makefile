@@ -19,7 +19,7 @@ DEV_STAMP := $(VENV)/.installed-dev-$(call digest,locks/dev.lock locks/torch.loc
 # The tools include all that a run needs.
 INSTALLED := $(if $(wildcard $(DEV_STAMP)),$(DEV_STAMP),$(RUN_STAMP))
 
-.PHONY: help install install-dev run test test-quick lint compile bench images docs clean lock
+.PHONY: help install install-dev run test test-quick lint compile bench images docs site clean lock
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,11 @@ docs: $(DEV_STAMP) ## draw the figures and write the components' READMEs
 
 images: $(INSTALLED) ## build the container images (needs a container engine; see docs/images.md)
 	@bash images/build.sh $(ARGS)
+
+site: ## build the documentation as a site into build/site
+	@test -x build/site-tools/bin/mkdocs || { $(PYTHON) -m venv build/site-tools && \
+		build/site-tools/bin/pip install -qq --no-deps --require-hashes -r locks/docs.lock; }
+	@NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build --quiet && echo build/site/index.html
 
 clean: ## remove what the targets make, but not .venv nor the store
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

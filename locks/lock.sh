@@ -31,7 +31,11 @@ for image in control data training; do
     entry kfp locks/dev.lock >>"locks/$image.lock"
 done
 
-for lock in locks/{dev,run,control,data,training}.lock; do
+# What builds the site of the documentation, in an environment of its own.
+.venv/bin/pip-compile --quiet --strip-extras --generate-hashes --no-emit-index-url --no-emit-find-links \
+    --no-emit-trusted-host --no-emit-options --output-file locks/docs.lock locks/docs.in
+
+for lock in locks/{dev,run,control,data,training,docs}.lock; do
     # nvidia-ml-py reads what a driver counts, and is no part of CUDA.
     if grep -E '^(nvidia|triton)' "$lock" | grep -qv '^nvidia-ml-py=='; then
         echo "error: $lock holds CUDA packages: the index offered a CUDA build of torch. Offer the CPU build and lock again." >&2

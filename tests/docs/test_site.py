@@ -1,0 +1,67 @@
+"""The site of the documentation: its navigation has every page, and links lead to where files are on the site."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.source_tree import ROOT
+
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def site(request: pytest.FixtureRequest) -> ModuleType:
+    """The site's hooks; what they need of MkDocs, which is not installed here, is two names for types."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("files", "pages"):
+            stand_in = ModuleType(name)
+            stand_in.__dict__.update(File=object, Files=object, Page=object)
+            patch.setitem(sys.modules, f"mkdocs.structure.{name}", stand_in)
+        spec = spec_from_file_location("site", DOCS / "_site.py")
+        assert spec is not None and spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+
+def _pages(navigation: Any) -> list[str]:
+    if isinstance(navigation, str):
+        return [navigation]
+    inner = navigation.values() if isinstance(navigation, dict) else navigation
+    return [page for each in inner for page in _pages(each)]
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    text = (ROOT / "mkdocs.yml").read_text().replace("!!python/object/apply:pymdownx.slugs.slugify", "")
+    listed = _pages(yaml.safe_load(text)["nav"])
+    assert sorted(listed) == sorted(set(listed))
+    assert {page.name for page in DOCS.glob("*.md")} <= set(listed)
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "expected"),
+    [
+        ("index.md", "[a](docs/images.md#build)", "[a](images.md#build)"),
+        ("images.md", "[locks](../locks) and [x](kueue.md)", "locks and [x](kueue.md)"),
+        ("cluster.md", "[c](../CONTRIBUTING.md)", "[c](source/CONTRIBUTING.md)"),
+        ("decisions/metrics.md", "[why](../project.md) [o](https://a.b/c)", "[why](../project.md) [o](https://a.b/c)"),
+        ("source/CONTRIBUTING.md", "[p](docs/project.md)", "[p](../project.md)"),
+        ("images.md", "```\n[no](../locks)\n```", "```\n[no](../locks)\n```"),
+        ("images.md", "[s](../components/splitting)", "[s](source/components/splitting/README.md)"),
+    ],
+)
+def test_links_lead_to_where_files_are_on_the_site(site: ModuleType, page: str, text: str, expected: str) -> None:
+    at = SimpleNamespace(file=SimpleNamespace(src_uri=page))
+    assert site.on_page_markdown(text, at, None, None) == expected
+
+
+def test_files_that_pages_link_to_are_on_the_site(site: ModuleType) -> None:
+    assert ROOT / "CONTRIBUTING.md" in set(site._targets(DOCS / "cluster.md")) | set(site._targets(ROOT / "README.md"))
+    assert site._path(site._uri(ROOT / "README.md")) == ROOT / "README.md"
+    assert site._path(site._uri(Path(DOCS / "images.md"))) == DOCS / "images.md"
