@@ -110,3 +110,42 @@ def _wheel(folder: Path, name: str, *modules: str) -> str:
         archive.writestr(f"{name}-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{name}-1.dist-info/RECORD", "")
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """A container engine that answers, and the image that was built of the stages that steer a run."""
+    import gatehouse
+
+    name = shutil.which("docker")
+    if name is None or subprocess.run([name, "info"], capture_output=True, check=False).returncode:
+        pytest.skip("needs a running Docker daemon")
+    image = f"gatehouse/control:{gatehouse.__version__}"
+    if subprocess.run([name, "image", "inspect", image], capture_output=True, check=False).returncode:
+        subprocess.run(["bash", str(ROOT / "images" / "build.sh"), "control"], check=True, timeout=1500)
+    return image
+
+
+@pytest.mark.timeout(1800)
+def test_a_pipeline_runs_in_the_image_through_kfps_docker_runner(engine: str, tmp_path: Path) -> None:
+    from kfp import dsl, local
+
+    from gatehouse.components.control.stage import prepare
+    from gatehouse.pipelines.interfaces import component_from
+
+    source = (
+        f"def {prepare.name}(force: str, stages: list) -> dict:\n"
+        "    from gatehouse.components.artifacts.store import ArtifactStore\n"
+        "    from gatehouse.components.control.stage import PrepareRequest, prepare as stage\n"
+        "    request = PrepareRequest(force=force, stages=tuple(stages))\n"
+        "    return stage(request, ArtifactStore.open('/tmp/store')).nonces\n"
+    )
+    component = component_from(prepare.name, source)
+    assert component.component_spec.implementation.container.image == engine
+
+    @dsl.pipeline
+    def nonces() -> dict:  # type: ignore[type-arg]  # As KFP reads it.
+        return component(force="train@2", stages=["train", "split"]).output
+
+    local.init(runner=local.DockerRunner(), pipeline_root=str(tmp_path))
+    assert nonces().output == {"train": "2"}
