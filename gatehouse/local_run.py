@@ -16,7 +16,7 @@ from typing import Any
 
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.operations.ending.outcome import outcome_of, record_end
+from gatehouse.components.operations.ending.outcome import REPORT, outcome_of, record_end
 from gatehouse.driver import FAILURE, PLAN
 from gatehouse.process import owner_env, stop_descendants
 
@@ -131,11 +131,8 @@ def run_pipeline(
 
 def record_own_end(run: LocalRun, store: ArtifactStore) -> None:
     """Record the end of a run whose last task did not: one that was stopped, or that failed before it had tasks."""
-    # It loads pydantic, which nothing before the driver waits for.
-    from gatehouse.components.operations.ending.stage import report_end
-
     plan = _read(store, run, PLAN)
-    if plan is not None and not run.result(report_end.name):
+    if plan is not None and not run.result(REPORT):
         said = "SUCCEEDED" if run.exit_code == 0 else "CANCELED" if run.exit_code and run.exit_code > 128 else "FAILED"
         about = {"project": plan["project"], "pipeline": plan["pipeline"]}
         record_end(store, run.run, outcome_of(run.events, said), "gatehouse run", **about)

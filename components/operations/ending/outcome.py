@@ -11,7 +11,9 @@ from gatehouse.components.artifacts.store import ArtifactStore
 END = "end.json"
 ENDED = ("finished", "hit", "failed", "stopped", "tolerated")
 """The events that end an attempt."""
-_ENDS = ("report_end", "require_success")
+REPORT = "report_end"
+"""The stage that records the end of its run."""
+_ENDS = (REPORT, "require_success")
 State = Literal["succeeded", "failed", "stopped"]
 
 

@@ -10,7 +10,7 @@ from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.operations.ending.outcome import record_end, run_outcome
+from gatehouse.components.operations.ending.outcome import REPORT, record_end, run_outcome
 
 
 class EndRequest(StageModel):
@@ -44,7 +44,7 @@ class EndResult(StageModel):
 
 
 @stage(
-    "report_end",
+    REPORT,
     title="Report the end",
     effects=Effects(
         reads="the run's record",
