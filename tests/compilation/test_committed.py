@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_stale_spec_and_a_missing_one_are_both_told(compiled: Path, flights: Project, tmp_path: Path) -> None:
     for path in compiled.glob("*.yaml"):
-        (tmp_path / path.name).write_text(path.read_text())
+        # Another version of the SDK makes no spec stale.
+        (tmp_path / path.name).write_text(path.read_text().replace("sdkVersion: kfp-", "sdkVersion: kfp-0"))
     stale = tmp_path / "flights-training.yaml"
     stale.write_text(stale.read_text().replace("Train the candidate", "Train another"))
     (tmp_path / "flights-monitoring.yaml").unlink()
@@ -26,12 +27,6 @@ def test_a_stale_spec_and_a_missing_one_are_both_told(compiled: Path, flights: P
     with pytest.raises(SpecError, match="2 findings"):
         refuse(found)
     refuse([])
-
-
-def test_another_version_of_the_sdk_makes_no_spec_stale(compiled: Path, flights: Project, tmp_path: Path) -> None:
-    for path in compiled.glob("*.yaml"):
-        (tmp_path / path.name).write_text(path.read_text().replace("sdkVersion: kfp-", "sdkVersion: kfp-0"))
-    assert with_a_short_stack(lambda: list(findings(flights, tmp_path))) == []
 
 
 def test_tags_say_what_a_version_was_compiled_from_and_fit_into_kfp(compiled: Path, released: Path) -> None:
