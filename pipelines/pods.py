@@ -79,7 +79,7 @@ def _name_image(task: PipelineTask, platform: Platform) -> None:
     """Give a task the image that the platform names in place of its own."""
     named = {image(name): reference for name, reference in platform.images.items()}
     own = task.container_spec.image
-    if named and own not in named:
+    if named and own not in named and "@sha256:" not in own:
         raise ConfigurationError(
             f"images of the platform {platform.name}: expected one for {own}, found {', '.join(platform.images)}."
         )

@@ -180,7 +180,8 @@ class Tasks:
 
     def image(self, name: str) -> str:
         """The image of this name, as pods pull it."""
-        return (self.platform.images.get(name) if self.platform else None) or image(name)
+        images = self.platform.images.items() if self.platform else ()
+        return next((reference for key, reference in images if key == name), image(name))
 
 
 @cache
