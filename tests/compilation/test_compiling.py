@@ -223,5 +223,5 @@ def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: 
 
 def test_an_image_that_the_platform_does_not_name_is_told(flights: Project, platform: Platform, tmp_path: Path) -> None:
     mistyped = platform.model_copy(update={"images": {"gatehous": "registry/gatehouse:1"}})
-    with pytest.raises(ConfigurationError, match=r"expected one for gatehouse/gatehouse:\S+, found gatehous\."):
+    with pytest.raises(ConfigurationError, match=r"expected one for gatehouse/control:\S+, found gatehous\."):
         with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, mistyped)
