@@ -58,7 +58,7 @@ images: $(INSTALLED) ## build the container images (needs a container engine; se
 site: ## build the documentation as a site into build/site
 	@test -x build/site-tools/bin/mkdocs || { $(PYTHON) -m venv build/site-tools && \
 		build/site-tools/bin/pip install -qq --no-deps --require-hashes -r locks/docs.lock; }
-	@NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build --quiet && echo build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build && echo build/site/index.html
 
 clean: ## remove what the targets make, but not .venv nor the store
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from gatehouse.components.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
 from gatehouse.errors import ConfigurationError
+from gatehouse.images import HELD
 from gatehouse.kueue.spec import Kueue
 from gatehouse.project import Project, TaskResources, of_stages
 from gatehouse.yaml_lines import load_model
@@ -117,9 +118,7 @@ class Platform(_Part):
     namespace: Name | Literal[""] = Field("", description="Of the runs; empty for that of a single-user KFP.")
     experiment: str = Field("", max_length=128, description="KFP's experiment; empty for the project's name.")
     service_account: Name | Literal[""] = Field("", description="Whose rights the pods have; empty for KFP's own.")
-    images: dict[Literal["control", "data", "training"], str] = Field(
-        {}, description="By name of an image: what pods pull, repository@sha256:…."
-    )
+    images: dict[str, str] = Field({}, description="By name of an image: what pods pull, repository@sha256:….")
     settings: Name = Field(SETTINGS, description="Config map with addresses; it may be missing.")
     credentials: Name = Field(CREDENTIALS, description="Secret with credentials; it may be missing.")
     pods: Pods = Field(Pods(), description="What every pod gets.")
@@ -129,6 +128,13 @@ class Platform(_Part):
     mlflow: Mlflow = Field(Mlflow(), description="What KFP's own integration of MLflow is told.")
     model_registry: ModelRegistry | None = Field(None, description="The Kubeflow Model Registry; null for none.")
     kueue: Kueue | None = Field(None, description="Teams that share the cluster; null where none is set up from here.")
+
+    @field_validator("images")
+    @classmethod
+    def _known(cls, given: dict[str, str]) -> dict[str, str]:
+        if unknown := sorted(given.keys() - HELD.keys()):
+            raise ValueError(f"expected images of {', '.join(HELD)}, found {', '.join(unknown)}")
+        return given
 
     @field_validator("stages")
     @classmethod

@@ -55,6 +55,7 @@ def test_a_stage_gets_its_own_over_what_every_pod_gets(tmp_path: Path) -> None:
         ({"store": "file:///tmp/store"}, "store: expected an address that every pod reaches"),
         ({"store": "/mnt/shared/../store", **MOUNTED}, "store: expected an address that every pod reaches"),
         ({"stages": {"trian": {}}}, "found trian"),
+        ({"images": {"gatehouse": "x"}}, "expected images of control, data, training, found gatehouse"),
         ({"stages": {"train": {"memory": "much"}}}, "here.yaml:4: stages.train.memory"),
         ({"node_selector": {}}, "node_selector: there is no such key"),
         ({"pods": {"volumes": [{"claim": "a", "path": "/a", "read_only": True}]}}, "leave read_only out of a"),
