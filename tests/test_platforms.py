@@ -60,7 +60,7 @@ def test_a_stage_gets_its_own_over_what_every_pod_gets(tmp_path: Path) -> None:
         ({"node_selector": {}}, "node_selector: there is no such key"),
         ({"pods": {"volumes": [{"claim": "a", "path": "/a", "read_only": True}]}}, "leave read_only out of a"),
     ],
-    ids=["relative", "local", "dots", "stage", "memory", "key", "read-only"],
+    ids=["relative", "local", "dots", "stage", "image", "memory", "key", "read-only"],
 )
 def test_a_profile_that_would_not_run_is_refused(tmp_path: Path, content: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
