@@ -51,6 +51,7 @@ def test_what_is_for_this_machine_is_not_released(tmp_path: Path) -> None:
 
 def test_images_without_digest_are_not_released(tmp_path: Path) -> None:
     profile = tmp_path / "tagged.yaml"
-    profile.write_text("name: tagged\nstore: s3://bucket/gatehouse\nimages: {gatehouse: registry/gatehouse:1.0}\n")
-    with pytest.raises(SpecError, match=r"image registry/gatehouse:1.0 is not named by digest"):
+    images = "".join(f"  {name}: registry/{name}:1.0\n" for name in ("control", "data", "training"))
+    profile.write_text(f"name: tagged\nstore: s3://bucket/gatehouse\nimages:\n{images}")
+    with pytest.raises(SpecError, match=r"image registry/training:1.0 is not named by digest"):
         _compile("--platform", profile, "--output", tmp_path / "now", "--release")
