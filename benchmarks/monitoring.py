@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _peers import run_peer
 from scipy.stats import ks_2samp
 
-from benchmarks._peers import run_peer
 from gatehouse.components.monitoring.checks.data_drift import data_drift
 from gatehouse.components.monitoring.finding import MOVED
 from gatehouse.components.monitoring.rows import Watched
@@ -95,19 +95,21 @@ def main() -> None:
         rows_of(int(random.integers(0, 259)), options.days, options.rows, random) for _ in range(options.draws)
     ]
     planted = [rows_of(120, options.days, options.rows, random, shifted=True) for _ in range(options.draws)]
-    found = {
-        name: _measured(judge, reference, undrifted, planted, options) for name, judge in judges(options.rows).items()
-    }
+    print(f"{'':28} false alarms   of features   found   delay, days")
+    for name, judge in judges(options.rows).items():
+        _print(name, _measured(judge, reference, undrifted, planted, options))
     if options.evidently:
         for title, method in (("evidently, its own choice", ""), ("evidently, ks", "ks")):
             try:
-                found[title] = _peer(method, reference, undrifted, planted, options)
+                _print(title, _peer(method, reference, undrifted, planted, options))
             except (subprocess.CalledProcessError, OSError) as error:
                 print(f"evidently could not be installed or run, and is left out: {error}")
-    print(f"{'':28} false alarms   of features   found   delay, days")
-    for name, (false, share, seen, delay) in found.items():
-        print(f"{name:28} {false:12.0%} {share:13.1%} {seen:7.0%} {delay:12.1f}")
     _speed(options)
+
+
+def _print(name: str, figures: tuple[float, float, float, float]) -> None:
+    false, share, seen, delay = figures
+    print(f"{name:28} {false:12.0%} {share:13.1%} {seen:7.0%} {delay:12.1f}", flush=True)
 
 
 def _days(options: Any) -> list[int]:
