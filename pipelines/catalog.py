@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _NAMES = ("training", "promotion", "monitoring", "materialization", "scoring")
 """Of the pipelines: each is the function of this name in the module of this name, imported when it is built."""
+_ASIDE = ("diagnosis",)
+"""Pipelines that are no part of a project: they are built on demand, and not compiled with the others."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def build(name: str, project: Project, platform: "Platform | None" = None) -> Pi
     Raises:
         ConfigurationError: if there is no such pipeline.
     """
-    if name not in _NAMES:
+    if name not in _NAMES + _ASIDE:
         raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(_NAMES)}.")
     builder = getattr(importlib.import_module(f"gatehouse.pipelines.{name}"), name)
     tasks = Tasks(name, project, platform)

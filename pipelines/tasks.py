@@ -11,11 +11,13 @@ from gatehouse.components.alerting.stage import alert
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import TOLERATE, Stage, declared_stages
 from gatehouse.components.control.stage import prepare, require_success
+from gatehouse.components.launchers.choose import LAUNCH
+from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.operations.ending.stage import report_end
 from gatehouse.components.operations.reconciling.stage import reconcile
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.errors import ConfigurationError
-from gatehouse.images import image
+from gatehouse.images import TRAINING, image
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.preparation import prepare_component
 from gatehouse.project import Project, StageSettings
@@ -177,6 +179,16 @@ class Tasks:
             from gatehouse.pipelines.pods import entrust
 
             entrust(task, key, variable, self.platform)
+
+    def say_launch(self, task: PipelineTask) -> None:
+        """Tell a task where jobs run. Not as a parameter: it is no part of a cache key."""
+        launch = self.project.file.launch
+        if launch == LocalLaunch():
+            return
+        given = {"kind": launch.kind} | launch.model_dump(mode="json", exclude_defaults=True)
+        if not isinstance(launch, LocalLaunch):
+            given["image"] = launch.image or self.image(TRAINING)
+        task.set_env_variable(LAUNCH, canonical_json(given))
 
     def image(self, name: str) -> str:
         """The image of this name, as pods pull it."""

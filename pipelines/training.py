@@ -12,7 +12,6 @@ from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.evaluation.stage import evaluate
 from gatehouse.components.features.leakage.stage import check_leakage
 from gatehouse.components.integration.stage import integrate
-from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.launchers.timeouts import stage_minutes
 from gatehouse.components.probing.stage import probe
@@ -25,7 +24,6 @@ from gatehouse.components.training.stage import train
 from gatehouse.components.training.transformation.stage import fit_transformation
 from gatehouse.components.tuning.stage import tune
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
-from gatehouse.images import TRAINING
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
@@ -162,15 +160,11 @@ def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
 
 
 def _say_where(task: PipelineTask, tasks: Tasks) -> None:
-    """Tell a task where training runs and what it costs. Not as parameters: neither is part of a cache key."""
+    """Tell a task where training runs and what it costs."""
     file = tasks.project.file
     if file.prices.per_hour:
         task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
-    if file.launch != LocalLaunch():
-        given = {"kind": file.launch.kind} | file.launch.model_dump(mode="json", exclude_defaults=True)
-        if not isinstance(file.launch, LocalLaunch):
-            given["image"] = file.launch.image or tasks.image(TRAINING)
-        task.set_env_variable(LAUNCH, canonical_json(given))
+    tasks.say_launch(task)
 
 
 def _with_protected_columns(project: Project) -> EvaluationSpec:

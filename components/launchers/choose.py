@@ -28,18 +28,18 @@ def launch_of(text: str) -> Launch:
     return launch
 
 
-def launcher(store: ArtifactStore) -> Launcher:
+def launcher(store: ArtifactStore, launch: Launch | None = None) -> Launcher:
     """The launcher whose settings are in `GATEHOUSE_LAUNCH`; the local one where that is not set.
 
     Args:
         store: The store through which files go to a cluster.
-
+        launch: Other settings than those of the environment.
 
     Raises:
         ConfigurationError: if the settings are not valid.
         ClusterError: if they are for a cluster, and none is configured.
     """
-    launch = launch_of(os.environ.get(LAUNCH, ""))
+    launch = launch or launch_of(os.environ.get(LAUNCH, ""))
     if isinstance(launch, LocalLaunch):
         from gatehouse.components.launchers.local import LocalLauncher
 

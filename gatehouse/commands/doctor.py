@@ -1,6 +1,7 @@
 """`gatehouse doctor`: whether a place gives what the pipelines of a project need, and what to do where it does not."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +9,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands.kfp import PlatformOption, profile_of
+from gatehouse.commands.kfp import Place, PlatformOption, profile_of
 from gatehouse.commands.output import JsonOption, print_json, print_table
 from gatehouse.commands.place import project_folder
+from gatehouse.components.kfp_api.connection import KfpError
+from gatehouse.components.operations.diagnosing.finding import Finding, failed, passed
+from gatehouse.submission import Submission
 
 app = typer.Typer(no_args_is_help=True, help="Whether a place gives what the pipelines of a project need.")
 _SIGNS = {"passed": ("✓", "green"), "failed": ("✗", "red"), "not checked": ("-", "yellow")}
@@ -25,18 +29,28 @@ def doctor() -> None:
 def cluster(
     project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
     platform: PlatformOption = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Then look from pods: run a pipeline whose job kills a worker of its own.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="With --run: minutes for the pipeline at most.")] = 60,
     as_json: JsonOption = False,
 ) -> None:
     """Look at what a cluster must have: KFP, Kubernetes, images, rights, secrets, store, MLflow, Model Registry.
 
-    Nothing is changed there but one small object in the store, which is removed again. Ends with 0 only where nothing
-    failed and nothing that is needed was left unchecked.
+    Nothing is changed there but one small object in the store, which is removed again. With --run a pipeline of two
+    tasks looks at the same from pods. Ends with 0 only where nothing failed and nothing that is needed was left
+    unchecked.
     """
     from gatehouse.checking import check_project
     from gatehouse.doctor.cluster import examine
 
     checked = check_project(project_folder(project))
     findings = list(examine(checked, profile_of(checked, platform)))
+    if run:
+        tried = _tried(Place.of(project, platform), timeout)
+        # What nobody sees from here, a pod has seen: its first task looks at the store.
+        seen = [each for each in findings if each.check != "store" or each.outcome != "not checked"]
+        findings = [*(seen if tried.well else findings), tried]
     if as_json:
         print_json([vars(finding) for finding in findings])
     else:
@@ -47,3 +61,22 @@ def cluster(
             table.add_row(Text(sign, style=color), Text(finding.check), Text(finding.found), Text(todo))
         print_table(table)
     sys.exit(0 if all(finding.well for finding in findings) else 1)
+
+
+def _tried(place: Place, minutes: float) -> Finding:
+    """How the diagnosis ended, which is compiled, uploaded and run once more."""
+    upload = place.compiled(["diagnosis"], cache=False)["diagnosis"]
+    account, plugins = place.platform.service_account, place.platform.plugins_input
+    wanted = Submission(upload, {}, place.experiment, account, plugins)
+    number = 1
+    while place.api.find_runs(f"{wanted.run}-{number}"):
+        number += 1
+    sent = replace(wanted, name=f"{wanted.run}-{number}").send(place.api)
+    address = f"{place.api.endpoint}/#/runs/details/{sent.id}"
+    try:
+        ended = place.api.wait(sent.id, minutes * 60)
+    except KfpError as error:
+        return failed("pods", " ".join(str(error).split())[:400], f"See {address}.")
+    if ended.state == "SUCCEEDED":
+        return passed("pods", "they reach what they need, and a job came back after a killed worker")
+    return failed("pods", f"the run {ended.name} is {ended.state}", f"Its tasks say why: {address}.")

@@ -12,6 +12,7 @@ from gatehouse.components.operations.diagnosing.finding import Finding, failed, 
 from gatehouse.components.operations.diagnosing.reach import mlflow_finding, store_finding
 from gatehouse.components.registry.showing.registry_api import RegistryApi
 from gatehouse.doctor.needs import QUEUES, Named, objects, resources, rights
+from gatehouse.images import HELD
 from gatehouse.platforms import Platform
 from gatehouse.project import Project
 
@@ -39,7 +40,7 @@ def examine(project: Project, platform: Platform) -> Iterator[Finding]:
 
 def _images(platform: Platform) -> Iterator[Finding]:
     advice = "`make images`, push, and name it in the profile under `images`, by its digest."
-    for name, reference in {"gatehouse": "", **platform.images}.items():
+    for name, reference in (dict.fromkeys(HELD, "") | platform.images).items():
         check = f"image {name}"
         if _DIGEST.fullmatch(reference):
             yield passed(check, reference)
@@ -66,7 +67,7 @@ def _kfp(platform: Platform) -> Finding:
 
 def _store(platform: Platform) -> Finding:
     if "://" not in platform.store:
-        return unchecked("store", f"{platform.store} is a folder of the pods", "Look at it from a pod that mounts it.")
+        return unchecked("store", f"{platform.store} is a folder of the pods", "--run looks at it from a pod.")
     return store_finding(platform.store)
 
 

@@ -12,11 +12,17 @@ from typer.testing import CliRunner
 
 import gatehouse
 from gatehouse.cli import _register, app
+from gatehouse.compilation.compiling import compile_pipeline
+from gatehouse.compilation.policy import breaches
+from gatehouse.compilation.specification import read_spec
+from gatehouse.components.kfp_api.answers import Run
+from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.launchers.spec import PyTorchJobLaunch
 from gatehouse.components.operations.diagnosing import reach
 from gatehouse.components.operations.diagnosing.finding import Finding
 from gatehouse.doctor import cluster as doctor
 from gatehouse.doctor.needs import RIGHTS
+from gatehouse.images import HELD
 from gatehouse.platforms import Platform
 from gatehouse.project import Project, load_project
 from tests.kfp_api import KfpServer
@@ -78,7 +84,7 @@ def patient(
             "store": str(tmp_path / "store"),
             "endpoint": kfp_server.endpoint,
             "service_account": "pipeline-runner",
-            "images": {"gatehouse": DIGEST},
+            "images": dict.fromkeys(HELD, DIGEST),
             "queue": "flights",
             "pods": {"image_pull_secrets": ["registry"], "volumes": [{"claim": "shared", "path": str(tmp_path)}]},
             "model_registry": {"server": registry.url},
@@ -116,8 +122,8 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
 @pytest.mark.parametrize(
     ("harm", "check", "outcome", "found", "advice"),
     [
-        (_profile(images={}), "image gatehouse", "failed", "found none", "make images"),
-        (_profile(images={"gatehouse": "gatehouse:1"}), "image gatehouse", "failed", "found gatehouse:1", "digest"),
+        (_profile(images={}), "image training", "failed", "found none", "make images"),
+        (_profile(images={"data": "gatehouse/data:1"}), "image data", "failed", "found gatehouse/data:1", "digest"),
         (lambda each: setattr(each.kfp, "down", True), "Kubeflow Pipelines", "failed", "", "Check `endpoint`"),
         (lambda each: setattr(each.kfp, "version", "3.0.1"), "Kubeflow Pipelines", "failed", "is 3.0.1", "endpoint"),
         (_profile(endpoint=""), "Kubeflow Pipelines", "not checked", "no endpoint", "Set `endpoint`"),
@@ -154,7 +160,7 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
         ),
         (lambda each: setattr(each.cluster, "token", "other"), "Kubernetes", "failed", "401", "log in again"),
         (lambda each: setattr(each.registry, "token", "t"), "Model Registry", "failed", "answered 401", "TOKEN"),
-        (lambda each: None, "store", "not checked", "a folder of the pods", "from a pod"),
+        (lambda each: None, "store", "not checked", "a folder of the pods", "--run"),
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else None,
 )
@@ -209,12 +215,47 @@ def test_the_rights_are_those_of_the_role() -> None:
     assert granted == RIGHTS
 
 
-def test_the_command_ends_with_one_where_something_is_wrong(patient: Patient, tmp_path: Path) -> None:
+@pytest.fixture
+def profile(patient: Patient, tmp_path: Path) -> str:
+    """The profile as a file, for the command line."""
     _register("doctor")
     path = tmp_path / "cluster.yaml"
     path.write_text(yaml.safe_dump(patient.profile))
-    ended = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", str(path), "--json"])
-    found = {each["check"]: each["outcome"] for each in json.loads(ended.stdout)}
-    assert ended.exit_code == 1 and found["store"] == "not checked"
-    shown = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", str(path)])
-    assert shown.exit_code == 1 and "Look at it from a pod" in " ".join(shown.stdout.split())
+    return str(path)
+
+
+def test_the_command_ends_with_one_where_something_was_not_seen(profile: str) -> None:
+    shown = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", profile])
+    assert shown.exit_code == 1 and "--run looks at it" in " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED"])
+def test_a_run_of_the_diagnosis_says_what_pods_find(
+    patient: Patient, profile: str, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    wait = KfpApi.wait
+
+    def ended(api: KfpApi, run: str, timeout: float) -> Run:
+        patient.kfp.objects.set_state(run, state)
+        return wait(api, run, timeout)
+
+    monkeypatch.setattr(KfpApi, "wait", ended)
+    said = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", profile, "--run", "--json"])
+    found = {each["check"]: each for each in json.loads(said.stdout)}
+    assert said.exit_code == (state != "SUCCEEDED"), said.stdout
+    assert ("store" in found) == (state != "SUCCEEDED"), "a pod has seen the store"
+    (run,) = patient.kfp.objects.runs.values()
+    assert run["display_name"].startswith("flights-diagnosis-")
+    assert found["pods"]["outcome"] == ("passed" if state == "SUCCEEDED" else "failed")
+    assert run["run_id"] in found["pods"]["advice"] or state == "SUCCEEDED"
+
+
+def test_the_diagnosis_keeps_the_policy_and_launches_as_the_project_does(patient: Patient, tmp_path: Path) -> None:
+    patient.profile["store"] = "s3://bucket/gatehouse"
+    path = compile_pipeline("diagnosis", patient.project, tmp_path, Platform.model_validate(patient.profile))
+    spec = read_spec(path)
+    assert list(breaches(spec)) == []
+    recover = spec.task("recover")
+    (given,) = [each["value"] for each in recover.container["env"] if each["name"] == "GATEHOUSE_LAUNCH"]
+    launch = json.loads(given)
+    assert (launch["kind"], launch["image"]) == ("pytorchjob", DIGEST)

@@ -1,4 +1,4 @@
-"""Whether store, MLflow and Model Registry answer from here, and whether the store creates nothing twice."""
+"""Whether store and MLflow answer from here, and whether the store creates nothing twice."""
 
 import uuid
 from urllib.error import HTTPError
@@ -7,7 +7,7 @@ from urllib.request import urlopen
 from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.diagnosing.finding import Finding, failed, looked, passed, unchecked
-from gatehouse.components.tracking.mlflow_client import require_server
+from gatehouse.components.tracking.mlflow_client import require_server, tracking_of
 from gatehouse.errors import StoreError
 
 _TIMEOUT = 10.0
@@ -61,3 +61,18 @@ def mlflow_finding(uri: str) -> Finding:
         return failed("MLflow", f"{redacted(uri)} answers with {error.code}", "Expected an MLflow server there.")
     except OSError as error:
         return failed("MLflow", f"{redacted(uri)}: {error}", "Expected an MLflow server there.")
+
+
+def tracking_finding(store: ArtifactStore) -> Finding:
+    """Whether MLflow answers to who this is, as the runs of this store are shown there."""
+    tracking = tracking_of(store)
+    if tracking is None or tracking.embedded:
+        return unchecked("MLflow", "no server is named here", needed=False)
+    try:
+        with tracking.client() as client:
+            client.search_experiments(max_results=1)
+    except Exception as error:  # MLflow and requests raise many; whichever it is, nobody sees the runs.
+        told = " ".join(redacted(str(error)).split())[:400]
+        return failed("MLflow", told, "Check mlflow-tracking-uri and mlflow-tracking-token of config map and secret.")
+    below = " below KFP's run of this task" if tracking.task else ""
+    return passed("MLflow", f"{redacted(tracking.uri)} lets runs be seen{below}")

@@ -1,0 +1,68 @@
+"""A program of several workers, the last of which kills itself half-way: all must come back and go on where they were.
+
+It needs what training needs of a place: processes that meet, that are started again, and files that outlive a worker.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import socket
+from datetime import timedelta
+from pathlib import Path
+
+from gatehouse.components.artifacts.atomic_file import write_json
+from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.launchers.launcher import RESULT, WEIGHTS
+from gatehouse.components.launchers.worker.heartbeat import Heartbeat
+from gatehouse.process import die_with_parent, follow_owner
+
+STEPS, KILLED_AT = 6, 3
+_REACHED = "checkpoint.json"
+_TIMEOUT = timedelta(minutes=5)
+
+
+def preload(directory: Path) -> bool:
+    """Import what the workers need; they may be forked from this process."""
+    importlib.import_module("torch.distributed")
+    return True
+
+
+def main() -> None:
+    """Count steps together; in the first attempt the last worker kills itself, in the next all go on after its step."""
+    import torch
+    import torch.distributed as dist
+
+    parser = argparse.ArgumentParser(description="Come back after a killed worker; started by torchrun.")
+    parser.add_argument("directory", type=Path, help="Folder of the job.")
+    directory = parser.parse_args().directory
+    die_with_parent()
+    follow_owner()
+    heartbeat = Heartbeat.of_environment(int(os.environ["RANK"]))
+    dist.init_process_group("gloo", timeout=_TIMEOUT)
+    kept = directory / _REACHED
+    begun = torch.tensor(json.loads(kept.read_text())["step"] if kept.exists() else 0)
+    dist.all_reduce(begun, dist.ReduceOp.MAX)
+    for step in range(int(begun), STEPS):
+        here = torch.tensor(1)
+        dist.all_reduce(here)
+        assert int(here) == dist.get_world_size(), "a worker is missing, and nobody said so"
+        write_json(kept, {"step": step + 1})
+        if heartbeat:
+            heartbeat.beat(step)
+        dist.barrier()
+        if step + 1 == KILLED_AT and not begun and dist.get_rank() == dist.get_world_size() - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    machines: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(machines, socket.gethostname())
+    if dist.get_rank() == 0:
+        data = json.dumps({"steps": STEPS}).encode()
+        (directory / WEIGHTS).write_bytes(data)
+        about = {"weights_sha256": sha256_bytes(data), "resumed_at": int(begun), "machines": sorted(set(machines))}
+        write_json(directory / RESULT, about)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The two stages of a diagnosis: that a pod reaches what it needs, and that a job comes back after a killed worker."""
+
+import json
+import os
+
+from gatehouse import __version__
+from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.choose import LAUNCH, launch_of, launcher
+from gatehouse.components.launchers.launcher import JOB, RESULT, TrainingJob
+from gatehouse.components.launchers.spec import Launch, LocalLaunch, PyTorchJobLaunch
+from gatehouse.components.operations.diagnosing.finding import Finding, failed, passed
+from gatehouse.components.operations.diagnosing.reach import store_finding, tracking_finding
+from gatehouse.errors import GatehouseError
+
+PROGRAM = "gatehouse.components.operations.diagnosing.program"
+MINUTES = 10.0
+"""For which the job may run; the time in which it waits for nodes is not counted."""
+_WORKERS = 2
+
+
+class UnfitPlaceError(GatehouseError):
+    """A place does not give what the pipelines need; the message says what it lacks, and what to do."""
+
+
+class ReachRequest(StageModel):
+    """What whoever asks has.
+
+    Attributes:
+        version: The version of Gatehouse that the pipeline was compiled with; empty for any.
+    """
+
+    version: str = ""
+
+
+class ReachResult(StageModel):
+    """What was found, a sentence for each thing that was looked at."""
+
+    found: tuple[str, ...]
+
+
+class RecoverRequest(StageModel):
+    """A try; nothing is asked but that it comes back."""
+
+
+class RecoverResult(StageModel):
+    """After which step the workers came back, and the machines that they ran on."""
+
+    resumed_at: int
+    machines: tuple[str, ...]
+
+
+@stage(
+    "reach",
+    title="Reach what pods need",
+    effects=Effects(
+        reads="the store, MLflow",
+        writes="the store",
+        why="Sees how it is now, and removes what it wrote.",
+    ),
+    resources=Resources(cpu="500m", memory="1G", minutes=10),
+)
+def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
+    """Look from a pod at the store, at MLflow, and at the version of the image.
+
+    Raises:
+        UnfitPlaceError: naming everything that fails.
+    """
+    findings = [_version(request.version), store_finding(store.address), tracking_finding(store)]
+    if wrong := [each for each in findings if each.outcome == "failed"]:
+        listed = "".join(f"\n  - {each.check}: {each.found}. {each.advice}" for each in wrong)
+        raise UnfitPlaceError(f"A pod does not find what it needs:{listed}")
+    return ReachResult(found=tuple(f"{each.check}: {each.found}" for each in findings))
+
+
+def _version(wanted: str) -> Finding:
+    if wanted in ("", __version__):
+        return passed("image", f"holds Gatehouse {__version__}")
+    return failed("image", f"holds Gatehouse {__version__}, expected {wanted}", "Push the image of this version.")
+
+
+@stage(
+    "recover",
+    title="Come back after a killed worker",
+    effects=Effects(reads="the cluster", writes="a job", why="Tries the launcher, which removes its job."),
+    resources=Resources(minutes=30),
+)
+def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
+    """Start a job of two workers through the project's launcher; one kills itself, and the job must end well.
+
+    Raises:
+        UnfitPlaceError: if it ended without having come back.
+        LauncherError: if it did not end well.
+    """
+    with store.workspace() as folder:
+        directory = folder / "doctor"
+        directory.mkdir()
+        (directory / JOB).write_text(json.dumps({"workers": _WORKERS}))
+        job = TrainingJob(directory, PROGRAM, _WORKERS, MINUTES)
+        chosen = launcher(store, _divided(launch_of(os.environ.get(LAUNCH, ""))))
+        chosen.run(job)
+        result = json.loads((directory / RESULT).read_text())
+        chosen.forget(job)
+    if not result["resumed_at"]:
+        raise UnfitPlaceError("The job ended well, but from its first step: expected that it goes on after a kill.")
+    return RecoverResult(resumed_at=result["resumed_at"], machines=tuple(result["machines"]))
+
+
+def _divided(launch: Launch) -> Launch:
+    """The project's launch with a worker on each of two nodes, so that pods must reach each other."""
+    if isinstance(launch, LocalLaunch):
+        return launch
+    elastic = {"elastic": None} if isinstance(launch, PyTorchJobLaunch) else {}
+    return launch.model_copy(update={"nodes": _WORKERS, **elastic})
