@@ -89,7 +89,6 @@ def test_the_day_on_which_the_loss_rose_is_told_and_only_within_the_newest_rows(
 
 @pytest.mark.parametrize("kind", ["adwin", "page_hinkley"])
 def test_the_detectors_of_river_see_a_rise(kind: Any) -> None:
-    pytest.importorskip("river", reason="river is not installed")
     since = np.datetime64("2013-01-01")
     found = detector(DetectorSpec(kind=kind), "binary", *_rows(60, 40, 30), since)
     assert found.state == "alarm" and "seen on 2013-0" in found.why
