@@ -5,6 +5,7 @@ An image is named by its tag, unless the setting `GATEHOUSE_IMAGE_<NAME>` names 
 """
 
 import os
+import re
 from pathlib import Path
 
 from gatehouse import __version__
@@ -71,6 +72,7 @@ HELD: dict[str, frozenset[str]] = {
     ),
 }
 """The images, the smallest first, and of the packages that we import those that each holds; its lock has them all."""
+_BY_DIGEST = re.compile(r".+@sha256:(?!0{64})[0-9a-f]{64}")
 TRAINING = "training"
 """The image that jobs of operators train in, and that serves models."""
 
@@ -78,6 +80,11 @@ TRAINING = "training"
 def image(name: str) -> str:
     """The image of this name, as components give it to KFP; read when a component is defined."""
     return os.environ.get(_setting(name)) or f"gatehouse/{name}:{__version__}"
+
+
+def by_digest(reference: str) -> bool:
+    """Whether an image is named by `repository@sha256:…`; the zeros of an example are no digest."""
+    return _BY_DIGEST.fullmatch(reference) is not None
 
 
 def pin(lock: Path) -> dict[str, str]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
 from gatehouse.components.kfp_api.answers import Pipeline, Run, Version
-from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.kfp_api.client import LONGEST, KfpApi
 from gatehouse.components.kfp_api.specs import check_parameters, parts_of, upload_of, version_name
+from gatehouse.errors import ConfigurationError
 
 DIGITS = 12
 """Of the digests in names of runs and of recurring runs."""
@@ -90,6 +91,8 @@ class Submission:
     name: str = ""
 
     def __post_init__(self) -> None:
+        if len(self.name) > LONGEST:
+            raise ConfigurationError(f"--name: expected at most {LONGEST} characters, found {len(self.name)}.")
         check_parameters(self.upload.spec, self.parameters)
 
     @property
@@ -113,10 +116,40 @@ class Submission:
         """The same under a name that also holds a word, as the window of time that it is for."""
         return replace(self, name=f"{self.upload.name}-{word}-{self.digest[:DIGITS]}")
 
+    def find(self, api: KfpApi) -> Run | None:
+        """The run of this name in KFP, or None.
+
+        Raises:
+            ConfigurationError: if it is a run of something else, naming what differs.
+        """
+        found = next(iter(api.find_runs(self.run)), None)
+        # A name with the digest cannot stand for anything else.
+        if found is not None and self.digest[:DIGITS] not in self.run and (differing := self._differing(api, found)):
+            raise ConfigurationError(
+                f"There is already a run {self.run}, of something else: {'; '.join(differing)}. Give this one another "
+                "--name, or --again for the next number of this one."
+            )
+        return found
+
+    def _differing(self, api: KfpApi, run: Run) -> list[str]:
+        """What of a run is not as it is wanted."""
+        pipeline, experiment = api.find_pipeline(self.upload.name), api.find_experiment(self.experiment)
+        version = api.find_version(pipeline.id, self.upload.version) if pipeline else None
+        found = [
+            f"{name} is {run.parameters.get(name, 'its default')}, expected {self.parameters.get(name, 'its default')}"
+            for name in sorted(run.parameters.keys() | self.parameters.keys())
+            if run.parameters.get(name) != self.parameters.get(name)
+        ]
+        if version is None or version.id != run.version:
+            found.append(f"it is not of {self.upload.name} as it is now ({self.upload.version})")
+        if experiment is None or experiment.id != run.experiment:
+            found.append(f"it is not in the experiment {self.experiment}")
+        return found
+
     def send(self, api: KfpApi) -> Run:
         """The run in KFP, which is made where it is not there, with all that it needs."""
-        if found := api.find_runs(self.run):
-            return found[0]
+        if found := self.find(api):
+            return found
         pipeline, uploaded = self.upload.send(api)
         return api.create_run(
             self.run,
@@ -158,10 +191,10 @@ def planned(api: KfpApi, submission: Submission) -> Iterator[Change]:
     yield Change("=" if pipeline else "+", f"pipeline {upload.name}")
     yield Change("=" if uploaded else "+", f"version {upload.version} of {upload.name}")
     yield Change("=" if api.find_experiment(submission.experiment) else "+", f"experiment {submission.experiment}")
-    runs = api.find_runs(submission.run)
+    run = submission.find(api)
     given = tuple(f"{name}: {value}" for name, value in sorted(submission.parameters.items()))
-    if runs:
-        yield Change("=", f"run {submission.run}", (f"it is {runs[0].state or 'not started'}",))
+    if run:
+        yield Change("=", f"run {submission.run}", (f"it is {run.state or 'not started'}",))
     else:
         yield Change("+", f"run {submission.run}", given)
 

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -115,6 +116,7 @@ class Connection:
         self.patience = patience
         self._token = token or ("" if token_file else os.environ.get(TOKEN, ""))
         self._token_file = token_file or os.environ.get(TOKEN_FILE, "") or os.environ.get(MOUNTED_TOKEN, "")
+        self._silent = False
         self._pool = urllib3.PoolManager(retries=False, timeout=patience.request)
 
     def get(self, path: str, **query: str | int) -> dict[str, Any]:
@@ -127,7 +129,9 @@ class Connection:
         statuses: list[int] = []
         while True:
             try:
-                return attempt()
+                result = attempt()
+                self._silent = False
+                return result
             except (KfpRefusedError, Failure) as error:
                 statuses.append(error.status)
                 if isinstance(error, KfpRefusedError) and (error.status != 401 or statuses.count(401) > _MORE_TOKENS):
@@ -136,6 +140,12 @@ class Connection:
                 if time.monotonic() + pause > until or statuses.count(500) > _MORE_AT_500:
                     raise KfpError(f"{self.endpoint} does not answer {what}: {error}") from error
                 logger.info("Kubeflow Pipelines failed (%s): again in %.1f s.", error, pause)
+                if not self._silent:
+                    self._silent = True
+                    last = datetime.now() + timedelta(seconds=until - time.monotonic())
+                    logger.warning(
+                        "%s does not answer (%s); trying again until %s.", self.endpoint, error, f"{last:%H:%M:%S}"
+                    )
             time.sleep(pause)
             bound = min(bound * 2, self.patience.longest_pause)
 
@@ -236,6 +246,11 @@ class Connection:
                 raise ConfigurationError(
                     f"{TOKEN_FILE}: cannot read the token of Kubeflow Pipelines: {error}"
                 ) from error
+        if not (token.isascii() and token.isprintable() and " " not in token):
+            raise ConfigurationError(
+                f"{TOKEN if self._token else TOKEN_FILE}: expected one word of ASCII, found a token with a blank, "
+                "a line break or another character that no HTTP header takes; it is not shown here."
+            )
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def _read(self, status: int, data: bytes, headers: Mapping[str, str], what: str) -> dict[str, Any]:

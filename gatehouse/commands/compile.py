@@ -1,5 +1,7 @@
 """`gatehouse compile`: the pipelines of a project as YAML to upload, checked, compared, and their configuration."""
 
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -23,32 +25,34 @@ def compile_specs(
 ) -> None:
     """Compile every pipeline of a project."""
     from gatehouse.checking import check_project
-    from gatehouse.compilation.committed import findings, problems, refuse
+    from gatehouse.compilation.backends import newer
+    from gatehouse.compilation.committed import broken, refuse, stale
     from gatehouse.compilation.compiling import compile_project
     from gatehouse.compilation.difference import compare
-    from gatehouse.compilation.specification import read_spec
     from gatehouse.platforms import load_platform
 
     profile = load_platform(platform) if platform else None
     if release and profile is None:
         raise ConfigurationError("--release: expected --platform FILE as well: what is for this machine stays here.")
+    if output.exists() and not output.is_dir():
+        raise ConfigurationError(f"--output: expected a folder, found the file {output}.")
+    if backend_version and (warning := newer(backend_version)):
+        typer.echo(f"warning: --backend-version: {warning}", err=True)
     loaded = check_project(project_folder(project))
-    if check:
-        refuse(findings(loaded, output, profile, release=release, backend=backend_version))
-        typer.echo(f"{loaded.name}: the specs in {output} are current and keep the policy")
-    else:
-        written = compile_project(loaded, output, profile)
-        refuse(
-            f"{path}: {found}"
-            for path in written
-            for found in problems(read_spec(path), release=release, backend=backend_version)
-        )
-        for path in written:
-            typer.echo(path)
-    if diff is not None:
-        compared = output / diff.name if diff.is_file() else output
-        for line in compare(diff, compared) or ["nothing changed"]:
-            typer.echo(line)
+    with tempfile.TemporaryDirectory() as folder:
+        written = compile_project(loaded, Path(folder), profile)
+        if diff is not None:
+            compared = Path(folder) / diff.name if diff.is_file() else Path(folder)
+            for line in compare(diff, compared) or ["nothing changed"]:
+                typer.echo(line)
+        found = broken(written, output, release=release, backend=backend_version)
+        refuse([*(stale(loaded, written, output) if check else ()), *found])
+        if check:
+            typer.echo(f"{loaded.name}: the specs in {output} are current and keep the policy")
+        else:
+            output.mkdir(parents=True, exist_ok=True)
+            for path in written:
+                typer.echo(shutil.move(path, output / path.name))
     if publish:
         kept = store or (profile.store if profile else "")
         opened = ArtifactStore.open(store_address(kept, loaded.folder))

@@ -1,6 +1,7 @@
 """`gatehouse submit`: a pipeline of a project as a run of Kubeflow Pipelines; the same again is the same run."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -26,11 +27,12 @@ def submit(
     dry_run: DryRunOption = False,
 ) -> None:
     """Compile a pipeline, upload it where its content is new, and run it; what is there already is taken."""
+    given = _pairs(param or ())
     place = Place.of(project, platform)
     upload = place.compiled([pipeline], cache)[pipeline]
     wanted = Submission(
         upload,
-        parsed_parameters(upload.spec, dict(map(_pair, param or ()))),
+        parsed_parameters(upload.spec, given),
         place.experiment,
         place.platform.service_account,
         place.platform.plugins_input,
@@ -53,11 +55,16 @@ def submit(
         sys.exit(exit_code(ended, place.platform.store))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not found:
-        raise ConfigurationError(f"--param: expected NAME=VALUE, found {text!r}.")
-    return name, value
+def _pairs(texts: Iterable[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for text in texts:
+        name, found, value = text.partition("=")
+        if not found:
+            raise ConfigurationError(f"--param: expected NAME=VALUE, found {text!r}.")
+        if name in given:
+            raise ConfigurationError(f"--param: expected {name} once, found {name}={given[name]} and {text}.")
+        given[name] = value
+    return given
 
 
 def _next(place: Place, name: str) -> str:

@@ -48,6 +48,8 @@ _DRIVER = "backend/src/v2/driver/driver.go"
 _PODS = "backend/src/v2/driver/k8s.go"
 _ARGO = "backend/src/v2/compiler/argocompiler"
 
+NEWEST = "2.17.0"
+"""The newest release of the backend that was read."""
 FEATURES = (
     Feature(
         "timeout of a task", "2.1.0", "a task that hangs runs for ever", _DRIVER, _in_pods("activeDeadlineSeconds")
@@ -117,7 +119,7 @@ FEATURES = (
         _in_pipeline(lambda compiled: any("Ttl" in key for key in compiled.platform.get("pipelineConfig", {}))),
     ),
 )
-"""Read in the source of kubeflow/pipelines at its release tags from 2.0.5 to 2.17.0."""
+"""Read in the source of kubeflow/pipelines at its release tags from 2.0.5 to `NEWEST`."""
 
 
 def unsupported(compiled: Compiled, backend: str) -> list[str]:
@@ -139,6 +141,15 @@ def unsupported(compiled: Compiled, backend: str) -> list[str]:
                 f"{feature.name}: needs KFP {feature.since}, and {backend} ignores it: {feature.otherwise} ({shown})"
             )
     return found
+
+
+def newer(backend: str) -> str:
+    """A warning where nothing is known of a version of the backend, as it is newer than those that were read."""
+    if _version(backend) <= _version(NEWEST):
+        return ""
+    return (
+        f"nothing is known of KFP {backend}: releases up to {NEWEST} were read, and the spec is held against that one"
+    )
 
 
 def needed(compiled: Compiled) -> str:

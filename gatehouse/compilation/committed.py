@@ -28,13 +28,31 @@ def findings(
         backend: The version of the KFP backend that is to run them; empty for any.
     """
     with tempfile.TemporaryDirectory() as directory:
-        for path in compile_project(project, Path(directory), platform):
-            fresh, committed = read_spec(path), folder / path.name
-            if not committed.is_file():
-                yield f"{committed} is missing"
-            elif _content(read_spec(committed)) != _content(fresh):
-                yield f"{committed} is not what the code compiles to"
-            yield from (f"{committed}: {found}" for found in problems(fresh, release=release, backend=backend))
+        written = compile_project(project, Path(directory), platform)
+        yield from stale(project, written, folder)
+        yield from broken(written, folder, release=release, backend=backend)
+
+
+def stale(project: Project, written: Iterable[Path], folder: Path) -> Iterator[str]:
+    """What in `folder` is not as it was just compiled: specs that differ, that lack, and that are left over."""
+    names = set()
+    for path in written:
+        names.add(path.name)
+        committed = folder / path.name
+        if not committed.is_file():
+            yield f"{committed} is missing"
+        elif _content(read_spec(committed)) != _content(read_spec(path)):
+            yield f"{committed} is not what the code compiles to"
+    for path in sorted(folder.glob(f"{project.name}-*.yaml")):
+        if path.name not in names and read_spec(path).stamp.get("project") == project.name:
+            yield f"{path} is left over: {project.name} has no such pipeline; delete it"
+
+
+def broken(written: Iterable[Path], folder: Path, *, release: bool = False, backend: str = "") -> Iterator[str]:
+    """What is wrong with specs that were just compiled, under the names that they have in `folder`."""
+    for path in written:
+        compiled = read_spec(path)
+        yield from (f"{folder / path.name}: {found}" for found in problems(compiled, release=release, backend=backend))
 
 
 def problems(compiled: Compiled, *, release: bool = False, backend: str = "") -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gatehouse.compilation.specification import Compiled, Task, read_spec
+from gatehouse.compilation.specification import Compiled, SpecError, Task, read_spec
 
 _TYPES = {
     "STRING": "text",
@@ -167,8 +167,10 @@ def compare(old: Path, new: Path) -> list[str]:
     """What changed between two compiled files, or between two folders of them, as `differences` has it.
 
     Raises:
-        SpecError: if a file is no compiled pipeline.
+        SpecError: if a file is no compiled pipeline, or `old` is not there.
     """
+    if not old.exists():
+        raise SpecError(f"There is no {old}: expected a compiled pipeline, or a folder of them, to compare with.")
     if old.is_file():
         return differences(read_spec(old), read_spec(new))
     before, after = ({path.name: path for path in folder.glob("*.yaml")} for folder in (old, new))

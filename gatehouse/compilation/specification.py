@@ -122,9 +122,12 @@ def read_spec(path: Path) -> Compiled:
     Raises:
         SpecError: if the file is no compiled pipeline.
     """
-    text = path.read_text(encoding="utf-8")
-    documents = [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one]
-    if not documents or "root" not in documents[0]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        documents = [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SpecError(f"{path} is no compiled pipeline: {' '.join(str(error).split())}") from error
+    if not documents or not all(isinstance(one, dict) for one in documents) or "root" not in documents[0]:
         raise SpecError(f"{path} is no compiled pipeline: expected a YAML document with the key `root`.")
     platform = documents[1]["platforms"]["kubernetes"] if len(documents) > 1 else {}
     return Compiled(path.stem, text, documents[0], platform)

@@ -1,6 +1,5 @@
 """What can be seen of a platform from here: KFP, Kubernetes, images, store, MLflow and Model Registry."""
 
-import re
 from collections.abc import Iterator
 from importlib.metadata import version
 
@@ -12,11 +11,10 @@ from gatehouse.components.operations.diagnosing.finding import Finding, failed, 
 from gatehouse.components.operations.diagnosing.reach import mlflow_finding, store_finding
 from gatehouse.components.registry.showing.registry_api import RegistryApi
 from gatehouse.doctor.needs import QUEUES, Named, objects, resources, rights
-from gatehouse.images import HELD
+from gatehouse.images import HELD, by_digest
 from gatehouse.platforms import Platform
 from gatehouse.project import Project
 
-_DIGEST = re.compile(r".+@sha256:(?!0{64})[0-9a-f]{64}")
 _PATIENCE = Patience(request=10.0, retry=10.0)
 _TIMEOUTS = ApiTimeouts(request=10.0, retry=10.0)
 _ROLE = "kubectl apply -n NAMESPACE -f docs/launcher-role.yaml, bound to the service account of the pods"
@@ -42,7 +40,7 @@ def _images(platform: Platform) -> Iterator[Finding]:
     advice = "`make images`, push, and name it in the profile under `images`, by its digest."
     for name, reference in (dict.fromkeys(HELD, "") | platform.images).items():
         check = f"image {name}"
-        if _DIGEST.fullmatch(reference):
+        if by_digest(reference):
             yield passed(check, reference)
         else:
             yield failed(check, f"expected repository@sha256:…, found {reference or 'none'}", advice)

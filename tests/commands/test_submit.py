@@ -103,6 +103,29 @@ def test_a_pipeline_is_submitted_once(cli: Cli, kfp_server: KfpServer, place: Pa
     assert all(store.exists(config.reference) for config in load_project(place / "project").configs())
 
 
+def test_a_name_stands_for_one_run(cli: Cli, kfp_server: KfpServer) -> None:
+    cli("submit --name first --param seed=7")
+    wrote = list(kfp_server.writes)
+    for extra in ("", " --dry-run"):
+        error = str(cli(f"submit --name first --param seed=8{extra}", 1).exception)
+        assert "There is already a run first, of something else: seed is 7, expected 8." in error
+    assert "as it is now (sha256-" in str(cli("submit --name first --param seed=7 --no-cache", 1).exception)
+    assert "submitted before" in cli("submit --name first --param seed=7").output
+    assert kfp_server.writes == wrote
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--param seed=1 --param seed=2", "expected seed once, found seed=1 and seed=2"),
+        (f"--name {'x' * 256}", "--name: expected at most 255 characters, found 256"),
+    ],
+)
+def test_what_is_said_twice_or_too_long_is_refused(cli: Cli, kfp_server: KfpServer, words: str, said: str) -> None:
+    assert said in str(cli(f"submit {words}", 1).exception)
+    assert not kfp_server.writes
+
+
 def test_without_cache_no_task_is_cached(cli: Cli, kfp_server: KfpServer) -> None:
     cli("submit --no-cache")
     (version,) = kfp_server.objects.pipeline_versions.values()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.compilation.backends import FEATURES, needed, unsupported
+from gatehouse.compilation.backends import FEATURES, needed, newer, unsupported
 from gatehouse.compilation.specification import read_spec
 from gatehouse.errors import ConfigurationError
 
@@ -52,6 +52,11 @@ def test_a_finding_says_who_needs_what_and_what_happens_without(released: Path) 
 def test_what_is_no_version_of_kfp_2_is_refused(compiled: Path, version: str) -> None:
     with pytest.raises(ConfigurationError, match="expected a version of KFP 2"):
         unsupported(read_spec(compiled / "flights-promotion.yaml"), version)
+
+
+@pytest.mark.parametrize(("version", "told"), [("2.17", ""), ("2.18.0", "nothing is known of KFP 2.18.0")])
+def test_a_backend_that_was_not_read_is_told(version: str, told: str) -> None:
+    assert newer(version).startswith(told) and bool(newer(version)) == bool(told)
 
 
 def test_the_table_stands_in_the_documentation() -> None:

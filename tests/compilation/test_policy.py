@@ -88,6 +88,10 @@ _breaks("start", "installs packages when it starts")(
 _breaks("image-digest", "is not named by digest")(
     lambda spec, _: _container(spec, "split").update(image="gatehouse/gatehouse:0.1.0")
 )
+for _digest in ("abc", "0" * 64):
+    _breaks("image-digest", f"image a/control@sha256:{_digest} is not named by digest")(
+        lambda spec, _, digest=_digest: _container(spec, "split").update(image=f"a/control@sha256:{digest}")
+    )
 _breaks("platform", "is for this machine only")(
     lambda spec, _: spec["pipelineInfo"].update(
         description="Train.\n\nproject: flights\nplatform: this-machine\ngatehouse: 0.1.0"

@@ -6,10 +6,10 @@ from typing import Any
 from gatehouse.compilation.rules.rule import rule
 from gatehouse.compilation.specification import Compiled
 from gatehouse.components.artifacts.stage import TOLERATE, declared_stages
+from gatehouse.images import by_digest
 from gatehouse.platforms import THIS_MACHINE
 
 _RESOURCES = ("resourceCpuRequest", "resourceCpuLimit", "resourceMemoryRequest", "resourceMemoryLimit")
-_DIGEST = "@sha256:"
 
 
 @rule("stage", "what a task may do is declared by its stage, and only that is held against the spec")
@@ -73,10 +73,20 @@ def rights(compiled: Compiled) -> Iterator[str]:
 @rule("image-tag", "under `latest`, or under no tag, another image may stand at every start")
 def image_tag(compiled: Compiled) -> Iterator[str]:
     """An image has a digest, or a tag that is a version."""
-    for task in compiled.leaves:
-        name, _, tag = task.container["image"].rpartition("/")[2].partition(":")
+    for image, where in _images(compiled):
+        name, _, tag = image.rpartition("/")[2].partition(":")
         if tag in ("", "latest") and "@" not in name:
-            yield f"task {task.path}: image {task.container['image']}: expected a version or a digest"
+            yield f"image {image}: expected a version or a digest ({where})"
+
+
+def _images(compiled: Compiled) -> Iterator[tuple[str, str]]:
+    """Every image, with the tasks that run in it."""
+    tasks: dict[str, list[str]] = {}
+    for task in compiled.leaves:
+        tasks.setdefault(task.container["image"], []).append(task.path)
+    for image, paths in tasks.items():
+        more = f" and {len(paths) - 1} more" * (len(paths) > 1)
+        yield image, f"task {paths[0]}{more}"
 
 
 @rule("start", "what is installed when a pod starts may differ from run to run, and needs the network")
@@ -90,9 +100,9 @@ def start(compiled: Compiled) -> Iterator[str]:
 @rule("image-digest", "only a digest names one image for ever", release=True)
 def image_digest(compiled: Compiled) -> Iterator[str]:
     """Images by digest."""
-    for task in compiled.leaves:
-        if _DIGEST not in task.container["image"]:
-            yield f"task {task.path}: image {task.container['image']} is not named by digest"
+    for image, where in _images(compiled):
+        if not by_digest(image):
+            yield f"image {image} is not named by digest, 64 hex digits that are not all zero ({where})"
 
 
 @rule("platform", "a spec that was compiled for one machine does not run on a cluster", release=True)

@@ -240,3 +240,23 @@ def later(action: Any, seconds: float = 0.03) -> None:
 
 def _body(run: dict[str, Any]) -> dict[str, Any]:
     return {key: run[key] for key in ("experiment_id", "runtime_config", "pipeline_version_reference")}
+
+
+def test_a_server_that_is_gone_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with serving() as server:
+        server.faults = {0: "before", 1: "before"}
+        assert connect(server).server()
+    with pytest.raises(KfpError):
+        KfpApi.connect("http://127.0.0.1:9", patience=IMPATIENT).server()
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(told) == 2 and all("does not answer (" in each and "trying again until " in each for each in told)
+
+
+@pytest.mark.parametrize("token", ["first\nsecond", "two words", "naïve"])
+def test_a_token_that_no_header_takes_is_refused_and_not_shown(token: str) -> None:
+    with (
+        serving() as server,
+        pytest.raises(ConfigurationError, match="GATEHOUSE_KFP_TOKEN: expected one word") as caught,
+    ):
+        connect(server, token=token).server()
+    assert token not in str(caught.value) and caught.value.__cause__ is None
