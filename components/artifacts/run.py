@@ -1,4 +1,7 @@
-"""The run record: what happened to each stage of a run, for people and the terminal. Events are only ever added."""
+"""The run record: what happened to each stage of a run, and how it ended. Records are only ever added.
+
+A stage may leave several warnings, and a run that is tried again ends again: from the second on these are numbered.
+"""
 
 import json
 import logging
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.components.artifacts.records import read_record, whoami
+from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
@@ -17,7 +21,10 @@ RUN_ID = "GATEHOUSE_RUN_ID"
 REASON = "GATEHOUSE_REASON"
 MACHINE = "GATEHOUSE_MACHINE"
 """Variables of the environment: the run that a process belongs to, why a person started it, and the type of machine."""
+END = "end.json"
+"""The record of a run's first end; those of later ones are `end.2.json` and so on."""
 _RETRY_SECONDS = 900.0
+_REPEATED = ("warned", "paused")
 
 
 @dataclass(frozen=True)
@@ -65,9 +72,15 @@ class Attempt:
         )
 
     def note(self, event: str, **body: Any) -> None:
-        """Record an event of this attempt."""
-        if self._run:
-            self._write(event, self.facts | body)
+        """Record an event of this attempt; `warned` and `paused` each time, others once, without secrets."""
+        if not self._run:
+            return
+        if "message" in body:
+            body["message"] = redacted(str(body["message"]))
+        name, number = event, 1
+        while not self._write(name, self.facts | body) and event in _REPEATED:
+            number += 1
+            name = f"{event}-{number}"
 
     @property
     def number(self) -> int:
@@ -86,7 +99,8 @@ class Attempt:
         return None
 
     def warn(self, message: str) -> None:
-        """Log a warning, and record it."""
+        """Log a warning, and record it, without secrets."""
+        message = redacted(message)
         logger.warning("%s", message)
         self.note("warned", message=message)
 
@@ -109,7 +123,10 @@ def events(store: ArtifactStore, run: str, known: Set[str] = frozenset()) -> Ite
     for key in store.objects.list(f"runs/{run}"):
         parts = key.rsplit("/", 1)[1].split(".")
         if key not in known and len(parts) == 4 and parts[1].isdigit() and parts[3] == "json":
-            yield key, Event(parts[0], int(parts[1]), parts[2], json.loads(store.objects.get_bytes(key)))
+            yield (
+                key,
+                Event(parts[0], int(parts[1]), parts[2].partition("-")[0], json.loads(store.objects.get_bytes(key))),
+            )
 
 
 def recorded_runs(store: ArtifactStore) -> dict[str, set[str]]:
@@ -119,3 +136,20 @@ def recorded_runs(store: ArtifactStore) -> dict[str, set[str]]:
         _, run, name = key.split("/", 2)
         found.setdefault(run, set()).add(name)
     return found
+
+
+def end_name(number: int) -> str:
+    """The name of the record of a run's first end (1), or of a later one."""
+    return END if number == 1 else f"end.{number}.json"
+
+
+def end_number(names: Iterable[str]) -> int:
+    """How often a run has ended, by the names of its records; more than once where it was tried again."""
+    return sum(name == END or (name.startswith("end.") and name.endswith(".json")) for name in names)
+
+
+def end_of(store: ArtifactStore, run: str) -> dict[str, Any] | None:
+    """The record of a run's last end, with its number as `number`, or None where nobody has recorded one."""
+    number = end_number(key.rsplit("/", 1)[1] for key in store.objects.list(f"runs/{run}"))
+    body = read_record(store.objects, f"runs/{run}/{end_name(number)}") if number else None
+    return None if body is None else body | {"number": number}

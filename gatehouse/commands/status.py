@@ -9,9 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.components.artifacts.run import events, recorded_runs
+from gatehouse.components.artifacts.run import END, events, recorded_runs
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.operations.ending.outcome import END
 from gatehouse.components.operations.metrics.exposition import exposition
 from gatehouse.components.operations.metrics.rows import Row
 from gatehouse.components.operations.metrics.summary import Totals, gate_outcomes, totals

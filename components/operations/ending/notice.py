@@ -53,7 +53,7 @@ def notice_of(
     if tone == "good" and outcome.warnings:
         tone = "warn"
     lines = _first_lines(outcome.message)
-    lines += [_cut(f"warning in {stage}: {message}") for stage, message in outcome.warnings[:_WARNINGS]]
+    lines += [_cut(redacted(f"warning in {stage}: {message}")) for stage, message in outcome.warnings[:_WARNINGS]]
     if len(outcome.warnings) > _WARNINGS:
         lines.append(f"and {len(outcome.warnings) - _WARNINGS} more warnings in the run's record")
     return Notice(
@@ -69,7 +69,7 @@ def _first_lines(message: str) -> list[str]:
 
 def _links(store: ArtifactStore, run: str, found: Sequence[Event]) -> dict[str, str]:
     ui, tracking = os.environ.get(UI) or os.environ.get(ENDPOINT, ""), server_uri()
-    links = {"KFP": f"{ui.rstrip('/')}/#/runs/details/{run}" if ui else "", "report": _report(store, found)}
+    links = {"KFP": f"{redacted(ui).rstrip('/')}/#/runs/details/{run}" if ui else "", "report": _report(store, found)}
     links["MLflow"] = redacted(tracking) if tracking.startswith("http") else ""
     return {name: place for name, place in links.items() if place}
 

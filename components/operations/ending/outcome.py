@@ -1,14 +1,12 @@
 """What came of a run, read from its record: whatever KFP says of it, a stage that failed is on the record here."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
-from gatehouse.components.artifacts.run import Event, events
+from gatehouse.components.artifacts.run import Event, end_name, end_of, events
 from gatehouse.components.artifacts.store import ArtifactStore
 
-END = "end.json"
 ENDED = ("finished", "hit", "failed", "stopped", "tolerated")
 """The events that end an attempt."""
 REPORT = "report_end"
@@ -29,6 +27,7 @@ class Outcome:
         began: When the first stage began, in seconds since 1970; None where none did.
         seconds: From there to the last event.
         warnings: Stage and message of each warning on the record.
+        last: When a task last began or ended; where a later end has a later time, the run was tried again.
     """
 
     state: State
@@ -38,6 +37,7 @@ class Outcome:
     began: float | None = None
     seconds: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
+    last: float = 0.0
 
 
 def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
@@ -49,7 +49,11 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
     """
     listed = sorted((event for event in found if event.stage not in _ENDS), key=_at)
     broken = unsuccessful(listed)
-    known = Outcome("succeeded", warnings=tuple(_warning(one) for one in listed if one.event == "warned"))
+    known = Outcome(
+        "succeeded",
+        warnings=tuple(_warning(one) for one in listed if one.event == "warned"),
+        last=max((_at(one) for one in listed if _is_of_task(one)), default=0.0),
+    )
     if listed:
         known = replace(known, began=_at(listed[0]) - seconds_of(listed[0]), seconds=_at(listed[-1]) - _at(listed[0]))
     if not broken and said in ("", "SUCCEEDED"):
@@ -66,6 +70,10 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
     return replace(known, state=state, stage=first.stage, error=error, message=message)
 
 
+def _is_of_task(event: Event) -> bool:
+    return ":" not in event.stage and event.stage not in _ENDS and event.event in ("started", *ENDED)
+
+
 def _warning(event: Event) -> tuple[str, str]:
     return event.stage, str(event.body.get("message", ""))
 
@@ -77,22 +85,13 @@ def unsuccessful(found: Iterable[Event]) -> list[Event]:
     """
     last: dict[tuple[str, str], Event] = {}
     for event in sorted(found, key=lambda one: (one.attempt, one.event in ENDED)):
-        if ":" not in event.stage and event.stage not in _ENDS and event.event in ("started", *ENDED):
+        if _is_of_task(event):
             last[event.stage, str(event.body.get("asked", ""))] = event
     return sorted((one for one in last.values() if one.event in ("started", "failed", "stopped")), key=_at)
 
 
-def end_of(store: ArtifactStore, run: str) -> dict[str, Any] | None:
-    """The record of a run's end, or None where nobody has recorded one."""
-    key = f"runs/{run}/{END}"
-    body: dict[str, Any] | None = None
-    if store.objects.stat(key) is not None:
-        body = json.loads(store.objects.get_bytes(key))
-    return body
-
-
 def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **about: str) -> bool:
-    """Record how a run ended; False where that is on the record already.
+    """Record how a run ended; False where nothing happened since the end that is on the record.
 
     Args:
         store: Holds the record.
@@ -101,9 +100,13 @@ def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **abou
         by: Who found out.
         **about: What else is known: project and pipeline.
     """
-    said = {"state": outcome.state, "stage": outcome.stage, "error": outcome.error, "message": outcome.message}
-    times = {"began": outcome.began, "seconds": round(outcome.seconds, 3)}
-    return store.record(f"runs/{run}/{END}", about | said | times | {"by": by})
+    known = end_of(store, run)
+    if known is not None and outcome.last <= float(known.get("last", 0.0)):
+        return False
+    body = {"state": outcome.state, "stage": outcome.stage, "error": outcome.error, "message": outcome.message}
+    times = {"began": outcome.began, "seconds": round(outcome.seconds, 3), "last": outcome.last}
+    number = int(known["number"]) + 1 if known else 1
+    return store.record(f"runs/{run}/{end_name(number)}", about | body | times | {"by": by})
 
 
 def run_outcome(store: ArtifactStore, run: str, said: str = "") -> Outcome:

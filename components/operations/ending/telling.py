@@ -6,13 +6,12 @@ from typing import Literal
 from gatehouse.components.alerting.notice import Form, body_of
 from gatehouse.components.alerting.telling import tell
 from gatehouse.components.artifacts.canonical import sha256_bytes
-from gatehouse.components.artifacts.run import events
+from gatehouse.components.artifacts.run import end_of, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.notice import notice_of
 from gatehouse.components.operations.ending.outcome import Outcome
 
 When = Literal["fail", "warn", "always", "never"]
-TOLD = "told.json"
 VERSION = 1
 
 
@@ -33,6 +32,8 @@ def tell_end(
 ) -> tuple[bool, str]:
     """Post the end of a run to the webhook; nothing where that was delivered before.
 
+    A run that was tried again ends again, and each end is posted.
+
     Args:
         store: Holds the run's record.
         run: The run.
@@ -46,10 +47,11 @@ def tell_end(
     """
     found = [event for _, event in events(store, run)]
     notice = notice_of(store, run, outcome, found, about, owners)
-    key = sha256_bytes(f"end/{run}".encode())
+    number = (end_of(store, run) or {"number": 1})["number"]
+    key = sha256_bytes(f"end/{run}/{number}".encode())
     said = {"version": VERSION, "event": "run-ended", "run": run, "state": outcome.state, "stage": outcome.stage}
     said |= {"error": outcome.error, "message": "\n".join(notice.lines), "idempotency_key": key, **about}
     body = body_of(notice, form, {**said, "facts": dict(notice.facts), "links": dict(notice.links)})
     what = f"{about['pipeline']} {outcome.state}"
-    told = tell(store, what, body, key, f"runs/{run}/{TOLD}", state=outcome.state)
+    told = tell(store, what, body, key, f"runs/{run}/told.{number}.json", state=outcome.state)
     return told.delivered, told.why

@@ -8,9 +8,8 @@ import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gatehouse.components.artifacts.run import events, recorded_runs
+from gatehouse.components.artifacts.run import END, end_of, events, recorded_runs
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.operations.ending.outcome import END, end_of
 from gatehouse.components.operations.metrics.rows import Row, rows_of
 from gatehouse.components.tracking.cost import Prices, prices_here
 

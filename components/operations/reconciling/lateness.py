@@ -1,5 +1,6 @@
 """The dead-man's switch: a schedule is late where no run since it was due ended well within the hours that it has."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,9 +12,9 @@ from gatehouse.components.artifacts.canonical import canonical_json, sha256_byte
 from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.components.artifacts.records import read_record, read_records
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.operations.ending.outcome import END
 from gatehouse.schedule import Schedule
 
+_ENDS = re.compile(r"/end(\.\d+)?\.json$")
 SEEN = "operations/schedules"
 _WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=8), timedelta(days=32), timedelta(days=370))
 
@@ -57,16 +58,23 @@ def late_schedules(
         now: Seconds since 1970.
     """
     moment = datetime.fromtimestamp(now, UTC)
-    found = []
+    due_now: list[tuple[Late, float]] = []
     for name, body in sorted(schedules.items()):
         schedule = Schedule.model_validate(body)
         if schedule.sla_hours is None or not schedule.enabled:
             continue
         pipeline, since = schedule.pipeline or name, _first_seen(store, project, name, body, moment)
         due = last_due(schedule, since, moment - timedelta(hours=schedule.sla_hours))
-        if due is not None and not _ended_well_since(store, project, pipeline, due.timestamp()):
-            found.append(Late(name, pipeline, due.astimezone(UTC), schedule.sla_hours))
-    return found
+        if due is not None:
+            # Intervals count from when the schedule was first seen, which a run of its own does after it began.
+            earliest = due - (schedule.interval or timedelta())
+            due_now.append((Late(name, pipeline, due.astimezone(UTC), schedule.sla_hours), earliest.timestamp()))
+    ends = _ends_since(store, project, min((earliest for _, earliest in due_now), default=None))
+    return [
+        late
+        for late, earliest in due_now
+        if not any(end["pipeline"] == late.pipeline and float(end["began"] or 0.0) >= earliest for end in ends)
+    ]
 
 
 def last_due(schedule: Schedule, since: datetime, until: datetime) -> datetime | None:
@@ -102,13 +110,13 @@ def _first_seen(store: ArtifactStore, project: str, name: str, body: Mapping[str
     return datetime.fromisoformat(str(known["since"]))
 
 
-def _ended_well_since(store: ArtifactStore, project: str, pipeline: str, due: float) -> bool:
-    """Whether a run of a pipeline began after it was due and ended well."""
-    found = store.objects.stats([key for key in store.objects.list("runs") if key.endswith(f"/{END}")])
-    newer = [key for key, stat in found.items() if _is_newer(stat, due)]
-    ends = read_records(store.objects, newer).values()
-    wanted = {"project": project, "pipeline": pipeline, "state": "succeeded"}
-    return any(wanted.items() <= end.items() and float(end.get("began") or 0.0) >= due for end in ends)
+def _ends_since(store: ArtifactStore, project: str, since: float | None) -> list[dict[str, Any]]:
+    """The good ends of a project's runs that were recorded since a time; none where nothing was due."""
+    if since is None:
+        return []
+    found = store.objects.stats([key for key in store.objects.list("runs") if _ENDS.search(key)])
+    ends = read_records(store.objects, [key for key, stat in found.items() if _is_newer(stat, since)]).values()
+    return [end for end in ends if (end.get("project"), end["state"]) == (project, "succeeded")]
 
 
 def _is_newer(stat: Stat | None, due: float) -> bool:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gatehouse.components.artifacts.records import read_record
-from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.run import END, RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
-from gatehouse.components.operations.ending.outcome import END
 from gatehouse.process import here, start_time
 
 PLAN = "plan.json"

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gatehouse.components.artifacts.run import RUN_ID, Event
+from gatehouse.components.artifacts.run import RUN_ID, Event, end_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.stage import EndOfStages, FailedStageError, require_success
-from gatehouse.components.operations.ending.outcome import end_of, outcome_of
+from gatehouse.components.operations.ending.outcome import outcome_of
 from gatehouse.components.operations.ending.stage import EndRequest, report_end
 from gatehouse.local_run import LocalRun, record_own_end
 
@@ -89,3 +89,19 @@ def test_a_run_of_this_machine_records_the_end_that_its_last_task_could_not(
     record_own_end(run, store)
     end = end_of(store, RUN)
     assert end is not None and (end["state"], end["by"]) == (state, "gatehouse run")
+
+
+def test_a_run_that_is_tried_again_ends_again_and_its_last_end_counts(store: ArtifactStore) -> None:
+    request = EndRequest(project="flights", pipeline="training", said="FAILED")
+    for event in happened("train.1.started", "train.1.failed"):
+        store.record(f"runs/{RUN}/{event.stage}.{event.attempt}.{event.event}.json", event.body)
+    for _ in range(2):
+        report_end(request, store)
+    first = end_of(store, RUN)
+    assert first is not None and (first["state"], first["number"]) == ("failed", 1)
+    for event in happened("-.1.x", "-.1.x", "train.2.started", "train.2.finished")[2:]:
+        store.record(f"runs/{RUN}/{event.stage}.{event.attempt}.{event.event}.json", event.body)
+    for _ in range(2):
+        report_end(request.model_copy(update={"said": "SUCCEEDED"}), store)
+    last = end_of(store, RUN)
+    assert last is not None and (last["state"], last["number"]) == ("succeeded", 2)

@@ -7,7 +7,7 @@ import pytest
 
 from gatehouse.components.alerting import webhook
 from gatehouse.components.alerting.webhook import ADDRESS, RetryPolicy
-from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.report import summary_of
 from gatehouse.components.operations.ending.stage import EndRequest, EndResult, report_end
@@ -133,3 +133,20 @@ def test_the_ui_shows_every_stage_and_the_cause(store: ArtifactStore) -> None:
     assert "| validate | 1 | finished | 1 h | fail |" in shown
     assert "    origin: expected JFK, found <script>" in shown
     assert "| require_contract | 1 | failed | 1 h | ContractBreachError |" in shown
+
+
+def test_warnings_and_links_leave_without_secrets(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_PASSWORD", "hunter22")
+    monkeypatch.setenv("GATEHOUSE_KFP_UI", "https://ann:s3cret@kubeflow.example")
+    attempt = Attempt(store, "validate")
+    attempt.warn("first hunter22")
+    attempt.note("warned", message="second hunter22")
+    happen(store, "split", "warned", 1.0, message="third hunter22")
+    recorded = [event.body["message"] for _, event in events(store, RUN) if event.event == "warned"]
+    assert sorted(recorded) == ["first ***", "second ***", "third hunter22"]
+    with hooked(200) as hook:
+        monkeypatch.setenv(ADDRESS, hook.url)
+        report(store, when="warn")
+    (body,) = told(hook)
+    assert "hunter22" not in str(body) and "third ***" in body["message"]
+    assert body["links"]["KFP"].startswith("https://ann:***@kubeflow.example/")

@@ -107,3 +107,18 @@ def test_what_is_late_is_told_once_for_each_time(store: ArtifactStore, monkeypat
     ((_, told),) = hook.posts
     assert told["text"].splitlines()[0] == "Gatehouse, flights: schedule training is late"
     assert "owner: ml@acme" in told["text"]
+
+
+def test_a_schedule_of_intervals_is_seen_within_its_own_first_run_and_is_not_late_for_that(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lateness, "_is_newer", lambda stat, due: True)
+    body = {"interval": "PT6H", "sla_hours": 2.0}
+    began = MONDAY - timedelta(minutes=20)
+    late(store, MONDAY, monitoring=body)
+    for hours in (0, 6):
+        at = (began + timedelta(hours=hours)).timestamp()
+        record_end(
+            store, f"run-{hours}", Outcome("succeeded", began=at), "test", project="flights", pipeline="monitoring"
+        )
+    assert late(store, MONDAY + timedelta(hours=8), monitoring=body) == []

@@ -12,10 +12,9 @@ import pytest
 
 from gatehouse.components.alerting.webhook import ADDRESS
 from gatehouse.components.artifacts import leases
-from gatehouse.components.artifacts.run import RUN_ID, Attempt
+from gatehouse.components.artifacts.run import RUN_ID, Attempt, end_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.kfp_api.client import KfpApi
-from gatehouse.components.operations.ending.outcome import end_of
 from gatehouse.components.operations.metrics.table import read
 from gatehouse.components.operations.reconciling import unreported
 from gatehouse.components.operations.reconciling.stage import ReconcileRequest, ReconcileResult, reconcile
