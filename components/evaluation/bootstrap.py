@@ -35,13 +35,16 @@ class Units:
     of_row: Array | None = None
 
     @classmethod
-    def of(cls, part: Part, resample_by: str, decision_time: str) -> "Units":
+    def of(
+        cls, part: Part, resample_by: str, decision_time: str, key: str = "evaluation.resample_by"
+    ) -> "Units":
         """The units of the test rows.
 
         Args:
             part: The test rows.
             resample_by: A column whose values are drawn whole, `day`, or nothing: then rows, or groups of a ranking.
             decision_time: The column whose day it is.
+            key: Where `resample_by` is set, for messages.
 
         Raises:
             ConfigurationError: if there is no such column, or it cuts the groups of a ranking apart.
@@ -52,7 +55,7 @@ class Units:
         column = decision_time if resample_by == DAY else resample_by
         if column not in part.table.column_names:
             raise ConfigurationError(
-                f"evaluation.resample_by: expected `{DAY}` or a column of the training set "
+                f"{key}: expected `{DAY}` or a column of the training set "
                 f"({', '.join(part.table.column_names)}), found {resample_by}."
             )
         values = part.table[column]
@@ -64,7 +67,7 @@ class Units:
             pairs = np.unique(np.column_stack([part.groups, numbers]), axis=0)
             if len(pairs) > len(np.unique(part.groups)):
                 raise ConfigurationError(
-                    f"evaluation.resample_by: {resample_by}: expected one value in all rows of a group, as a ranking "
+                    f"{key}: {resample_by}: expected one value in all rows of a group, as a ranking "
                     "is drawn whole. Name a column of the group."
                 )
         return cls._named(resample_by, numbers)

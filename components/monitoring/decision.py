@@ -47,14 +47,14 @@ class Decision:
 def decide(spec: MonitoringSpec, findings: Sequence[Finding]) -> Decision:
     """Decide.
 
-    Drift of inputs and predictions only warns where the performance on known labels was checked and holds, if the
-    project says so: then what moved is nothing that the model goes by, or it copes.
+    Drift of inputs and predictions only warns where the performance on known labels was checked and holds beyond
+    chance, if the project says so: then what moved is nothing that the model goes by, or it copes.
 
     Args:
         spec: What asks for a new model.
         findings: What the checks found.
     """
-    held = next((each for each in findings if each.check == PERFORMANCE and each.state == QUIET), None)
+    held = next((each for each in findings if each.check == PERFORMANCE and each.holds), None)
     if held is not None and (spec.data_drift is None or spec.data_drift.unless_holds):
         findings = [_held(each, held) for each in findings]
     asking = {name: checks for name, checks in (("decay", DECAY), ("drift", DRIFT)) if name in spec.retrain.on}

@@ -42,6 +42,7 @@ class Finding:
         chance: The corrected p-value.
         effective: As how many independent rows the newest ones count.
         others: Other measures of the same, by name.
+        holds: Of the performance: whether it is within its alarm even where chance flattered it.
     """
 
     check: str
@@ -61,6 +62,7 @@ class Finding:
     chance: float | None = None
     effective: float | None = None
     others: dict[str, float] = field(default_factory=dict)
+    holds: bool = False
 
     @property
     def title(self) -> str:

@@ -59,7 +59,8 @@ class Watched:
         reference: What the newest rows are compared with; no row where there is none.
         current: The newest rows; the label is null where it is not known yet.
         labelled: Those of the rows of `current` whose label is known.
-        after: All rows with labels that were decided after the last one that the champion learned from.
+        after: All rows with labels that were decided after the last one that the champion learned from, and not after
+            the newest rows end.
         logged: Whether `current` comes from a log, and holds what was predicted.
         facts: Counts for the report, by name.
     """
@@ -117,7 +118,7 @@ def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watch
     details, keys = manifest.details, [*newest.details.get("entity_keys", ()), TIME]
     needed = [*details["numeric"], *details["categorical"], details["label"], TIME]
     _require(asked, manifest, newest, needed)
-    extra = [*keys, details.get("group") or TIME, _unit(spec) or TIME]
+    extra = [*keys, details.get("group") or TIME, *_units(spec)]
     wanted = [*dict.fromkeys([*needed, *(name for name in extra if name in {each.name for each in newest.columns})])]
     trained = pq.ParquetDataset(store.paths(asked.reference)).read(
         columns=[name for name in wanted if name in {each.name for each in manifest.columns}]
@@ -125,7 +126,7 @@ def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watch
     trained = trained.take(pq.read_table(store.path(asked.split, "train.parquet"))["row"])
     every = pq.ParquetDataset(store.paths(asked.current)).read(columns=wanted)
     last = pc.max(trained[TIME]).cast(every[TIME].type)
-    after = every.filter(pc.greater(every[TIME], last))
+    after = _between(every, "", asked.until, last)
     facts: dict[str, str | int] = {"train rows": trained.num_rows}
     if asked.predictions:
         current = _logged(asked, store, every, keys, needed, facts)
@@ -177,9 +178,11 @@ def units_of(table: "pa.Table", unit: str) -> "Numbers":
     return np.asarray(encoded.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
-def _unit(spec: MonitoringSpec) -> str:
+def _units(spec: MonitoringSpec) -> list[str]:
+    """The columns, and `day`, whose equal values are one unit for a check."""
     significance = spec.data_drift.significance if spec.data_drift else None
-    return significance.unit if significance else ""
+    resampled = spec.performance.resample_by if spec.performance else ""
+    return [significance.unit if significance else "", resampled]
 
 
 def _require(asked: Asked, manifest: "Manifest", newest: "Manifest", needed: list[str]) -> None:

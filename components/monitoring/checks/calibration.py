@@ -3,7 +3,7 @@
 from gatehouse.components.evaluation.parts import Part
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Predictions
-from gatehouse.components.monitoring.checks.performance import Gate, measured
+from gatehouse.components.monitoring.checks.performance import Gate, measured, too_few, units_of
 from gatehouse.components.monitoring.finding import ALARM, CALIBRATION, CHANCE, QUIET, UNKNOWN, Finding
 from gatehouse.components.monitoring.spec import CalibrationSpec, PerformanceSpec
 
@@ -34,7 +34,10 @@ def calibration(
         return Finding(CALIBRATION, metric.title, UNKNOWN, f"it is measured of {', '.join(metric.tasks)} tasks alone")
     if gate is None:
         return Finding(CALIBRATION, metric.title, UNKNOWN, "the champion's evaluation does not hold it")
-    now, limit = measured(metric, part, predictions, sampling), gate.value + spec.max_rise
+    units = units_of(part, sampling)
+    if lacking := too_few(units):
+        return Finding(CALIBRATION, metric.title, UNKNOWN, lacking, expected=gate.value)
+    now, limit = measured(metric, part, predictions, sampling, units), gate.value + spec.max_rise
     said = f"{gate.value:.4f} at the gate, now {now.value:.4f} (true error {now.low:.4f} to {now.high:.4f})"
     if now.value <= limit:
         state, why = QUIET, f"{said}; the alarm is {limit:.4f}"

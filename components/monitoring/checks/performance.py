@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.special import stdtrit
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
@@ -19,7 +20,7 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import objective_of
 
 SEED = 7
-_ONE_SIDED, _TWO_SIDED = 1.644854, 1.959964
+_LEVEL, _TWO_SIDED = 0.95, 1.959964
 _DIGITS = 9
 
 
@@ -30,20 +31,34 @@ class Gate:
     Attributes:
         value: Its value on the test rows.
         error: Its standard error, from the 95 % interval.
+        unit: What that interval is drawn by, such as `row` or `day`; empty where nobody knows.
     """
 
     value: float
     error: float
+    unit: str = ""
 
 
 @dataclass(frozen=True)
 class Now:
-    """A metric on the newest rows: its value, the ends of its 95 % interval, and its standard error."""
+    """A metric on the newest rows: its value, the ends of its 95 % interval, and its standard error.
+
+    `effect` is the variance over draws of units, over that of single rows (or groups of a ranking); at least 1.
+    """
 
     value: float
     low: float
     high: float
     error: float
+    effect: float = 1.0
+
+    def error_of(self, gate: Gate, units: Units) -> float:
+        """Standard error of the difference to the gate, whose interval may have been drawn by rows, as if independent.
+
+        Rows of a unit depended on each other at the gate, too: its error then grows by the design effect of now.
+        """
+        by_rows = gate.unit in ("row", "group") and gate.unit != units.name
+        return math.hypot(self.error, gate.error * math.sqrt(self.effect if by_rows else 1.0))
 
 
 def gate_of(store: ArtifactStore, evaluation: str, metric: str) -> Gate | None:
@@ -54,17 +69,35 @@ def gate_of(store: ArtifactStore, evaluation: str, metric: str) -> Gate | None:
     if value is None or not math.isfinite(value):
         return None
     held = store.manifest(evaluation).entry("uncertainty.json")
-    intervals = store.read_json(evaluation, "uncertainty.json")["intervals"].get("candidate", {}) if held else {}
-    low, high = intervals.get(metric, (value, value))
-    return Gate(float(value), (high - low) / (2 * _TWO_SIDED))
+    told = store.read_json(evaluation, "uncertainty.json") if held else {"intervals": {}, "unit": ""}
+    low, high = told["intervals"].get("candidate", {}).get(metric, (value, value))
+    return Gate(float(value), (high - low) / (2 * _TWO_SIDED), told["unit"])
 
 
-def measured(metric: Metric, part: Part, predictions: Predictions, spec: PerformanceSpec) -> Now:
-    """A metric on rows whose label is known; its interval is that of the evaluation."""
-    units = Units.of(part, spec.resample_by, TIME)
-    drawn = on_draws([Measured(all_on_draws([metric], part.labels, predictions))], units, spec.samples, SEED)
+def units_of(part: Part, spec: PerformanceSpec) -> Units:
+    """What the interval is drawn by."""
+    return Units.of(part, spec.resample_by, TIME, "monitoring.performance.resample_by")
+
+
+def too_few(units: Units) -> str:
+    """Why so few units are not judged: one cannot tell how much they differ; empty where they are enough."""
+    return "" if units.number > 1 else f"expected two units ({units.name}) with known labels at least, found one"
+
+
+def measured(metric: Metric, part: Part, predictions: Predictions, spec: PerformanceSpec, units: Units) -> Now:
+    """A metric on rows whose label is known; its interval is that of the evaluation.
+
+    Draws of n units vary by (n - 1) / n of what samples do, which the standard error accounts for.
+    """
+    of_rows, wanted = Units.of(part, "", TIME), [Measured(all_on_draws([metric], part.labels, predictions))]
+    drawn, alone = (on_draws(wanted, each, spec.samples, SEED) for each in (units, of_rows))
     low, high = interval(metric, drawn, units.number, part.labels, predictions)
-    return Now(metric.measure(part.labels, predictions), low, high, float(np.nanstd(drawn[:, 0])))
+    error, by_rows = (
+        float(np.nanstd(found[:, 0])) * math.sqrt(each.number / max(each.number - 1, 1))
+        for found, each in ((drawn, units), (alone, of_rows))
+    )
+    effect = max((error / by_rows) ** 2, 1.0) if by_rows else 1.0
+    return Now(metric.measure(part.labels, predictions), low, high, error, effect)
 
 
 def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part, predictions: Predictions) -> Finding:
@@ -82,18 +115,24 @@ def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part,
         return Finding(PERFORMANCE, metric.title, UNKNOWN, f"the newest labels are {lacking}")
     if gate is None:
         return Finding(PERFORMANCE, metric.title, UNKNOWN, "the champion's evaluation does not hold it")
-    now = measured(metric, part, predictions, spec)
+    units = units_of(part, spec)
+    if lacking := too_few(units):
+        return Finding(PERFORMANCE, metric.title, UNKNOWN, lacking, expected=gate.value)
+    now = measured(metric, part, predictions, spec, units)
     if not math.isfinite(now.value):
         why = f"it is not defined on the {len(part.labels):,} rows whose label is known"
         return Finding(PERFORMANCE, metric.title, UNKNOWN, why, expected=gate.value)
-    worse, error = metric.worse_by(now.value, gate.value), math.hypot(now.error, gate.error)
+    worse = metric.worse_by(now.value, gate.value)
+    chance = float(stdtrit(units.number - 1, _LEVEL)) * now.error_of(gate, units)
     allowed = spec.max_decay * abs(gate.value)
     limit = gate.value - allowed if metric.better == "higher" else gate.value + allowed
     said = f"{gate.value:.4f} at the gate, now {now.value:.4f} ({now.low:.4f} to {now.high:.4f})"
     on = f"on {len(part.labels):,} rows whose label is known"
+    holds = worse + chance <= allowed
     if worse <= allowed:
-        state, why = QUIET, f"the model holds: {said} {on}; the alarm is {limit:.4f}"
-    elif worse - _ONE_SIDED * error <= allowed:
+        told = "the model holds" if holds else "no decay is seen, which chance alone may hide"
+        state, why = QUIET, f"{told}: {said} {on}; the alarm is {limit:.4f}"
+    elif worse - chance <= allowed:
         state, why = CHANCE, f"{said} {on} is beyond the alarm of {limit:.4f}, which chance alone may do"
     else:
         state, why = ALARM, f"the model decays: {said} {on}; expected {limit:.4f} or better"
@@ -108,6 +147,7 @@ def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part,
         expected=round(gate.value, _DIGITS),
         low=round(now.low, _DIGITS),
         high=round(now.high, _DIGITS),
+        holds=holds,
     )
 
 

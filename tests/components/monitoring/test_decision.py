@@ -10,7 +10,7 @@ from gatehouse.components.monitoring.spec import DataDriftSpec, DetectorSpec, Mo
 DRIFTED = Finding("data drift", "", "alarm", "found 40%", value=0.4, alarm=0.2)
 COLUMN = Finding("data drift", "wind", "moved", "a PSI of 3", kind="numeric", value=3.0, alarm=0.25, weight=0.4)
 LABELS = Finding("label drift", "label rate", "alarm", "expected 0.2, found 0.5")
-HOLDS = Finding("performance", "ROC AUC", "quiet", "the model holds: 0.7 at the gate, now 0.7")
+HOLDS = Finding("performance", "ROC AUC", "quiet", "the model holds: 0.7 at the gate, now 0.7", holds=True)
 DECAYS = Finding("performance", "ROC AUC", "alarm", "the model decays")
 BROKEN = Finding("quality", "wind", "alarm", "80% are missing", kind="numeric")
 

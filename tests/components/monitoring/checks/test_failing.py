@@ -7,12 +7,21 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.evaluation.parts import Part
+from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Predictions
 from gatehouse.components.monitoring.checks import detector as detecting
 from gatehouse.components.monitoring.checks.calibration import calibration
 from gatehouse.components.monitoring.checks.detector import detector
-from gatehouse.components.monitoring.checks.performance import Gate, part_of, performance
+from gatehouse.components.monitoring.checks.performance import (
+    Gate,
+    Now,
+    measured,
+    part_of,
+    performance,
+    units_of,
+)
 from gatehouse.components.monitoring.spec import CalibrationSpec, DetectorSpec, MissingLibraryError, PerformanceSpec
+from gatehouse.errors import ConfigurationError
 
 SPEC = PerformanceSpec(metric="roc_auc", samples=50)
 
@@ -45,6 +54,41 @@ def test_performance_is_held_against_the_gate_with_its_uncertainty(
     if gate:
         assert found.low is not None and found.value is not None and found.high is not None
         assert found.low < found.value < found.high and found.expected == gate.value
+
+
+def test_one_unit_is_not_judged_and_few_units_are_judged_with_their_uncertainty() -> None:
+    gate = Gate(0.95, 0.001)
+    for found in (
+        performance(SPEC, "binary", gate, *_rows(1, 400, 99)),
+        calibration(CalibrationSpec(), SPEC, "binary", Gate(0.0, 0.001), *_rows(1, 400, 0)),
+    ):
+        assert found.state == "not judged" and "expected two units (day) with known labels at least" in found.why
+    strict = PerformanceSpec(metric="roc_auc", max_decay=0.0, samples=50)
+    alarms = [
+        performance(strict, "binary", Gate(5 / 6, 0.0), *_rows(2, 200, 99, seed=seed)).state == "alarm"
+        for seed in range(40)
+    ]
+    assert sum(alarms) <= 5, "a fair model alarms in 5 % of samples, and does so too with two days"
+
+
+def test_the_model_holds_only_where_chance_did_not_flatter_it() -> None:
+    sure, unsure = (performance(SPEC, "binary", Gate(0.83, 0.01), *_rows(days, 40, 99)) for days in (100, 3))
+    assert sure.holds and sure.state == "quiet" and sure.why.startswith("the model holds")
+    assert not unsure.holds and unsure.state == "quiet" and "chance alone may hide" in unsure.why
+
+
+def test_an_error_of_the_gate_that_was_drawn_by_rows_grows_by_the_design_effect() -> None:
+    units = units_of(_rows(4, 5, 99)[0], SPEC)
+    now = Now(0.8, 0.7, 0.9, error=0.0, effect=4.0)
+    assert now.error_of(Gate(0.8, 0.01, "row"), units) == pytest.approx(0.02)
+    assert now.error_of(Gate(0.8, 0.01, "day"), units) == pytest.approx(0.01)
+    part, said = _rows(30, 40, 15)
+    assert measured(metric_named("roc_auc"), part, said, SPEC, units_of(part, SPEC)).effect > 4
+
+
+def test_a_column_that_is_not_there_is_named_with_its_own_key() -> None:
+    with pytest.raises(ConfigurationError, match=r"monitoring\.performance\.resample_by: expected `day` or a column"):
+        units_of(_rows(4, 5, 99)[0], PerformanceSpec(resample_by="plane"))
 
 
 def test_performance_without_both_classes_is_not_judged() -> None:
