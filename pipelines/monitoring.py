@@ -36,8 +36,8 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             source: Read the raw tables here instead of the project's source; empty for the project's.
             window: Only events of START/END (end exclusive); empty for all.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
-            since: Judge rows decided after this time (ISO 8601 with zone); empty for all after the last train row.
-            until: Judge rows decided up to this time; empty for all.
+            since: Judge rows decided from this time on (ISO 8601 with zone); empty for all after the last train row.
+            until: Judge rows decided before this time; then no training is ordered; empty for all.
             predictions: A log of predictions: a reference, `latest` for the newest of batch scoring, or Parquet files;
                 empty to let the champion score the newest rows.
             force: Stages to run whatever the memo holds; empty for none.

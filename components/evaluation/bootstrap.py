@@ -35,9 +35,7 @@ class Units:
     of_row: Array | None = None
 
     @classmethod
-    def of(
-        cls, part: Part, resample_by: str, decision_time: str, key: str = "evaluation.resample_by"
-    ) -> "Units":
+    def of(cls, part: Part, resample_by: str, decision_time: str, key: str = "evaluation.resample_by") -> "Units":
         """The units of the test rows.
 
         Args:

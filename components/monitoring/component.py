@@ -34,8 +34,8 @@ def monitor(
         reference: Training set of the champion.
         split: Its split.
         current: Training set with the newest rows.
-        since: Only rows decided after this time, ISO 8601; empty for all after the last train row.
-        until: Only rows decided up to this time; empty for all.
+        since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
+        until: Only rows decided before this time; empty for all.
         spec: What is checked, as canonical JSON of a MonitoringSpec.
         stale: Why each stale feature view is.
         code: Digest of the stage's code.

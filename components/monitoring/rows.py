@@ -37,7 +37,7 @@ class Asked:
         current: Training set with the newest rows.
         predictions: A log of predictions; empty where the champion scores the newest rows here.
         model: The champion; empty for none.
-        since, until: Only rows decided after the one and up to the other, ISO 8601; empty for no bound.
+        since, until: Only rows decided from the one on and before the other, ISO 8601; empty for no bound.
     """
 
     reference: str
@@ -230,12 +230,16 @@ def _logged(
 
 
 def _between(table: "pa.Table", since: str, until: str, last: "pa.Scalar") -> "pa.Table":
+    """Rows decided in [since, until); after the last train row where `since` is empty."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = table[TIME].type
-    table = table.filter(pc.greater(table[TIME], pa.scalar(moment("since", since), kind) if since else last.cast(kind)))
-    return table.filter(pc.less_equal(table[TIME], pa.scalar(moment("until", until), kind))) if until else table
+    if since:
+        table = table.filter(pc.greater_equal(table[TIME], pa.scalar(moment("since", since), kind)))
+    else:
+        table = table.filter(pc.greater(table[TIME], last.cast(kind)))
+    return table.filter(pc.less(table[TIME], pa.scalar(moment("until", until), kind))) if until else table
 
 
 def moment(name: str, text: str) -> datetime:

@@ -26,8 +26,8 @@ class MonitorRequest(StageModel):
         reference: Training set of the champion.
         split: Its split.
         current: Training set with the newest rows.
-        since: Only rows decided after this time, ISO 8601; empty for all after the last train row.
-        until: Only rows decided up to this time; empty for all.
+        since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
+        until: Only rows decided before this time; empty for all.
         model: The champion, whose predictions and performance are watched too; empty for none.
         evaluation: The champion's evaluation at its gate; empty for none.
         robustness: The champion's probes, for the importance of features; empty to measure it here.

@@ -9,7 +9,9 @@ from gatehouse.components.features.definitions.repository import Repository
 
 
 def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
-    """Decisions after the variable `decided_since`, where it is set, up to `decided_until`, in their order.
+    """Decisions from the variable `decided_since` on, before `decided_until`, and up to `as_of`, in their order.
+
+    The first two need not be set.
 
     Columns are keys, decision_time, and the values that on-demand views take from a request.
 
@@ -25,8 +27,9 @@ def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) 
     timed = f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS __decided FROM (\n{repository.entity_rows}\n)"
     return table_of(
         connection,
-        f"SELECT {', '.join(columns)} FROM ({timed}) WHERE __decided <= getvariable('decided_until')::TIMESTAMPTZ "
-        "AND coalesce(__decided > getvariable('decided_since')::TIMESTAMPTZ, true) "
+        f"SELECT {', '.join(columns)} FROM ({timed}) WHERE __decided <= getvariable('as_of')::TIMESTAMPTZ "
+        "AND coalesce(__decided < getvariable('decided_until')::TIMESTAMPTZ, true) "
+        "AND coalesce(__decided >= getvariable('decided_since')::TIMESTAMPTZ, true) "
         f"ORDER BY __decided, {', '.join(map(quoted, label.entities))}",
         where,
     )

@@ -18,8 +18,8 @@ class DecisionsRequest(StageModel):
         definitions: Reference of the feature definitions.
         service: Name of the feature service.
         as_of: Time up to which the snapshot knows everything, ISO 8601.
-        since: Only decisions after this time, ISO 8601; empty for all.
-        until: Only decisions up to this time, ISO 8601; empty for `as_of`.
+        since: Only decisions from this time on, ISO 8601; empty for all.
+        until: Only decisions before this time, ISO 8601; empty for all up to `as_of`.
     """
 
     snapshot: str
@@ -60,8 +60,9 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
 
     as_of = _moment("as_of", request.as_of)
     since = _moment("since", request.since) if request.since else None
-    until = _moment("until", request.until) if request.until else as_of
-    if until > as_of or (since is not None and since >= until):
+    until = _moment("until", request.until) if request.until else None
+    end = until or as_of
+    if end > as_of or (since is not None and since >= end):
         raise ConfigurationError(
             f"Decisions: expected since before until, and until at most {as_of.isoformat()}, up to which the snapshot "
             f"knows everything; found {request.since or 'no since'} and {request.until or 'no until'}."
@@ -75,7 +76,7 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
             rows = decided_rows(connection, repository)
         if not rows.num_rows:
             raise ConfigurationError(
-                f"Decisions: expected some after {request.since or 'the beginning'} and up to {until.isoformat()}, "
+                f"Decisions: expected some from {request.since or 'the beginning'} on and before {end.isoformat()}, "
                 f"found none in {request.snapshot}. Give another since, or take a newer snapshot."
             )
         with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:

@@ -13,10 +13,11 @@ import pytest
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.monitoring.report import numbers_of, page, summary_of
-from gatehouse.components.monitoring.rows import MissingColumnError
-from gatehouse.components.monitoring.spec import DataDriftSpec, MonitoringSpec, ReferenceSpec
+from gatehouse.components.monitoring.rows import Asked, MissingColumnError, read_rows
+from gatehouse.components.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec, ReferenceSpec
 from gatehouse.components.monitoring.stage import MonitorRequest, MonitorResult, monitor
 from gatehouse.errors import ConfigurationError
+from gatehouse.windows import windows_of
 
 START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
 DETAILS = {"numeric": ["temperature", "rain"], "categorical": ["carrier"], "label": "label"}
@@ -62,14 +63,25 @@ def _monitor(
     current: pa.Table,
     spec: MonitoringSpec = SPEC,
     since: str = "",
+    until: str = "",
     trained: pa.Table | None = None,
     **told: Any,
 ) -> MonitorResult:
+    reference, split, newest = _published(store, current, trained, **told)
+    asked = {"reference": reference, "split": split, "current": newest, "since": since, "until": until}
+    return monitor(MonitorRequest(**asked, spec=spec), store)
+
+
+def _published(
+    store: ArtifactStore, current: pa.Table, trained: pa.Table | None = None, **told: Any
+) -> tuple[str, str, str]:
+    """The reference, its split and the newest rows."""
     before = _table(0, 270) if trained is None else trained
-    reference = _publish(store, "training-sets", before, DETAILS | told)
-    split = _publish(store, "splits", pa.table({"row": np.arange(before.num_rows)}), {})
-    newest = _publish(store, "training-sets", current, DETAILS)
-    return monitor(MonitorRequest(reference=reference, split=split, current=newest, since=since, spec=spec), store)
+    return (
+        _publish(store, "training-sets", before, DETAILS | told),
+        _publish(store, "splits", pa.table({"row": np.arange(before.num_rows)}), {}),
+        _publish(store, "training-sets", current, DETAILS),
+    )
 
 
 def _found(store: ArtifactStore, result: MonitorResult) -> list[dict[str, Any]]:
@@ -183,13 +195,31 @@ def test_classes_that_are_numbered_otherwise_are_not_compared(store: ArtifactSto
 
 def test_the_same_rows_are_no_drift_at_all(store: ArtifactStore) -> None:
     table = _table(0, 270)
-    result = _monitor(store, table, since="2012-12-31T00:00:00Z", trained=table)
+    result = _monitor(store, table, since="2013-01-01T00:00:00Z", trained=table)
     assert result.decision == "keep" and set(_psi(store, result).values()) == {0.0}
 
 
 def test_only_rows_after_the_last_train_row_count_by_default(store: ArtifactStore) -> None:
     result = _monitor(store, _table(260, 40))
     assert store.read_json(result.drift, "drift.json")["facts"]["newest rows"] == 30 * 20
+
+
+def test_windows_of_a_backfill_hold_each_row_once_and_know_nothing_of_the_days_after(store: ArtifactStore) -> None:
+    whole, kept = _table(280, 60), []
+    for window in windows_of("2013-10-08/2013-12-07/P30D"):
+        result = _monitor(store, whole, **window.parameters(("since", "until")))
+        kept.append(store.read_json(result.drift, "drift.json")["facts"])
+    assert [each["newest rows"] for each in kept] == [600, 600]
+    assert [each["decided from"][:19] for each in kept] == ["2013-10-08T00:00:00", "2013-11-07T00:00:00"]
+    assert [each["labelled rows after the last train row"] for each in kept] == [600, 1200]
+
+
+def test_a_column_that_is_only_a_unit_of_the_performance_is_read(store: ArtifactStore) -> None:
+    current = _table(280, 30).append_column("plane", pa.array(np.arange(600) // 7))
+    spec = SPEC.model_copy(update={"performance": PerformanceSpec(resample_by="plane")})
+    reference, split, newest = _published(store, current)
+    rows = read_rows(Asked(reference, split, newest), spec, store)
+    assert "plane" in rows.labelled.column_names
 
 
 @pytest.mark.parametrize("days", [0, 5])
