@@ -10,12 +10,16 @@ from gatehouse.local_run import LocalRun
 from gatehouse.project import load_project
 
 _KILLED = 128
+MOST_ATTEMPTS = 3
+"""Attempts at one order, after which a failure ends it."""
 
 
 def train_ordered(store: ArtifactStore, project: Path, cause: str, train: Callable[..., LocalRun]) -> LocalRun | None:
     """Train for an order, unless it was trained for while this process waited for another one that did.
 
-    A training that was killed has not ended: the next call begins another attempt, which goes on from the memo.
+    A training that was killed has not ended, nor one that failed by what may be otherwise next time, such as a full
+    disk: the next call begins another attempt, which goes on from the memo. A failure ends the order where it would
+    come again (the error is permanent), or after `MOST_ATTEMPTS`.
 
     Args:
         store: Where the order is.
@@ -36,6 +40,8 @@ def train_ordered(store: ArtifactStore, project: Path, cause: str, train: Callab
             return None
         run_id = f"{order.run}.{len(orders.attempts(cause)) + 1}"
         outcome = train(arguments=order.parameters, run_id=run_id)
-        if (outcome.exit_code or 0) < _KILLED:
+        code, failure = outcome.exit_code or 0, outcome.failure or {}
+        final = failure.get("permanent") or len(orders.attempts(cause)) >= MOST_ATTEMPTS
+        if code == 0 or (code < _KILLED and final):
             orders.note(cause, "ended", run=outcome.run, exit_code=outcome.exit_code)
     return outcome

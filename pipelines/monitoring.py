@@ -69,6 +69,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 registered=found.outputs["registered"],
                 source=source,
                 window=window,
+                until=until,
                 spec=configuration_slice(file.monitoring.retrain),
             )
 

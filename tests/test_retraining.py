@@ -14,7 +14,9 @@ from gatehouse.retraining import train_ordered
 from tests.small_example import EXAMPLE
 
 
-@pytest.mark.parametrize(("codes", "attempts"), [((0,), 1), ((2,), 1), ((143, 0), 2), ((130, 137, 1), 3)])
+@pytest.mark.parametrize(
+    ("codes", "attempts"), [((0,), 1), ((2,), 1), ((1, 0), 2), ((1, 1, 1), 3), ((143, 0), 2), ((130, 137, 1), 3)]
+)
 def test_an_order_is_trained_for_until_a_run_ends_by_itself(
     store: ArtifactStore, tmp_path: Path, codes: tuple[int, ...], attempts: int
 ) -> None:
@@ -25,9 +27,10 @@ def test_an_order_is_trained_for_until_a_run_ends_by_itself(
         assert arguments == {"cause": "abc"}
         asked.append(run_id)
         orders.note("abc", f"training-{len(asked):03d}", run=run_id)
-        return LocalRun(run_id, tmp_path / "log", exit_code=left.pop(0))
+        code = left.pop(0)
+        return LocalRun(run_id, tmp_path / "log", exit_code=code, failure={"permanent": code == 2} if code else None)
 
-    for _ in range(attempts + 1):
+    for _ in range(attempts + 1):  # 2 is the code of permanent errors here.
         last = train_ordered(store, EXAMPLE, "abc", train)
     assert last is None and not left
     assert asked == [f"flights-training-abc.{number + 1}" for number in range(attempts)]

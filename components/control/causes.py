@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.components.artifacts.records import author, create_record, read_record, read_records
-from gatehouse.components.artifacts.run import RUN_ID, Event, events
+from gatehouse.components.artifacts.run import RUN_ID, end_of, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import GatehouseError
 
@@ -108,7 +108,8 @@ class Orders:
     def take(self, cause: str) -> None:
         """Say that this run trains for an order.
 
-        A run that failed, or gave no sign for `TRAINING_LAPSES`, may be followed by another. Attempts on one machine
+        A run that ended as failed or stopped, or has no end and gave no sign for `TRAINING_LAPSES`, may be followed by
+        another. Attempts on one machine
         come one after another, and are named after their order.
 
         Raises:
@@ -135,20 +136,18 @@ def _read(body: dict[str, Any]) -> Order:
 
 
 def _follows(run: str, holder: str) -> bool:
-    """Whether both are attempts on one machine at one order: `<name>-<n>`, as `gatehouse run` names them."""
+    """Whether both are attempts on one machine at one order: `<name>.<n>`, as `gatehouse run` names them."""
     name, _, number = run.rpartition(".")
     held, _, before = holder.rpartition(".")
     return bool(name) and name == held and number.isdigit() and before.isdigit() and int(number) > int(before)
 
 
 def _is_over(store: ArtifactStore, run: str) -> bool:
-    """Whether a run failed, or was killed."""
-    latest: dict[str, Event] = {}
-    for _, event in events(store, run):
-        known = latest.get(event.stage)
-        if known is None or (event.attempt, event.event != "started") >= (known.attempt, known.event != "started"):
-            latest[event.stage] = event
-    newest = max((float(event.body.get("at", 0)) for event in latest.values()), default=0.0)
-    if any(event.event in ("failed", "stopped") for event in latest.values()):
-        return True
-    return bool(latest) and time.time() - newest > TRAINING_LAPSES
+    """Whether a run ended and did not succeed, or was killed: it has no end, and gave no sign for long.
+
+    A stage that failed is no end, as KFP may try its task again.
+    """
+    if end := end_of(store, run):
+        return end["state"] in ("failed", "stopped")
+    signs = [float(event.body.get("at", 0)) for _, event in events(store, run)]
+    return bool(signs) and time.time() - max(signs) > TRAINING_LAPSES

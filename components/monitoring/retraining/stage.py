@@ -31,6 +31,8 @@ class RetrainRequest(StageModel):
         registered: When the champion was registered, in UTC; empty where nobody knows.
         source: Where the training reads the raw tables; empty for the project's source.
         window: The events that the training reads; empty for all.
+        until: Where the window ends that was monitored; empty where it reaches up to now. A window of the past, as of a
+            backfill, orders nothing.
         spec: What asks for a new model, and how often, as canonical JSON of a RetrainSpec.
     """
 
@@ -41,6 +43,7 @@ class RetrainRequest(StageModel):
     registered: str = ""
     source: str = ""
     window: str = ""
+    until: str = ""
     spec: RetrainSpec
 
 
@@ -70,11 +73,15 @@ class RetrainResult(StageModel):
 def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     """Order a training where one is due and nothing holds it back; one cause is ordered once.
 
-    An order of this champion that nobody took up comes first: whoever gave it was killed.
+    An order of this champion that nobody took up comes first: whoever gave it was killed. A window with an end orders
+    nothing: what was wrong in the past is no cause to train today.
 
     Raises:
         ConfigurationError: if Kubeflow Pipelines has no training pipeline of the project.
     """
+    if request.until:
+        why = f"only rows before {request.until} were monitored (`until`), as in a backfill, which orders no training"
+        return RetrainResult(action="nothing", reasons=(why,))
     orders = Orders(store, request.model_name)
     waiting = [each for each in orders.all() if each.champion == request.model and orders.is_open(each)]
     if waiting:

@@ -202,6 +202,14 @@ def test_two_at_once_give_one_order_and_one_run(store: ArtifactStore, server: Kf
     assert len(list(KfpApi.connect().runs())) == 1
 
 
+def test_a_window_of_the_past_orders_nothing_and_takes_up_no_order(store: ArtifactStore) -> None:
+    retrain.function(_request(store, "decay"), store)
+    past = _request(store, "drift").model_copy(update={"until": "2013-12-01T00:00:00Z"})
+    found = retrain.function(past, store)
+    assert found.action == "nothing" and "orders no training" in found.reasons[0]
+    assert len(Orders(store, "delay").all()) == 1
+
+
 def _take(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, run: str) -> None:
     monkeypatch.setenv(RUN_ID, run)
     prepare.function(PrepareRequest(cause="abc", model_name="delay"), store)
@@ -215,7 +223,10 @@ def test_the_first_task_of_a_training_claims_its_cause_for_one_run(
     with pytest.raises(CauseTakenError, match="trained for by the run one"):
         _take(store, monkeypatch, "two")
     monkeypatch.setenv(RUN_ID, "one")
-    Attempt(store, "train").note("failed")
+    Attempt(store, "train").note("failed")  # KFP may try the task again.
+    with pytest.raises(CauseTakenError):
+        _take(store, monkeypatch, "two")
+    store.record("runs/one/end.json", {"state": "failed"})
     _take(store, monkeypatch, "two")
     with pytest.raises(CauseTakenError, match="run two"):
         _take(store, monkeypatch, "three")
@@ -231,6 +242,9 @@ def test_a_run_that_gave_no_sign_for_long_may_be_followed(
         _take(store, monkeypatch, "two")
     monkeypatch.setattr(causes, "TRAINING_LAPSES", -1.0)
     _take(store, monkeypatch, "two")
+    store.record("runs/two/end.json", {"state": "succeeded"})
+    with pytest.raises(CauseTakenError):
+        _take(store, monkeypatch, "three")
 
 
 def test_attempts_on_one_machine_follow_each_other(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
