@@ -63,7 +63,7 @@ def page(rows: Sequence[Row], champions: Mapping[str, float], currency: str, day
         report.note(pipeline.name)
         _add_measured(
             report,
-            [*_STAGE_COLUMNS, f"cost ({currency})", "GPU"],
+            [*_STAGE_COLUMNS, f"cost ({currency})"],
             [_stage(one) for one in stages if one.name == pipeline.name],
         )
     _add_data(report, stages, rows)
@@ -97,7 +97,6 @@ def _stage(one: Totals) -> list[Any]:
     return [
         *(one.stage, one.runs, percent(one.success), one.memo, one.retries),
         *(_span(one.median_seconds), _span(one.longest_seconds), _span(one.queue_seconds), _money(one.cost)),
-        NOT_MEASURED if one.gpu_percent is None else f"{one.gpu_percent:.0f} %",
     ]
 
 

@@ -52,7 +52,7 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
     known = Outcome(
         "succeeded",
         warnings=tuple(_warning(one) for one in listed if one.event == "warned"),
-        last=max((_at(one) for one in listed if _is_of_task(one)), default=0.0),
+        last=max((_at(one) for one in listed if is_of_task(one)), default=0.0),
     )
     if listed:
         known = replace(known, began=_at(listed[0]) - seconds_of(listed[0]), seconds=_at(listed[-1]) - _at(listed[0]))
@@ -70,7 +70,8 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
     return replace(known, state=state, stage=first.stage, error=error, message=message)
 
 
-def _is_of_task(event: Event) -> bool:
+def is_of_task(event: Event) -> bool:
+    """Whether an event begins or ends a task that does the work of a run: no part of a stage, no report of the end."""
     return ":" not in event.stage and event.stage not in _ENDS and event.event in ("started", *ENDED)
 
 
@@ -85,7 +86,7 @@ def unsuccessful(found: Iterable[Event]) -> list[Event]:
     """
     last: dict[tuple[str, str], Event] = {}
     for event in sorted(found, key=lambda one: (one.attempt, one.event in ENDED)):
-        if _is_of_task(event):
+        if is_of_task(event):
             last[event.stage, str(event.body.get("asked", ""))] = event
     return sorted((one for one in last.values() if one.event in ("started", "failed", "stopped")), key=_at)
 

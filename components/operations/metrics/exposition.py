@@ -31,7 +31,6 @@ _FAMILIES = {
     "rows_rejected": ("gauge", "Rows that the last one set aside."),
     "data_age_hours": ("gauge", "Age of the newest data when the last one began."),
     "cost": ("counter", "What all of them cost."),
-    "gpu_percent": ("gauge", "Mean utilisation of GPUs."),
     "data_to_model_seconds_median": ("gauge", "From the start of the snapshot to an approved model."),
 }
 
@@ -102,7 +101,6 @@ def _values(one: Totals) -> Iterator[tuple[str, float | None]]:
     yield "rows_rejected", one.rows_rejected
     yield "data_age_hours", one.data_age_hours
     yield "cost", one.cost
-    yield "gpu_percent", one.gpu_percent
     yield "data_to_model_seconds_median", one.data_to_model_seconds
 
 

@@ -4,12 +4,12 @@ What was not measured is null, never 0.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from gatehouse.components.artifacts.run import Event
-from gatehouse.components.operations.ending.outcome import ENDED, seconds_of
+from gatehouse.components.operations.ending.outcome import ENDED, is_of_task, seconds_of
 from gatehouse.components.tracking.cost import Prices
 
 _HOUR = 3600.0
@@ -34,9 +34,10 @@ class Row:
         rows_rejected: Rows that it set aside.
         data_age_hours: Age of the newest data that it saw when it began.
         cost: At the price of its machine.
-        gpu_percent: Mean utilisation of its GPUs.
+        end: Which end of the run it belongs to: 1, or more where the run was tried again.
         verdict: What it judged.
         decision: What it decided.
+        evaluation: On which evaluation it decided.
         data_to_model_seconds: Of a run: from the start of the snapshot to a registered model that was approved.
         error: Class of its error.
     """
@@ -54,9 +55,10 @@ class Row:
     rows_rejected: int | None = None
     data_age_hours: float | None = None
     cost: float | None = None
-    gpu_percent: float | None = None
+    end: int = 1
     verdict: str | None = None
     decision: str | None = None
+    evaluation: str | None = None
     data_to_model_seconds: float | None = None
     error: str | None = None
 
@@ -74,7 +76,13 @@ def rows_of(
         queue_seconds: How long the run waited before it began, where somebody knows.
     """
     about = (run, str(end.get("project", "")), str(end.get("pipeline", "")))
-    tasks = [_task_row(about, attempts, prices) for attempts in _tasks(found)]
+    number = int(end.get("number", 1))
+    results = [event.body.get("result", {}) for event in found if event.stage == "evaluate"]
+    judged = next((str(result["evaluation"]) for result in results if "evaluation" in result), None)
+    tasks = [
+        replace(row, end=number, evaluation=judged if row.decision else None)
+        for row in (_task_row(about, attempts, prices) for attempts in _tasks(found))
+    ]
     costs = [row.cost for row in tasks]
     whole = Row(
         *about,
@@ -84,6 +92,7 @@ def rows_of(
         seconds=float(end["seconds"]),
         attempts=1,
         queue_seconds=queue_seconds,
+        end=number,
         cost=sum(cost for cost in costs if cost is not None) if costs and None not in costs else None,
         data_to_model_seconds=_data_to_model(tasks),
         error=str(end.get("error", "")) or None,
@@ -92,10 +101,13 @@ def rows_of(
 
 
 def _tasks(found: Sequence[Event]) -> Iterator[list[Event]]:
-    """The events of each task of a run, in order of attempts; a stage that runs twice is two tasks."""
+    """The events of each task of a run, in order of attempts; a stage that runs twice is two tasks.
+
+    The tasks that report and judge the end are left out: at the time of a report they have not ended.
+    """
     tasks: dict[tuple[str, str], list[Event]] = {}
     for event in sorted(found, key=lambda one: (one.attempt, one.event in ENDED)):
-        if ":" not in event.stage and event.event in ("started", *ENDED):
+        if is_of_task(event):
             tasks.setdefault((event.stage, str(event.body.get("asked", ""))), []).append(event)
     return iter(tasks.values())
 

@@ -33,7 +33,6 @@ class Totals:
         rows_rejected: Of the last that could reject rows.
         data_age_hours: Of the last that saw data.
         cost: Of all of them.
-        gpu_percent: Mean.
         data_to_model_seconds: Median.
     """
 
@@ -54,7 +53,6 @@ class Totals:
     rows_rejected: int | None
     data_age_hours: float | None
     cost: float | None
-    gpu_percent: float | None
     data_to_model_seconds: float | None
 
     @property
@@ -81,8 +79,13 @@ def totals(rows: Iterable[Row]) -> list[Totals]:
 
 
 def gate_outcomes(rows: Iterable[Row]) -> dict[str, int]:
-    """How often each decision on a candidate was taken."""
-    return dict(Counter(row.decision for row in rows if row.stage == "register" and row.decision).most_common())
+    """How often each decision on a candidate was taken, once for each evaluation."""
+    decided = {
+        (row.project, row.evaluation or row.run, row.decision)
+        for row in rows
+        if row.stage == "register" and row.decision
+    }
+    return dict(Counter(decision for *_, decision in sorted(decided)).most_common())
 
 
 def _total(group: Sequence[Row]) -> Totals:
@@ -107,7 +110,6 @@ def _total(group: Sequence[Row]) -> Totals:
         rows_rejected=_last([row.rows_rejected for row in group]),
         data_age_hours=_last([row.data_age_hours for row in group]),
         cost=sum(cost for cost in costs if cost is not None) if None not in costs else None,
-        gpu_percent=_median([row.gpu_percent for row in group]),
         data_to_model_seconds=_median([row.data_to_model_seconds for row in group]),
     )
 

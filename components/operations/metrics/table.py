@@ -1,14 +1,14 @@
 """The table of operations: Parquet files that are only added to, each with the runs that ended since the one before.
 
 `<store>/operations/stages/<n>.parquet`, n from 1. A file is created under the next number only if nobody else did so
-first; else the runs that are missing are looked for again. So no run is in the table twice.
+first; else the runs that are missing are looked for again. So no end of a run is in the table twice.
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from gatehouse.components.artifacts.run import END, end_of, events, recorded_runs
+from gatehouse.components.artifacts.run import end_number, end_of, events, recorded_runs
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.metrics.rows import Row, rows_of
 from gatehouse.components.tracking.cost import Prices, prices_here
@@ -20,21 +20,28 @@ FOLDER = "operations/stages"
 _KINDS = {"str": "string", "float": "double", "int": "int64"}
 
 
-def update(store: ArtifactStore, prices: Prices | None = None, queue_seconds: Mapping[str, float] | None = None) -> int:
+def update(
+    store: ArtifactStore,
+    prices: Prices | None = None,
+    queue_seconds: Mapping[str, float] | None = None,
+    recorded: Mapping[str, set[str]] | None = None,
+) -> int:
     """Add the runs that ended and are not in the table; gives how many these are.
 
     Args:
         store: Holds the records of runs, and the table.
         prices: What machines cost; by default what the environment says.
         queue_seconds: How long runs waited before they began, by id, where somebody knows.
+        recorded: The names of the records of every run, where these were listed before.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     while True:
         files = sorted(store.objects.list(FOLDER))
-        known = {row.run for row in read(store)}
-        ended = [run for run, names in recorded_runs(store).items() if END in names and run not in known]
+        known = _known(store, files)
+        listed, recorded = recorded or recorded_runs(store), None
+        ended = [run for run, names in listed.items() if end_number(names) > known.get(run, 0)]
         if not ended:
             return 0
         rows: list[Row] = []
@@ -50,14 +57,27 @@ def update(store: ArtifactStore, prices: Prices | None = None, queue_seconds: Ma
 
 
 def read(store: ArtifactStore, since: float = 0.0) -> list[Row]:
-    """The rows of runs that began after a time, in seconds since 1970, in order of time."""
+    """The rows of the last end of runs, of what began after a time in seconds since 1970, in order of time."""
     import pyarrow.parquet as pq
 
     rows: list[Row] = []
     for key in sorted(store.objects.list(FOLDER)):
         table = pq.read_table(io.BytesIO(store.objects.get_bytes(key)))
         rows += [Row(**body) for body in table.to_pylist()]
-    return sorted((row for row in rows if row.began >= since), key=lambda row: row.began)
+    last = {row.run: row.end for row in sorted(rows, key=lambda row: row.end)}
+    return sorted((row for row in rows if row.began >= since and row.end == last[row.run]), key=lambda row: row.began)
+
+
+def _known(store: ArtifactStore, files: Iterable[str]) -> dict[str, int]:
+    """The runs that are in the table, each with its last end there; reads two columns alone."""
+    import pyarrow.parquet as pq
+
+    known: dict[str, int] = {}
+    for key in files:
+        found = pq.read_table(io.BytesIO(store.objects.get_bytes(key)), columns=["run", "end"]).to_pydict()
+        for run, end in zip(found["run"], found["end"], strict=True):
+            known[run] = max(known.get(run, 0), end)
+    return known
 
 
 def _schema() -> "pa.Schema":

@@ -1,7 +1,6 @@
 """The dead-man's switch: a schedule is late where no run since it was due ended well within the hours that it has."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,12 +8,11 @@ from typing import Any
 from gatehouse.components.alerting.notice import Form, Notice, body_of
 from gatehouse.components.alerting.telling import tell
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
-from gatehouse.components.artifacts.objects.base import Stat
-from gatehouse.components.artifacts.records import read_record, read_records
+from gatehouse.components.artifacts.records import read_record
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.metrics.rows import Row
 from gatehouse.schedule import Schedule
 
-_ENDS = re.compile(r"/end(\.\d+)?\.json$")
 SEEN = "operations/schedules"
 _WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=8), timedelta(days=32), timedelta(days=370))
 
@@ -45,14 +43,15 @@ class Late:
 
 
 def late_schedules(
-    store: ArtifactStore, project: str, schedules: Mapping[str, Mapping[str, Any]], now: float
+    store: ArtifactStore, rows: Iterable[Row], project: str, schedules: Mapping[str, Mapping[str, Any]], now: float
 ) -> list[Late]:
     """The schedules that are late.
 
     A schedule counts from when it was first seen here, so that a new one is not late for what was before it.
 
     Args:
-        store: Holds the ends of runs.
+        store: Holds since when each schedule is known.
+        rows: Of the table of operations.
         project: The project.
         schedules: Each with `sla_hours`, as project.yaml has it, by name.
         now: Seconds since 1970.
@@ -69,11 +68,11 @@ def late_schedules(
             # Intervals count from when the schedule was first seen, which a run of its own does after it began.
             earliest = due - (schedule.interval or timedelta())
             due_now.append((Late(name, pipeline, due.astimezone(UTC), schedule.sla_hours), earliest.timestamp()))
-    ends = _ends_since(store, project, min((earliest for _, earliest in due_now), default=None))
+    good = [row for row in rows if (row.project, row.stage, row.state) == (project, "", "succeeded")]
     return [
         late
         for late, earliest in due_now
-        if not any(end["pipeline"] == late.pipeline and float(end["began"] or 0.0) >= earliest for end in ends)
+        if not any(row.pipeline == late.pipeline and row.began >= earliest for row in good)
     ]
 
 
@@ -108,17 +107,3 @@ def _first_seen(store: ArtifactStore, project: str, name: str, body: Mapping[str
         return now
     known = read_record(store.objects, key) or {}
     return datetime.fromisoformat(str(known["since"]))
-
-
-def _ends_since(store: ArtifactStore, project: str, since: float | None) -> list[dict[str, Any]]:
-    """The good ends of a project's runs that were recorded since a time; none where nothing was due."""
-    if since is None:
-        return []
-    found = store.objects.stats([key for key in store.objects.list("runs") if _ENDS.search(key)])
-    ends = read_records(store.objects, [key for key, stat in found.items() if _is_newer(stat, since)]).values()
-    return [end for end in ends if (end.get("project"), end["state"]) == (project, "succeeded")]
-
-
-def _is_newer(stat: Stat | None, due: float) -> bool:
-    """Whether a record was written since then, by the store's clock: older ones need not be read."""
-    return stat is not None and stat.modified >= due

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gatehouse.components.alerting.notice import Form
 from gatehouse.components.artifacts.declaration import Effects, Resources
-from gatehouse.components.artifacts.run import recorded_runs
+from gatehouse.components.artifacts.run import end_name, end_number, recorded_runs
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 
@@ -77,6 +77,7 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     Raises:
         KfpError: if KFP is named and does not answer: then nobody knows what ended.
     """
+    from gatehouse.components.operations.metrics.exposition import ENDPOINT as METRICS
     from gatehouse.components.operations.metrics.exposition import push
     from gatehouse.components.operations.metrics.table import read, update
     from gatehouse.components.operations.reconciling.cleaning import clean
@@ -84,7 +85,7 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     from gatehouse.components.operations.reconciling.unreported import ended_by_their_record, ended_in_kfp
 
     api, known = _api(), recorded_runs(store)
-    living: frozenset[str] = frozenset()
+    living: frozenset[str] | None = None
     waited: dict[str, float] = {}
     found: list[Unreported] = []
     if api is not None:
@@ -93,17 +94,25 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
         waited = dict(_waited(listed))
         found += ended_in_kfp(api, listed, known, request.project, request.pipelines)
     heard = {each.run for each in found}
-    found += [one for one in ended_by_their_record(store, known, living, request.quiet_hours) if one.run not in heard]
+    found += [
+        one
+        for one in ended_by_their_record(store, known, living, request.project, request.quiet_hours)
+        if one.run not in heard
+    ]
+    found = [each for each in found if _report(store, each, request)]
     for each in found:
-        _report(store, each, request)
-    late = late_schedules(store, request.project, request.schedules, time.time())
+        names = known.setdefault(each.run, set())
+        names.add(end_name(end_number(names) + 1))
+    counted = update(store, queue_seconds=waited, recorded=known)
+    pushing = bool(os.environ.get(METRICS))
+    rows = read(store) if pushing or request.schedules else []
+    late = late_schedules(store, rows, request.project, request.schedules, time.time())
     if request.when != "never":
         for one in late:
             tell_late(store, request.project, one, request.owners, request.form)
     removed = clean(store)
-    counted = update(store, queue_seconds=waited)
-    pushed = push(request.project, read(store))
-    told = [
+    pushed = push(request.project, rows) if pushing else ""
+    summary = [
         f"{len(found)} runs ended unreported",
         f"{len(late)} schedules are late",
         f"{removed} leftovers removed",
@@ -113,7 +122,7 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
         unreported=tuple(each.run for each in found),
         removed=removed,
         warnings=tuple(filter(None, [*(one.said for one in late), pushed])),
-        summary=", ".join(told),
+        summary=", ".join(summary),
     )
 
 
@@ -133,15 +142,17 @@ def _waited(listed: "list[Run]") -> Iterator[tuple[str, float]]:
             yield run.id, (began - run.created_at).total_seconds()
 
 
-def _report(store: ArtifactStore, ended: "Unreported", request: ReconcileRequest) -> None:
-    """Record the end of a run, end it in MLflow, and tell it where it is news."""
+def _report(store: ArtifactStore, ended: "Unreported", request: ReconcileRequest) -> bool:
+    """Record the end of a run, end it in MLflow, and tell it where it is news; False where that was on record."""
     from gatehouse.components.operations.ending.outcome import record_end, run_outcome
     from gatehouse.components.operations.ending.telling import is_wanted, tell_end
     from gatehouse.components.tracking.stages import close_run
 
     about = {"project": request.project, "pipeline": ended.pipeline or "a pipeline"}
     outcome = run_outcome(store, ended.run, ended.said)
-    record_end(store, ended.run, outcome, "reconcile", **about)
+    if not record_end(store, ended.run, outcome, "reconcile", **about):
+        return False
     close_run(store, ended.run)
     if is_wanted(request.when, outcome) and time.time() - ended.ended < _NEWS_SECONDS:
         tell_end(store, ended.run, outcome, about, request.owners, request.form)
+    return True

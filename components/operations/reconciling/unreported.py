@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gatehouse.components.artifacts.records import read_record
-from gatehouse.components.artifacts.run import END, RUN_ID, events
+from gatehouse.components.artifacts.run import END, RUN_ID, end_number, events
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.kfp_api.answers import Run
+from gatehouse.components.kfp_api.answers import ENDED, Run
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.process import here, start_time
 
@@ -54,27 +54,33 @@ def ended_in_kfp(
         by_name = next((name for name, each in named.items() if run.name.startswith(each)), "")
         pipeline = ids.get(run.pipeline, "") if run.pipeline else by_name
         late = run.finished_at is not None and now - run.finished_at > _GRACE
-        if pipeline and run.ended and late and END not in known.get(run.id, ()):
+        # A run that somebody retried has ended more than once.
+        ends = sum(state in ENDED for state, _ in run.history) or 1
+        if pipeline and run.ended and late and end_number(known.get(run.id, ())) < ends:
             assert run.finished_at is not None
             yield Unreported(run.id, pipeline, run.state, run.finished_at.timestamp())
 
 
 def ended_by_their_record(
-    store: ArtifactStore, known: Mapping[str, set[str]], living: frozenset[str], quiet_hours: float
+    store: ArtifactStore, known: Mapping[str, set[str]], living: frozenset[str] | None, project: str, quiet_hours: float
 ) -> Iterator[Unreported]:
-    """Runs whose process is gone from this machine, and runs elsewhere that left no sign for long.
+    """Runs of a project whose process is gone from this machine, and runs elsewhere that left no sign for long.
 
     Args:
         store: Holds the records.
         known: The records of every run.
-        living: Runs that KFP says go on: their silence is no end.
+        living: Runs that KFP says go on: their silence is no end. None where KFP is not asked: then a run that names no
+            project is taken for one of this project, else KFP's list alone says whose it is.
+        project: The project; runs of other projects in the store are theirs to look after.
         quiet_hours: So long after its last event a run of another machine counts as ended.
     """
     for run, names in known.items():
-        if END in names or run in living or run == os.environ.get(RUN_ID, ""):
+        if END in names or run in (living or ()) or run == os.environ.get(RUN_ID, ""):
             continue
         plan = read_record(store.objects, f"runs/{run}/{PLAN}") if PLAN in names else None
         plan = plan or {}
+        if plan.get("project", project if living is None else "") != project:
+            continue
         last = max((float(event.body["at"]) for _, event in events(store, run)), default=0.0)
         if plan.get("host") == here():
             gone = not _lives(str(plan.get("process", "")))

@@ -70,7 +70,7 @@ def test_a_run_adds_a_row_for_each_task_and_one_for_itself(store: ArtifactStore)
     assert (whole.state, whole.seconds, whole.queue_seconds) == ("succeeded", 50.0, 7.0)
     assert whole.cost == pytest.approx(0.13)
     assert whole.data_to_model_seconds == 50.0
-    assert (rows["split"].rows_in, rows["split"].queue_seconds, rows["split"].gpu_percent) == (None, None, None)
+    assert (rows["split"].rows_in, rows["split"].queue_seconds) == (None, None)
 
 
 def test_runs_are_added_once_and_only_when_they_ended(store: ArtifactStore) -> None:
@@ -133,7 +133,7 @@ def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store:
     assert samples["train"] == 1.0 and families["gatehouse_retries"].type == "counter"
     (age,) = families["gatehouse_data_age_hours"].samples
     assert age.labels == {"project": "flights", "pipeline": "training", "stage": "snapshot"}
-    assert "gatehouse_gpu_percent" not in families and "gatehouse_cost" not in families
+    assert "gatehouse_cost" not in families
 
 
 def test_a_push_replaces_the_group_of_the_project_and_a_gateway_that_is_away_fails_nothing(
@@ -172,7 +172,7 @@ def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
     update(store)
     shown = page(read(store), {"delay": 3600.0}, "USD", 30)
     assert "50.0 %" in shown and "SourceError" in shown and "age of the champion delay" in shown
-    assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD), GPU." in shown
+    assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD)." in shown
     assert "No run has ended in this time." in page([], {}, "USD", 30)
 
 
@@ -191,3 +191,20 @@ def test_status_shows_and_prints_it(
     assert '"gate": {\n  "approved": 1' in capsys.readouterr().out
     status(**everything, metrics=True)
     assert capsys.readouterr().out.startswith("# HELP gatehouse_runs_total")
+
+
+def test_a_run_that_was_tried_again_counts_with_its_last_end(store: ArtifactStore) -> None:
+    ran(store, "run", AT, ("train.1", "failed", {"error": "StoreError", "message": "away"}), ("report_end.1", "", {}))
+    assert update(store) == 1
+    ran(store, "run", AT + 100, ("train.2", "finished", {"result": {}}))
+    assert (update(store), update(store)) == (1, 0)
+    assert [(row.stage, row.state, row.end) for row in read(store)] == [("", "succeeded", 2), ("train", "finished", 2)]
+
+
+def test_a_decision_that_later_runs_repeat_counts_once(store: ArtifactStore) -> None:
+    for at, run in enumerate(("first", "again")):
+        judged = ("evaluate.1", "hit", {"result": {"evaluation": "evaluations/sha256-1"}})
+        decided = ("register.1", "finished", {"result": {"decision": "approved"}})
+        ran(store, run, AT + 100 * at, judged, decided)
+    update(store)
+    assert gate_outcomes(read(store)) == {"approved": 1}

@@ -146,3 +146,29 @@ def test_an_end_of_long_ago_is_recorded_and_not_told(
 def test_the_next_attempt_is_none_of_the_run_that_looks(store: ArtifactStore) -> None:
     Attempt(store, "train")
     assert look(store).unreported == ()
+
+
+def test_runs_of_other_projects_in_the_store_are_left_to_them(store: ArtifactStore, gone: str) -> None:
+    plan = {"pipeline": "training", "project": "shop", "host": here(), "process": gone}
+    store.record("runs/theirs/plan.json", plan)
+    store.record("runs/theirs/train.1.started.json", {"at": time.time(), "seconds": 0.0})
+    assert look(store).unreported == () and look(store, project="shop").unreported == ("theirs",)
+
+
+def test_a_run_that_somebody_retried_in_kfp_ends_again(
+    store: ArtifactStore, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_KFP_ENDPOINT", kfp_server.endpoint)
+    kfp_server.objects.clock = time.time() - 3600
+    api = KfpApi.connect()
+    made = api.pipeline("flights-training")
+    run = api.create_run("r", made.id, api.upload_version(made.id, PIPELINE).id, {"word": "a"}, "talks").id
+    kfp_server.objects.set_state(run, "FAILED")
+    store.record(f"runs/{run}/train.1.failed.json", {"at": 1.0, "seconds": 1.0, "error": "E", "message": "m"})
+    assert look(store).unreported == (run,)
+    kfp_server.objects.set_state(run, "RUNNING")
+    store.record(f"runs/{run}/train.2.finished.json", {"at": 9.0, "seconds": 1.0, "result": {}})
+    kfp_server.objects.set_state(run, "SUCCEEDED")
+    assert look(store).unreported == (run,) and look(store).unreported == ()
+    assert (end_of(store, run) or {})["state"] == "succeeded"
+    assert [row.state for row in read(store) if not row.stage] == ["succeeded"]
