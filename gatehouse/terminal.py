@@ -104,6 +104,8 @@ class Screen:
             width = max(len(each) for each, _ in rows) + 1
             indented = value.replace("\n", "\n" + " " * width)
             self._console.print(Text.assemble((f"{name:<{width}}", "dim"), indented), soft_wrap=True)
+        for stage, message in alarms(run):
+            self._console.print(Text(f"alarm in {stage}: {message}", style="bold red"), soft_wrap=True)
         for stage, message in warnings(run):
             self._console.print(Text(f"warning in {stage}: {message}", style="yellow"), soft_wrap=True)
         from gatehouse.components.tracking.kfp_task import URI
@@ -160,6 +162,11 @@ def warnings(run: LocalRun) -> list[tuple[str, str]]:
     return found + [(event.stage, event.body.get("message", "")) for event in run.events if event.event == "warned"]
 
 
+def alarms(run: LocalRun) -> list[tuple[str, str]]:
+    """Stage and message of the alarms in results, also of those that decide nothing."""
+    return [(task.stage, message) for task in run.plan for message in run.result(task.stage).get("alarms", ())]
+
+
 def figure(value: float) -> str:
     """A metric with four decimals; a power of ten where it is too large for decimals to say anything.
 
@@ -190,7 +197,9 @@ def _decision(result: dict[str, Any]) -> str:
     version = f", version {result['version']}" if result.get("version") else ""
     aliases = result.get("aliases") or ()
     alias = f" as {', '.join(aliases)}" if aliases else ""
-    return f"{result['decision']}{version}{alias}"
+    rings = len(result.get("alarms") or ())
+    rung = f"; {rings} alarm{'s' * (rings > 1)}" if rings else ""
+    return f"{result['decision']}{version}{alias}{rung}"
 
 
 def _verdict(result: dict[str, Any], objective: str) -> str:

@@ -27,10 +27,22 @@ _NAMES = re.compile("'([^']*)'")
 _PASSWORD = re.compile(r"://[^/@\s'\"]+@")
 
 
+class _TextKeys(yaml.CSafeLoader):
+    """Reads the keys `on`, `off`, `yes` and `no` as texts, as YAML 1.2 does; YAML 1.1 takes them for true and false."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node, with its keys as they are written."""
+        self.flatten_mapping(node)
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:bool" and key.value.lower() not in ("true", "false"):
+                key.tag = "tag:yaml.org,2002:str"
+        return super().construct_mapping(node, deep)
+
+
 def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -> _Model | None:
     """Read `text` as `model`; None where that fails, with every problem added as `name:line: key: what`."""
     try:
-        body = yaml.load(text, Loader=yaml.CSafeLoader)
+        body = yaml.load(text, Loader=_TextKeys)  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
         problems.append(f"{name}: is not YAML: {' '.join(str(error).split())}")
         return None

@@ -9,7 +9,7 @@ from gatehouse.components.monitoring.retraining.stage import retrain
 from gatehouse.components.monitoring.stage import monitor
 from gatehouse.components.registry.champion.stage import champion
 from gatehouse.pipelines.catalog import names
-from gatehouse.pipelines.data import add_data_tasks, configuration_slice
+from gatehouse.pipelines.data import add_alert, add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
@@ -60,6 +60,8 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 **{name: found.outputs[name] for name in ("model", "evaluation", "robustness")},
                 predictions=log.outputs["predictions"],
             )
+            if file.alerts != "never":
+                add_alert(tasks, watched, "monitor", watched.outputs["drift"])
             tasks.add(
                 retrain,
                 project=project.name,

@@ -11,10 +11,12 @@ import gatehouse
 from gatehouse.commands.init import create_project
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.monitoring.spec import DataDriftSpec, RetrainSpec
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.project import load_project
+from gatehouse.yaml_lines import load_model
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 
@@ -70,6 +72,14 @@ def test_a_key_that_stands_twice_is_named_with_its_line(project: Path) -> None:
     (project / "project.yaml").write_text(f"{text}model: another\n")
     with pytest.raises(ConfigurationError, match=rf"project\.yaml:{len(text.splitlines()) + 1}: model: stands twice"):
         load_project(project)
+
+
+def test_the_key_on_is_a_text_and_the_value_off_is_false() -> None:
+    problems: list[str] = []
+    read = load_model("a.yaml", "on: [drift]\n", RetrainSpec, problems)
+    assert problems == [] and read is not None and read.on == ("drift",)
+    switched = load_model("a.yaml", "unless_holds: off\n", DataDriftSpec, problems)
+    assert switched is not None and switched.unless_holds is False
 
 
 def test_what_is_not_yaml_is_named(project: Path) -> None:

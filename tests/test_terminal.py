@@ -30,6 +30,18 @@ def test_warnings_of_guards_and_of_stages_are_shown(
     assert "MLflow has nothing" not in said
 
 
+def test_alarms_that_ask_for_no_new_model_are_shown(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = _finished(tmp_path)
+    result = {"decision": "keep", "reasons": [], "verdict": "fail", "alarms": ["quality, rain: 50.0% are missing"]}
+    run.events = [Event("snapshot", 1, "finished", {"seconds": 1.0, "result": result})]
+    Screen(store).update(run)
+    assert "keep; 1 alarm\n" in capsys.readouterr().out
+    Screen(store).summarise(run)
+    assert "alarm in snapshot: quality, rain: 50.0% are missing" in capsys.readouterr().out
+
+
 def test_rejected_rows_are_counted_beside_those_that_were_kept(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

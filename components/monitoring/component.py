@@ -26,7 +26,7 @@ def monitor(
     evaluation: str = "",
     robustness: str = "",
     predictions: str = "",
-) -> NamedTuple("Outputs", [("drift", str), ("decision", str), ("reasons", list)]):
+) -> NamedTuple("Outputs", [("drift", str), ("decision", str), ("verdict", str), ("reasons", list)]):
     """Compare the newest rows with what the champion was trained on.
 
     Args:
@@ -47,8 +47,9 @@ def monitor(
 
     Returns:
         drift: Reference of the drift report.
-        decision: retrain or keep.
-        reasons: Why.
+        decision: retrain, keep or not judged.
+        verdict: fail where anything alarms, warn where something would have rung and did not, or pass.
+        reasons: Why the verdict is not pass: the alarms, else the warnings.
         report: The report for the UI.
         summary: What moved, how much it matters, and why it did or did not alarm, for the UI.
         metrics: The number of each check, for the UI.
@@ -65,4 +66,4 @@ def monitor(
     request = MonitorRequest(reference=reference, split=split, current=current, model=model, **given, spec=wanted)
     result = compare(request, opened, code=code, force=force)
     present(opened, result.drift, report, summary, metrics)
-    return (result.drift, result.decision, list(result.reasons))
+    return (result.drift, result.decision, result.verdict, list(result.alarms or result.warnings))

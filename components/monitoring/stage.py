@@ -50,13 +50,24 @@ class MonitorRequest(StageModel):
 
 
 class MonitorResult(StageModel):
-    """The report, `retrain` or `keep` with the reasons, the alarms, and what would have rung and did not."""
+    """What came of the checks.
+
+    Attributes:
+        drift: Reference of the drift report.
+        decision: `retrain` or `keep`; `not judged` where there are too few rows.
+        reasons: Why.
+        verdict: `fail` where anything alarms, also what asks for no new model; `warn` where something would have rung
+            and did not, or too few rows were there to judge; else `pass`.
+        alarms: All alarms.
+        warnings: What would have rung and did not, and why; or that nothing was judged.
+    """
 
     drift: str
     decision: str
     reasons: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
+    verdict: str
     alarms: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @stage(
@@ -68,7 +79,7 @@ class MonitorResult(StageModel):
 def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     """Check the newest rows; the artifact holds `drift.json`.
 
-    Fewer rows than `min_rows` are not judged: the decision is `keep`, and its reason says so.
+    Fewer rows than `min_rows` are `not judged`, and a warning says so.
 
     Raises:
         MissingColumnError: if a feature that the model was trained on is not among the current columns.
@@ -82,16 +93,17 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     spec, names = request.spec, Asked.__dataclass_fields__
     rows = read_rows(Asked(**{name: getattr(request, name) for name in names}), spec, store)
     found = decide(spec, [*_findings(request, store, rows)])
-    reasons = list(found.reasons)
+    decision, reasons, warnings = found.decision, found.reasons, found.warnings
     if rows.current.num_rows < spec.min_rows:
-        reasons = [f"rows: expected at least {spec.min_rows:,} current rows to judge, found {rows.current.num_rows:,}"]
+        few = f"rows: expected at least {spec.min_rows:,} current rows to judge, found {rows.current.num_rows:,}"
+        decision, reasons, warnings = "not judged", (few,), (*warnings, few)
     body = {
         "findings": [asdict(each) for each in found.findings],
         "facts": dict(rows.facts),
         "judged": rows.current.num_rows >= spec.min_rows,
-        "decision": found.decision,
+        "decision": decision,
         "triggers": list(found.triggers),
-        "reasons": reasons,
+        "reasons": list(reasons),
         "alarms": list(found.alarms),
         "warnings": list(found.warnings),
         "unchecked": list(found.unchecked),
@@ -103,14 +115,15 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
         {FILE: canonical_json(body)},
         derived_from={role: reference for role in roles if (reference := getattr(request, role))},
         configuration={"spec": identity_of(spec), "since": request.since, "until": request.until},
-        details={"decision": found.decision, "triggers": list(found.triggers)},
+        details={"decision": decision, "triggers": list(found.triggers)},
     )
     return MonitorResult(
         drift=str(drift),
-        decision=found.decision,
-        reasons=tuple(reasons),
-        warnings=found.warnings,
+        decision=decision,
+        reasons=reasons,
+        verdict="fail" if found.alarms else "warn" if warnings else "pass",
         alarms=found.alarms,
+        warnings=warnings,
     )
 
 

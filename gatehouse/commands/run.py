@@ -51,7 +51,12 @@ def run(
         from gatehouse.retraining import train_ordered
 
         train = partial(_shown, folder, "training", opened)
-        outcome = train_ordered(opened, folder, outcome.result("retrain")["cause"], train) or outcome
+        trained = train_ordered(opened, folder, outcome.result("retrain")["cause"], train)
+        if trained is None:
+            typer.echo(
+                f"Another process trained for the order {outcome.result('retrain')['run']}; nothing is left to do."
+            )
+        outcome = trained or outcome
     refused = outcome.result("register").get("decision") in ("refused", "inconclusive")
     sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
 

@@ -45,6 +45,18 @@ def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(pro
     assert pipeline.tasks["train"].caching_options.enable_cache
 
 
+def test_the_webhook_is_told_what_monitoring_says(project: Project) -> None:
+    told = built(project, "monitoring", THIS_MACHINE).function.pipeline_spec.components
+    inputs = [
+        task.inputs.parameters
+        for each in told.values()
+        for task in each.dag.tasks.values()
+        if task.component_ref.name.startswith("comp-alert")
+    ]
+    monitored = [each for each in inputs if each["stage"].runtime_value.constant.string_value == "monitor"]
+    assert [each["verdict"].task_output_parameter.producer_task for each in monitored] == ["monitor"]
+
+
 @pytest.mark.parametrize(
     ("pipeline", "stage", "why"),
     [

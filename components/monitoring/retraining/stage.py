@@ -3,7 +3,7 @@
 import os
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -48,7 +48,7 @@ class RetrainRequest(StageModel):
 
 
 class RetrainResult(StageModel):
-    """What was done, for which cause, the name of the run, and why.
+    """What was done, for which cause, the name of the run, and why; `summary` says it in one line.
 
     `action` is `nothing`, `held back`, `done` where the cause was trained for before, `under way` where another task
     submits it, `submitted`, or `ordered` where no Kubeflow Pipelines is set: then `gatehouse run` trains afterwards.
@@ -58,6 +58,17 @@ class RetrainResult(StageModel):
     cause: str = ""
     run: str = ""
     reasons: tuple[str, ...] = ()
+    summary: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+_NOTHING = "nothing asks for a new model"
+_SAID = {
+    "done": "was trained for before",
+    "under way": "is submitted by another task",
+    "submitted": "is submitted",
+    "ordered": "is ordered",
+}
 
 
 @stage(
@@ -89,7 +100,7 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     told, age = store.read_json(request.drift, FILE), _age_days(request.registered)
     asks, why = due(request.spec, told, age)
     if not asks:
-        return RetrainResult(action="nothing", reasons=("nothing asks for a new model",))
+        return RetrainResult(action="nothing", reasons=(_NOTHING,), summary=_NOTHING)
     reference = store.manifest(request.drift).derived_from["reference"]
     cause = cause_of(asks, told, reference, request.model, int(age // request.spec.every_days))
     held: list[str] = []
@@ -102,7 +113,10 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
 
     order = orders.give(decide)
     if order is None:
-        return RetrainResult(action="held back", cause=cause, reasons=(*held, *why))
+        late = f"no new model is ordered: {held[0]}"
+        return RetrainResult(
+            action="held back", cause=cause, reasons=(*held, *why), summary=f"held back: {held[0]}", warnings=(late,)
+        )
     return _act(request, store, orders, order)
 
 
@@ -120,17 +134,22 @@ def _order(request: RetrainRequest, store: ArtifactStore, cause: str, why: tuple
 
 def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: Order) -> RetrainResult:
     """Submit an order, or leave it to this machine."""
-    told: dict[str, Any] = {"cause": order.cause, "run": order.run, "reasons": order.reasons}
     if orders.noted(order.cause, "ended"):
-        return RetrainResult(action="done", **told)
+        return _told(order, "done")
     if orders.noted(order.cause, "submitted"):
-        return RetrainResult(action="submitted", **told)
+        return _told(order, "submitted")
     if not os.environ.get(ENDPOINT):
-        return RetrainResult(action="ordered", **told)
+        return _told(order, "ordered")
     if not orders.submits(order.cause):
-        return RetrainResult(action="under way", **told)
+        return _told(order, "under way")
     _submit(request.project, store, orders, order)
-    return RetrainResult(action="submitted", **told)
+    return _told(order, "submitted")
+
+
+def _told(order: Order, action: Literal["done", "under way", "submitted", "ordered"]) -> RetrainResult:
+    """The result for an order, with its run and reasons in words."""
+    summary = f"{order.run} {_SAID[action]}: {'; '.join(order.reasons)}"
+    return RetrainResult(action=action, cause=order.cause, run=order.run, reasons=order.reasons, summary=summary)
 
 
 def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) -> None:

@@ -225,7 +225,7 @@ def test_a_column_that_is_only_a_unit_of_the_performance_is_read(store: Artifact
 @pytest.mark.parametrize("days", [0, 5])
 def test_too_few_rows_are_not_judged_and_the_report_says_so(store: ArtifactStore, days: int) -> None:
     result = _monitor(store, _table(280, days))
-    assert result.decision == "keep"
+    assert (result.decision, result.verdict) == ("not judged", "warn") and result.warnings == result.reasons
     assert result.reasons == (f"rows: expected at least 200 current rows to judge, found {days * 20}",)
     assert "to judge" in page(store, result.drift)
 
@@ -295,7 +295,7 @@ def test_broken_columns_alarm_and_ask_for_no_new_model(store: ArtifactStore) -> 
         columns["carrier"] = np.where(rows % 5 == 0, "ZZ", columns["carrier"])
 
     result = _monitor(store, _table(280, 30, broken), SPEC.model_copy(update={"data_drift": None}))
-    assert result.decision == "keep" and len(result.alarms) == 3
+    assert (result.decision, result.verdict) == ("keep", "fail") and len(result.alarms) == 3
     told = " ".join(result.alarms)
     assert "rain: 50.0% are missing, 0.0% were in training" in told and "carrier: 20.0% are categories that" in told
     assert "temperature: 25.0% are far beyond" in told and "look at the source" in page(store, result.drift)
@@ -309,7 +309,7 @@ def test_stale_views_alarm_also_where_rows_are_too_few(store: ArtifactStore) -> 
     )
     request["split"] = _publish(store, "splits", pa.table({"row": np.arange(table.num_rows)}), {})
     result = monitor(MonitorRequest(**request, stale=("weather is 3 days old",), spec=SPEC), store)
-    assert result.decision == "keep" and result.alarms == ("freshness: weather is 3 days old",)
+    assert result.decision == "not judged" and result.alarms == ("freshness: weather is 3 days old",)
 
 
 def test_the_summary_and_the_numbers_for_the_ui_say_what_the_page_says(store: ArtifactStore) -> None:

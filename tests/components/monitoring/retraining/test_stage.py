@@ -108,6 +108,8 @@ def test_without_a_server_the_order_waits_and_is_given_once(store: ArtifactStore
     assert retrain(_request(store, "drift"), store).action == "done"
     held = retrain(_request(store, "drift", to="2013-12-01"), store)
     assert held.action == "held back" and held.cause != first.cause and "cool_down_days" in held.reasons[0]
+    assert first.summary == f"{first.run} is ordered: drift was found"
+    assert held.summary == f"held back: {held.reasons[0]}" and "no new model is ordered" in held.warnings[0]
 
 
 def test_an_order_for_an_earlier_champion_is_no_longer_taken_up(store: ArtifactStore) -> None:
@@ -178,7 +180,8 @@ def test_where_another_task_was_killed_while_it_submitted_this_one_waits_and_the
         patch.setattr(retraining, "_submit", lambda *_: None)
         retrain.function(_request(store, "decay"), store)
     monkeypatch.setenv(RUN_ID, "two")
-    assert retrain.function(_request(store, "decay"), store).action == "under way"
+    late = retrain.function(_request(store, "decay"), store)
+    assert late.action == "under way" and f"{late.run} is submitted by another task" in late.summary
     monkeypatch.setattr(causes, "SUBMITTING_LAPSES", -1.0)
     assert retrain.function(_request(store, "decay"), store).action == "submitted"
     assert len(list(KfpApi.connect().runs())) == 1
