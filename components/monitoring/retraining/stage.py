@@ -92,7 +92,7 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     """
     if request.until:
         why = f"only rows before {request.until} were monitored (`until`), as in a backfill, which orders no training"
-        return RetrainResult(action="nothing", reasons=(why,))
+        return RetrainResult(action="nothing", reasons=(why,), summary=f"orders nothing: {why}")
     orders = Orders(store, request.model_name)
     waiting = [each for each in orders.all() if each.champion == request.model and orders.is_open(each)]
     if waiting:
