@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import Repository, without_history
 from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings
+from gatehouse.components.kfp_api.specs import problems_of
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.validation.contract import Contract
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.project import PROJECT_FILE, Project, ProjectFile, ProjectParts, assembled, definitions_of, read_project
-from gatehouse.yaml_lines import lines_of, nearest
+from gatehouse.signatures import NAMES, parameters
+from gatehouse.yaml_lines import at_line, lines_of, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +49,8 @@ def check_project(folder: Path, store: ArtifactStore | None = None, data: bool =
 def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, data: bool) -> Iterator[str]:
     if parts.contract is not None:
         yield from _of_contract(file, parts.contract)
+    lines = lines_of((parts.folder / PROJECT_FILE).read_text())
+    yield from (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file))
     if parts.repository is None:
         return
     if data or store is None or not store.exists(definitions_of(file, parts.repository).reference):
@@ -61,7 +65,6 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
     yield from _of_settings(parts.repository.folder)
     yield from _of_slices(file, parts.repository)
     yield from _of_protected(parts, file, parts.repository)
-    lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     for key, expected, found, known in _names(file, parts.repository):
         if found not in known:
             line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
@@ -218,6 +221,18 @@ def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository
                 f"{file.policy}: fairness.{name}: expected a column that {file.contract} or evaluation.protected calls "
                 f"protected ({', '.join(named) or 'none'}){nearest(name, named)}"
             )
+
+
+def _of_schedules(file: ProjectFile) -> Iterator[str]:
+    """Schedules of pipelines that are none, or with parameters that these do not take."""
+    for name, schedule in file.schedules.items():
+        pipeline = schedule.pipeline or name
+        if pipeline not in NAMES:
+            found = f"found {pipeline!r}{nearest(pipeline, NAMES)}"
+            yield f"schedules.{name}.pipeline: expected one of {', '.join(NAMES)}, {found}"
+            continue
+        problems = problems_of(parameters(pipeline), schedule.parameters)
+        yield from (f"schedules.{name}.parameters.{problem}" for problem in problems)
 
 
 def _split_columns(split: SplitSpec) -> Iterator[tuple[_Key, str]]:

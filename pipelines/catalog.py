@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
+from gatehouse.signatures import NAMES
 
 if TYPE_CHECKING:
     from gatehouse.platforms import Platform
 
-_NAMES = ("training", "promotion", "monitoring", "materialization", "scoring")
-"""Of the pipelines: each is the function of this name in the module of this name, imported when it is built."""
 _ASIDE = ("diagnosis",)
 """Pipelines that are no part of a project: they are built on demand, and not compiled with the others."""
 
@@ -46,8 +45,8 @@ def build(name: str, project: Project, platform: "Platform | None" = None) -> Pi
     Raises:
         ConfigurationError: if there is no such pipeline.
     """
-    if name not in _NAMES + _ASIDE:
-        raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(_NAMES)}.")
+    if name not in NAMES + _ASIDE:
+        raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(NAMES)}.")
     builder = getattr(importlib.import_module(f"gatehouse.pipelines.{name}"), name)
     tasks = Tasks(name, project, platform)
     return Pipeline(builder(project, tasks), tasks.plan)
@@ -55,4 +54,4 @@ def build(name: str, project: Project, platform: "Platform | None" = None) -> Pi
 
 def names() -> tuple[str, ...]:
     """Names of all pipelines."""
-    return _NAMES
+    return NAMES

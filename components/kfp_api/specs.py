@@ -8,6 +8,7 @@ import yaml
 
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
 from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import nearest
 
 _DIGITS = 32
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -88,17 +89,24 @@ def check_parameters(spec: Mapping[str, Any], values: Mapping[str, Any]) -> None
     Raises:
         ConfigurationError: listing every parameter that is missing, unknown, of another type or none of the choices.
     """
-    if problems := list(_problems(parameters_of(spec), values)):
+    if problems := list(problems_of(parameters_of(spec), values)):
         listed = "".join(f"\n  - {problem}" for problem in problems)
         name = spec.get("pipelineInfo", {}).get("name", "")
         count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
         raise ConfigurationError(f"{count} with the parameters of the pipeline {name}:{listed}")
 
 
-def _problems(known: Mapping[str, dict[str, Any]], values: Mapping[str, Any]) -> Iterator[str]:
+def problems_of(known: Mapping[str, dict[str, Any]], values: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with values of parameters: each sentence begins with the name of one.
+
+    Args:
+        known: The parameters of the pipeline, as `parameters_of` has them.
+        values: The values by name; others keep their defaults.
+    """
     for name in values:
         if name not in known:
-            yield f"{name}: the pipeline has no such parameter; it has {', '.join(sorted(known)) or 'none'}"
+            offered = f"{', '.join(sorted(known)) or 'none'}{nearest(name, known)}"
+            yield f"{name}: the pipeline has no such parameter; it has {offered}"
     for name, described in known.items():
         if name not in values:
             if not described.get("isOptional") and "defaultValue" not in described:

@@ -24,6 +24,7 @@ from gatehouse.pipelines.catalog import build
 from gatehouse.pipelines.choices import require_choices
 from gatehouse.platforms import Platform, load_platform
 from gatehouse.project import Project, load_project
+from gatehouse.signatures import NAMES, parameters
 from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
@@ -225,3 +226,10 @@ def test_an_image_that_the_platform_does_not_name_is_told(flights: Project, plat
     mistyped = platform.model_copy(update={"images": {"gatehous": "registry/gatehouse:1"}})
     with pytest.raises(ConfigurationError, match=r"expected one for gatehouse/control:\S+, found gatehous\."):
         with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, mistyped)
+
+
+def test_parameters_read_off_the_source_are_those_of_the_specs(compiled: Path) -> None:
+    for name in NAMES:
+        inputs = read_spec(compiled / f"flights-{name}.yaml").inputs
+        kinds = {parameter: body["parameterType"] for parameter, body in inputs.items()}
+        assert {parameter: body["parameterType"] for parameter, body in parameters(name).items()} == kinds

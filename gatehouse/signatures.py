@@ -1,0 +1,23 @@
+"""The parameters of the pipelines, read off their source: importing the pipelines imports KFP, which takes seconds."""
+
+import ast
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+NAMES = ("training", "promotion", "monitoring", "materialization", "scoring")
+"""Of the pipelines: each is the function of this name in the module of this name in `pipelines`."""
+_TYPES = {"str": "STRING", "int": "NUMBER_INTEGER", "float": "NUMBER_DOUBLE", "bool": "BOOLEAN"}
+
+
+@cache
+def parameters(pipeline: str) -> dict[str, dict[str, Any]]:
+    """The parameters of a pipeline by name, as its compiled spec describes them, without their closed choices."""
+    source = ast.parse((Path(__file__).parent / "pipelines" / f"{pipeline}.py").read_text(encoding="utf-8"))
+    functions = (node for node in ast.walk(source) if isinstance(node, ast.FunctionDef) and node.name == "pipeline")
+    signature = next(functions).args
+    required = len(signature.args) - len(signature.defaults)
+    return {
+        each.arg: {"parameterType": _TYPES[ast.unparse(each.annotation or each)], "isOptional": place >= required}
+        for place, each in enumerate(signature.args)
+    }
