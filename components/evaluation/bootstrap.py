@@ -17,7 +17,7 @@ from gatehouse.components.metrics.catalogue.metric import Array, Metric, Predict
 from gatehouse.errors import ConfigurationError
 
 LEVEL = 0.95
-DAY = "day"
+SPANS = ("day", "week")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Units:
     """What is drawn with replacement.
 
     Attributes:
-        name: What a unit is: `row`, `group` of a ranking, `day`, or a column whose values are drawn whole.
+        name: What a unit is: `row`, `group` of a ranking, `day`, `week`, or a column whose values are drawn whole.
         number: How many there are.
         of_row: Number of the unit of each row, shape (rows,); None where each row is one.
     """
@@ -40,8 +40,9 @@ class Units:
 
         Args:
             part: The test rows.
-            resample_by: A column whose values are drawn whole, `day`, or nothing: then rows, or groups of a ranking.
-            decision_time: The column whose day it is.
+            resample_by: A column whose values are drawn whole, `day`, `week`, or nothing: then rows, or groups of
+                a ranking.
+            decision_time: The column whose day or week it is.
             key: Where `resample_by` is set, for messages.
 
         Raises:
@@ -50,15 +51,15 @@ class Units:
         if not resample_by:
             name = "row" if part.groups is None else "group"
             return cls(name, len(part.rows)) if part.groups is None else cls._named(name, part.groups)
-        column = decision_time if resample_by == DAY else resample_by
+        column = decision_time if resample_by in SPANS else resample_by
         if column not in part.table.column_names:
             raise ConfigurationError(
-                f"{key}: expected `{DAY}` or a column of the training set "
+                f"{key}: expected `day`, `week` or a column of the training set "
                 f"({', '.join(part.table.column_names)}), found {resample_by}."
             )
         values = part.table[column]
-        if resample_by == DAY:
-            values = pc.floor_temporal(values, unit="day")
+        if resample_by in SPANS:
+            values = pc.floor_temporal(values, unit=resample_by)
         encoded = values.combine_chunks().dictionary_encode(null_encoding="encode")
         numbers = encoded.indices.to_numpy(zero_copy_only=False)
         if part.groups is not None:

@@ -34,8 +34,8 @@ class EvaluationSpec(Spec):
     bootstrap_samples: int = Field(500, ge=20, le=10_000, description="Resamples of the test rows, for intervals.")
     resample_by: str = Field(
         "",
-        description="A column whose values are resampled whole, as their rows are not independent; `day`, that of the "
-        "decision; nothing for rows, or groups of a ranking.",
+        description="A column whose values are resampled whole, as their rows are not independent; `day` or `week`, "
+        "that of the decision; nothing for rows, or groups of a ranking.",
     )
     protected: Unordered = Field(
         (), description="Columns by whose values fairness is measured, beside those that the contract calls protected."

@@ -17,7 +17,7 @@ class Uncertainty:
     """Intervals of all metrics, and what they come from.
 
     Attributes:
-        unit: What was drawn: `row`, `group`, `day`, or a column of the training set.
+        unit: What was drawn: `row`, `group`, `day`, `week`, or a column of the training set.
         units: How many of these the test rows are.
         samples: Number of draws.
         intervals: By role and metric, the ends of the 95 % interval.

@@ -35,10 +35,22 @@ def bin_effects(placed: Numbers, units: Numbers, size: int) -> Array:
         units: Number of the unit of each row, from 0, shape (rows,).
         size: Number of bins.
     """
+    shares = np.bincount(placed, minlength=size) / len(placed)
+    return _effects(residual_totals(placed, units, size), len(placed) * shares * (1 - shares), len(placed))
+
+
+def residual_totals(placed: Numbers, units: Numbers, size: int) -> Array:
+    """How many more rows of each unit are in each bin than its share of all says, shape (units, bins).
+
+    Args:
+        placed: Number of the bin of each row, shape (rows,).
+        units: Number of the unit of each row, from 0, shape (rows,).
+        size: Number of bins.
+    """
     count = int(units.max(initial=-1)) + 1
     table = np.bincount(units * size + placed, minlength=count * size).reshape(count, size)
-    shares = table.sum(axis=0) / len(placed)
-    return _effects(table - table.sum(axis=1, keepdims=True) * shares, len(placed) * shares * (1 - shares), len(placed))
+    totals: Array = table - table.sum(axis=1, keepdims=True) * (table.sum(axis=0) / len(placed))
+    return totals
 
 
 def _effects(totals: Array, of_rows: Array, rows: int) -> Array:

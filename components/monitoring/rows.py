@@ -158,7 +158,7 @@ def units_of(table: "pa.Table", unit: str) -> "Numbers":
 
     Args:
         table: The rows.
-        unit: `day`, a column, or empty for single rows.
+        unit: `day`, `week` (they begin on Thursdays), a column, or empty for single rows.
 
     Raises:
         ConfigurationError: if there is no such column.
@@ -167,19 +167,20 @@ def units_of(table: "pa.Table", unit: str) -> "Numbers":
 
     if not unit:
         return np.arange(table.num_rows)
-    if unit == "day":
-        return np.unique(moments(table).astype("datetime64[D]"), return_inverse=True)[1].astype(np.int64)
+    if unit in ("day", "week"):
+        span = moments(table).astype(f"datetime64[{unit[0].upper()}]")
+        return np.unique(span, return_inverse=True)[1].astype(np.int64)
     if unit not in table.column_names:
         raise ConfigurationError(
-            f"monitoring: expected `day` or a column of the training set ({', '.join(table.column_names)}) whose rows "
-            f"are one unit, found {unit}."
+            f"monitoring.data_drift.significance.unit: expected `day`, `week` or a column of the training "
+            f"set ({', '.join(table.column_names)}) whose rows are one unit, found {unit}."
         )
     encoded = table[unit].combine_chunks().dictionary_encode(null_encoding="encode").indices
     return np.asarray(encoded.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def _units(spec: MonitoringSpec) -> list[str]:
-    """The columns, and `day`, whose equal values are one unit for a check."""
+    """The columns, or `day` and `week`, whose equal values are one unit for a check."""
     significance = spec.data_drift.significance if spec.data_drift else None
     resampled = spec.performance.resample_by if spec.performance else ""
     return [significance.unit if significance else "", resampled]

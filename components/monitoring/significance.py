@@ -18,6 +18,7 @@ from gatehouse.components.monitoring.clusters import (
     bin_effects,
     design_effects,
     effect_of,
+    residual_totals,
     shared_variance,
 )
 
@@ -66,7 +67,10 @@ def numbers_tested(before: Array, units_before: Numbers, now: Array, units_now: 
 
 
 def bins_tested(before: Numbers, units_before: Numbers, now: Numbers, units_now: Numbers) -> Tested:
-    """Pearson's chi-square of the bins of rows, divided by the mean design effect (Rao and Scott 1981, first order).
+    """Pearson's chi-square of the bins of rows, corrected for what rows of a unit share (Rao and Scott 1981).
+
+    It is divided by the mean design effect. Where units move bins together, as one daily factor does, few directions
+    hold all the variance, and the degrees of freedom are as few (Satterthwaite, their second order).
 
     Args:
         before: Number of the bin of each row of the reference, shape (rows,).
@@ -80,7 +84,7 @@ def bins_tested(before: Numbers, units_before: Numbers, now: Numbers, units_now:
     held = np.bincount(before, minlength=size) + np.bincount(now, minlength=size) > 0
     if held.sum() < 2:
         return Tested(1.0, float(len(now)))
-    shares, sizes, shared = [], [], 0.0
+    shares, sizes, totals, shared = [], [], [], 0.0
     for placed, units in ((before, units_before), (now, units_now)):
         share = np.bincount(placed, minlength=size) / len(placed)
         effect = float(np.sum((1 - share) * bin_effects(placed, units, size) * held) / (held.sum() - 1))
@@ -88,10 +92,25 @@ def bins_tested(before: Numbers, units_before: Numbers, now: Numbers, units_now:
         shared = shared or shared_variance(effect, units)
         shares.append(share[held])
         sizes.append(len(placed) / effect)
+        totals.append(residual_totals(placed, units, size)[:, held])
     pooled = (sizes[0] * shares[0] + sizes[1] * shares[1]) / sum(sizes)
     joint = sizes[0] * sizes[1] / sum(sizes)
     statistic = float(joint * np.sum(np.square(shares[0] - shares[1]) / pooled))
-    return Tested(round(float(gammaincc((held.sum() - 1) / 2, statistic / 2)), _DIGITS), round(sizes[1], _DIGITS))
+    freedom = float(held.sum() - 1)
+    if sum(sizes) < len(before) + len(now):
+        statistic *= (kept := _directions(np.concatenate(totals) / np.sqrt(pooled)) / freedom)
+        freedom *= kept
+    return Tested(round(float(gammaincc(freedom / 2, statistic / 2)), _DIGITS), round(sizes[1], _DIGITS))
+
+
+def _directions(totals: Array) -> float:
+    """Among how many directions the variance of residual totals, shape (units, bins), is spread: at most all but one.
+
+    It is the square of the sum of the eigenvalues of their covariance, over the sum of their squares.
+    """
+    spread = totals.T @ totals
+    found = float(np.trace(spread) ** 2 / np.square(spread).sum())
+    return min(found, totals.shape[1] - 1.0)
 
 
 def corrected(chances: Mapping[str, float], correction: str) -> dict[str, float]:

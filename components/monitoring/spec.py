@@ -36,7 +36,11 @@ class SignificanceSpec(Spec):
         "all.",
     )
     level: float = Field(0.01, gt=0.0, lt=1.0, description="The chance, or the share, that is bounded.")
-    unit: str = Field("day", description="`day`, or a column whose equal values are one unit; empty for single rows.")
+    unit: str = Field(
+        "day",
+        description="`day`, `week`, or a column whose equal values are one unit; empty for single "
+        "rows. Units count as independent: take `week` where a day is much like the one before, as with weather.",
+    )
 
 
 class DataDriftSpec(Spec):
@@ -94,7 +98,9 @@ class PerformanceSpec(Spec):
     metric: str = Field("", description="A metric of the task; empty for the one that the gate compares by.")
     max_decay: float = Field(0.05, ge=0.0, description="How much worse it may be, as a share of the value at the gate.")
     samples: int = Field(200, ge=20, le=10_000, description="Resamples of the rows, for the interval.")
-    resample_by: str = Field("day", description="`day`, or a column whose rows are drawn whole; empty for single rows.")
+    resample_by: str = Field(
+        "day", description="`day`, `week`, or a column whose rows are drawn whole; empty for single rows."
+    )
 
 
 class CalibrationSpec(Spec):

@@ -43,7 +43,7 @@ def test_rankings_are_drawn_by_group_and_no_unit_cuts_one() -> None:
 
 
 def test_a_column_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"expected `day` or a column .*plane, decided\), found tail"):
+    with pytest.raises(ConfigurationError, match=r"expected `day`, `week` or a column .*plane, decided\), found tail"):
         Units.of(part(), "tail", "decided")
 
 

@@ -5,9 +5,12 @@ import pyarrow as pa
 import pytest
 from scipy.stats import chi2_contingency, ks_2samp
 
+from gatehouse.components.evaluation.bootstrap import Units as EvaluationUnits
+from gatehouse.components.evaluation.parts import Part
 from gatehouse.components.monitoring.bins import NumericBins
 from gatehouse.components.monitoring.clusters import bin_effects, design_effects, mean_error
 from gatehouse.components.monitoring.columns import Units, movement
+from gatehouse.components.monitoring.rows import units_of
 from gatehouse.components.monitoring.significance import bins_tested, corrected, numbers_tested
 
 RANDOM = np.random.default_rng(3)
@@ -57,6 +60,23 @@ def test_days_that_only_differ_by_chance_seldom_alarm_and_would_if_rows_counted(
         alarms += tested(before, days, now, days_now).chance < 0.05
         naive += tested(before, np.arange(len(before)), now, np.arange(len(now))).chance < 0.05
     assert alarms <= 18 and naive > 120
+
+
+def test_a_daily_factor_that_moves_all_bins_has_no_more_freedom_than_one_direction() -> None:
+    random, alarms = np.random.default_rng(5), 0
+    edges = 1.28 * np.array([-1.28, -0.84, -0.52, -0.25, 0, 0.25, 0.52, 0.84, 1.28])
+    for _ in range(150):
+        (before, days), (now, days_now) = _days(200, 40, 0.8, random), _days(30, 40, 0.8, random)
+        alarms += bins_tested(np.digitize(before, edges), days, np.digitize(now, edges), days_now).chance < 0.05
+    assert alarms <= 15, "5 % of 150, with chance; 22 without the second order"
+
+
+def test_a_week_is_a_unit() -> None:
+    times = np.datetime64("2013-01-03", "us") + np.arange(28) * np.timedelta64(1, "D")
+    table = pa.table({"decision_time": pa.array(times, pa.timestamp("us", "UTC"))})
+    assert np.bincount(units_of(table, "week")).tolist() == [7, 7, 7, 7]
+    part = Part(np.arange(28), table, np.zeros(28))
+    assert EvaluationUnits.of(part, "week", "decision_time").number in (4, 5)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "bins"])

@@ -87,7 +87,9 @@ def test_an_error_of_the_gate_that_was_drawn_by_rows_grows_by_the_design_effect(
 
 
 def test_a_column_that_is_not_there_is_named_with_its_own_key() -> None:
-    with pytest.raises(ConfigurationError, match=r"monitoring\.performance\.resample_by: expected `day` or a column"):
+    with pytest.raises(
+        ConfigurationError, match=r"monitoring\.performance\.resample_by: expected `day`, `week` or a column"
+    ):
         units_of(_rows(4, 5, 99)[0], PerformanceSpec(resample_by="plane"))
 
 
