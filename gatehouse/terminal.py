@@ -90,6 +90,8 @@ class Screen:
             )
         else:
             self._print_results(run)
+        for stage, message in warnings(run):
+            console.print(Text(f"warning in {stage}: {message}", style="yellow"), soft_wrap=True)
         console.print(f"[dim]run {run.run}, {took}; log {run.log}[/]", soft_wrap=True)
 
     def _print_failure(self, run: LocalRun) -> None:
@@ -106,8 +108,6 @@ class Screen:
             self._console.print(Text.assemble((f"{name:<{width}}", "dim"), indented), soft_wrap=True)
         for stage, message in alarms(run):
             self._console.print(Text(f"alarm in {stage}: {message}", style="bold red"), soft_wrap=True)
-        for stage, message in warnings(run):
-            self._console.print(Text(f"warning in {stage}: {message}", style="yellow"), soft_wrap=True)
         from gatehouse.components.tracking.kfp_task import URI
         from gatehouse.components.tracking.mlflow_client import tracking_of
 

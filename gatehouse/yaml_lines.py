@@ -102,7 +102,9 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: set[str], detai
     # A rule may be written without its key `value`.
     shown = where[:-1] if where not in lines and where[-1:] == ("value",) and detail["type"] != "missing" else where
     given = detail.get("ctx", {}).get("tag", detail["input"])
-    found = "" if detail["type"] == "missing" else f", found {_short(given)}"
+    # A rule of our own says what it found.
+    told = detail["type"] == "missing" or (detail["type"] == "value_error" and ", found " in detail["msg"])
+    found = "" if told else f", found {_short(given)}"
     key = ".".join(str(part) for part in shown) or "the file"
     said = in_words(detail)
     if detail["type"] == "missing":

@@ -15,7 +15,7 @@ from gatehouse.components.monitoring.spec import DataDriftSpec, RetrainSpec
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.errors import ConfigurationError
-from gatehouse.project import load_project
+from gatehouse.project import ProjectFile, load_project
 from gatehouse.yaml_lines import load_model
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
@@ -80,6 +80,13 @@ def test_the_key_on_is_a_text_and_the_value_off_is_false() -> None:
     assert problems == [] and read is not None and read.on == ("drift",)
     switched = load_model("a.yaml", "unless_holds: off\n", DataDriftSpec, problems)
     assert switched is not None and switched.unless_holds is False
+
+
+def test_a_rule_that_says_what_it_found_says_it_once() -> None:
+    problems: list[str] = []
+    load_model("project.yaml", "stages: {nothing: {owner: a}}\n", ProjectFile, problems)
+    (told,) = [each for each in problems if "names of stages" in each]
+    assert told.count(", found ") == 1 and told.endswith("found nothing")
 
 
 def test_what_is_not_yaml_is_named(project: Path) -> None:

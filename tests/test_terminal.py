@@ -30,6 +30,17 @@ def test_warnings_of_guards_and_of_stages_are_shown(
     assert "MLflow has nothing" not in said
 
 
+def test_that_nobody_was_told_of_a_failure_is_shown(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = _finished(tmp_path)
+    run.exit_code, run.failure = 1, {"error": "ContractBreachError", "message": "breaks", "stage": "require_contract"}
+    told = {"message": "Nobody was told that training failed: the webhook answered 500", "seconds": 0.1}
+    run.events.append(Event("alert:webhook", 1, "warned", told))
+    Screen(store).summarise(run)
+    assert "warning in alert:webhook: Nobody was told that training failed" in capsys.readouterr().out
+
+
 def test_alarms_that_ask_for_no_new_model_are_shown(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from gatehouse.components.monitoring.finding import (
     CALIBRATION,
     CHANCE,
     DATA,
+    FRESHNESS,
     HELD,
     IGNORED,
     MOVED,
@@ -141,8 +142,10 @@ def _verdict(told: Json) -> Verdict:
     todo = ""
     if retrain:
         todo = "train a new candidate: the monitoring pipeline orders it; the gate compares it with this champion."
-    elif others:
+    elif any(alarm.startswith((QUALITY, FRESHNESS)) for alarm in others):
         todo = "look at the source of what alarms: a new model would learn from it, too."
+    elif others:
+        todo = "`monitoring.retrain.on` leaves these to people: to train a new candidate, `gatehouse run`."
     return Verdict(
         "warn" if retrain or others or not told["judged"] else "pass",
         "\n".join([*told["reasons"], *(f"alarm that asks for no new model: {each}" for each in others)]) or quiet,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gatehouse.components.monitoring.columns import Units
 
 TIME = "decision_time"
+ASIDE = "rows set aside, as their label is not known or not final"
+LEFT_OUT = "logged rows left out, as they lack features and a label"
+"""Facts that count rows which are not looked at."""
 
 
 class MissingColumnError(GatehouseError):
@@ -132,7 +135,7 @@ def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watch
         current = _logged(asked, store, every, keys, needed, facts)
     else:
         current = every
-        facts["rows set aside, as their label is not known or not final"] = _set_aside(newest)
+        facts[ASIDE] = _set_aside(newest)
     current = _between(current, asked.since, asked.until, last)
     labelled = current.filter(pc.is_valid(current[details["label"]]))
     facts |= {"newest rows": current.num_rows, "of these with a known label": labelled.num_rows}
@@ -226,7 +229,9 @@ def _logged(
     unlogged = [name for name in lacking if name in needed and name != newest["label"]]
     if unlogged:
         facts["features that were not logged"] = ", ".join(unlogged)
-        return joined.filter(joined[newest["label"]].is_valid())
+        known = joined.filter(joined[newest["label"]].is_valid())
+        facts[LEFT_OUT] = joined.num_rows - known.num_rows
+        return known
     return joined
 
 

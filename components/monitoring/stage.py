@@ -59,7 +59,8 @@ class MonitorResult(StageModel):
         verdict: `fail` where anything alarms, also what asks for no new model; `warn` where something would have rung
             and did not, or too few rows were there to judge; else `pass`.
         alarms: All alarms.
-        warnings: What would have rung and did not, and why; or that nothing was judged.
+        warnings: What would have rung and did not, and why; that nothing was judged; how many rows were not looked at,
+            which makes no verdict.
     """
 
     drift: str
@@ -97,6 +98,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     if rows.current.num_rows < spec.min_rows:
         few = f"rows: expected at least {spec.min_rows:,} current rows to judge, found {rows.current.num_rows:,}"
         decision, reasons, warnings = "not judged", (few,), (*warnings, few)
+    warnings += (unseen := _unseen(rows))
     body = {
         "findings": [asdict(each) for each in found.findings],
         "facts": dict(rows.facts),
@@ -105,7 +107,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
         "triggers": list(found.triggers),
         "reasons": list(reasons),
         "alarms": list(found.alarms),
-        "warnings": list(found.warnings),
+        "warnings": [*found.warnings, *unseen],
         "unchecked": list(found.unchecked),
     }
     roles = ("reference", "split", "current", "model", "evaluation", "robustness", "predictions")
@@ -121,10 +123,20 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
         drift=str(drift),
         decision=decision,
         reasons=reasons,
-        verdict="fail" if found.alarms else "warn" if warnings else "pass",
+        verdict="fail" if found.alarms else "warn" if len(warnings) > len(unseen) else "pass",
         alarms=found.alarms,
         warnings=warnings,
     )
+
+
+def _unseen(rows: "Watched") -> tuple[str, ...]:
+    """How many rows are not looked at, and what to do."""
+    from gatehouse.components.monitoring.rows import ASIDE, LEFT_OUT
+
+    told = ((ASIDE, "monitor a log of predictions with its features (`predictions`)"), (LEFT_OUT, "log the features"))
+    what = "to judge them by what needs no label"
+    counted = ((int(rows.facts.get(name, 0)), f"{name}; {what}, {todo}") for name, todo in told)
+    return tuple(f"{count:,} {why}" for count, why in counted if count)
 
 
 def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Watched") -> "Iterator[Finding]":

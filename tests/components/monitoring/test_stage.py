@@ -14,13 +14,19 @@ from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.monitoring.report import numbers_of, page, summary_of
 from gatehouse.components.monitoring.rows import Asked, MissingColumnError, read_rows
-from gatehouse.components.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec, ReferenceSpec
+from gatehouse.components.monitoring.spec import (
+    DataDriftSpec,
+    MonitoringSpec,
+    PerformanceSpec,
+    ReferenceSpec,
+    RetrainSpec,
+)
 from gatehouse.components.monitoring.stage import MonitorRequest, MonitorResult, monitor
 from gatehouse.errors import ConfigurationError
 from gatehouse.windows import windows_of
 
 START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
-DETAILS = {"numeric": ["temperature", "rain"], "categorical": ["carrier"], "label": "label"}
+DETAILS: dict[str, Any] = {"numeric": ["temperature", "rain"], "categorical": ["carrier"], "label": "label"}
 
 
 def _spec(**drift: Any) -> MonitoringSpec:
@@ -228,6 +234,28 @@ def test_too_few_rows_are_not_judged_and_the_report_says_so(store: ArtifactStore
     assert (result.decision, result.verdict) == ("not judged", "warn") and result.warnings == result.reasons
     assert result.reasons == (f"rows: expected at least 200 current rows to judge, found {days * 20}",)
     assert "to judge" in page(store, result.drift)
+
+
+def test_rows_without_a_label_that_are_not_looked_at_are_a_warning_and_no_verdict(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _monitor(store, _table(280, 30))
+    monkeypatch.setitem(DETAILS, "set_aside", {"no label": 1500})
+    told = _monitor(store, _table(280, 30))
+    assert told.verdict == before.verdict and told.warnings[:-1] == before.warnings
+    assert told.warnings[-1].startswith("1,500 rows set aside, as their label is not known or not final; to judge them")
+    assert "1,500 rows set aside" in page(store, told.drift)
+
+
+def test_in_manual_mode_drift_is_left_to_people_and_not_to_the_source(store: ArtifactStore) -> None:
+    def hotter(columns: dict[str, Any]) -> None:
+        columns["temperature"] = columns["temperature"] + 40
+
+    manual = SPEC.model_copy(update={"quality": None, "retrain": RetrainSpec(on=())})
+    result = _monitor(store, _table(280, 30, hotter), manual)
+    assert (result.decision, result.verdict) == ("keep", "fail")
+    html = page(store, result.drift)
+    assert "to train a new candidate" in html and "look at the source" not in html
 
 
 def test_a_missing_feature_is_named(store: ArtifactStore) -> None:
