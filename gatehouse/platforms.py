@@ -3,12 +3,13 @@
 By convention `platforms/<name>.yaml` beside `project.yaml`. Nothing of it changes what comes out of a stage.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from gatehouse.components.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
 from gatehouse.errors import ConfigurationError
@@ -22,6 +23,9 @@ _SIZE = r"^([1-9][0-9]*(Mi|Gi|Ti))?$"
 _LOCAL = ("file", "sqlite", "duckdb", "memory")
 _PLACES = ("path", "url", "catalog_url", "warehouse", "uri", "metadata")
 """Keys of sources and of their tables that say where data lies."""
+_BUCKETS = ("gs", "s3")
+_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 Name = Annotated[str, Field(pattern=_NAME, max_length=253)]
 
 
@@ -70,6 +74,25 @@ class Pods(_Part):
             raise ValueError(f"KFP mounts every claim for writing: leave read_only out of {', '.join(wrong)}")
         return given
 
+    @field_validator("node_selector", "labels", "annotations")
+    @classmethod
+    def _of_kubernetes(cls, given: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        for key, value in given.items():
+            if not _LABEL.fullmatch(key):
+                raise ValueError(
+                    f"expected keys as Kubernetes takes them, at most 63 letters, digits, - _ and . after a prefix "
+                    f"such as example.com/, found {key!r}"
+                )
+            if info.field_name == "annotations":
+                if not value.isascii():
+                    raise ValueError(f"{key}: expected ASCII, found {value!a}")
+            elif not _LABEL_VALUE.fullmatch(value):
+                raise ValueError(
+                    f"{key}: expected a value as Kubernetes takes it, at most 63 letters, digits, - _ and . that begin "
+                    f"and end with a letter or a digit, found {value!r}"
+                )
+        return given
+
     def over(self, general: "Pods") -> dict[str, Any]:
         """These settings over more general ones: lists are joined, keys are added, and what is said here wins."""
         merged: dict[str, Any] = {}
@@ -114,7 +137,7 @@ class Platform(_Part):
     name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name of the platform.")
     description: str = Field("", max_length=400, description="What it is, for people.")
     store: str = Field(min_length=1, description="The store, as an address or a mounted folder that every pod reaches.")
-    endpoint: str = Field("", pattern="^(https?://.*)?$", description="KFP's API, for commands that call it.")
+    endpoint: str = Field("", description="KFP's API, for commands that call it.")
     namespace: Name | Literal[""] = Field("", description="Of the runs; empty for that of a single-user KFP.")
     experiment: str = Field("", max_length=128, description="KFP's experiment; empty for the project's name.")
     service_account: Name | Literal[""] = Field("", description="Whose rights the pods have; empty for KFP's own.")
@@ -128,6 +151,23 @@ class Platform(_Part):
     mlflow: Mlflow = Field(Mlflow(), description="What KFP's own integration of MLflow is told.")
     model_registry: ModelRegistry | None = Field(None, description="The Kubeflow Model Registry; null for none.")
     kueue: Kueue | None = Field(None, description="Teams that share the cluster; null where none is set up from here.")
+
+    @field_validator("endpoint")
+    @classmethod
+    def _open(cls, given: str) -> str:
+        if given and not given.startswith(("http://", "https://")):
+            raise ValueError(f"expected http://… or https://…, found {given!r}")
+        if "@" in urlsplit(given).netloc:
+            raise ValueError("expected an address without user and password, which are not shown here; give a token")
+        return given
+
+    @field_validator("store")
+    @classmethod
+    def _with_bucket(cls, given: str) -> str:
+        scheme, separator, rest = given.partition("://")
+        if separator and scheme not in _LOCAL and (scheme not in _BUCKETS or not rest.split("/")[0]):
+            raise ValueError(f"expected an address with a bucket, as gs://bucket/gatehouse, found {given}")
+        return given
 
     @field_validator("images")
     @classmethod
@@ -216,7 +256,11 @@ def load_platform(path: Path) -> Platform:
     if not path.is_file():
         raise ConfigurationError(f"There is no platform profile {path}: expected a YAML file, as platforms/NAME.yaml.")
     problems: list[str] = []
-    platform = load_model(path.name, path.read_text(), Platform, problems)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"The profile {path} is no text in UTF-8: {error}.") from error
+    platform = load_model(path.name, text, Platform, problems)
     if platform is None or problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise ConfigurationError(f"{len(problems)} problem{'s' * (len(problems) > 1)} in the profile {path}:{listed}")

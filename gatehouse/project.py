@@ -50,8 +50,8 @@ class TaskResources(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    cpu: str = Field("", pattern=r"^([0-9]+m|[0-9]+(\.[0-9]+)?)?$", description="CPUs, as Kubernetes writes them.")
-    memory: str = Field("", pattern=r"^([0-9]+(\.[0-9]+)?[EPTGMK]i?)?$", description="Memory, such as 32G or 512Mi.")
+    cpu: str = Field("", description="CPUs, as Kubernetes writes them.")
+    memory: str = Field("", description="Memory, such as 32G or 512Mi.")
     accelerator: int = Field(0, ge=0, le=64, description="Number of accelerators.")
     accelerator_type: str = Field("nvidia.com/gpu", description="Resource name of the accelerators.")
 
@@ -60,6 +60,20 @@ class TaskResources(BaseModel):
     def _number(cls, given: Any) -> Any:
         """YAML reads `cpu: 8` as a number."""
         return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+    @field_validator("cpu")
+    @classmethod
+    def _some_cpu(cls, given: str) -> str:
+        if given and not (re.fullmatch(r"[0-9]+m|[0-9]+(\.[0-9]+)?", given) and float(given.rstrip("m"))):
+            raise ValueError(f"expected CPUs, more than none, as 4, 0.5 or 500m, found {given!r}")
+        return given
+
+    @field_validator("memory")
+    @classmethod
+    def _some_memory(cls, given: str) -> str:
+        if given and not (re.fullmatch(r"[0-9]+(\.[0-9]+)?[EPTGMK]i?", given) and float(given.rstrip("EPTGMKi"))):
+            raise ValueError(f"expected an amount of memory, more than none, as 32G or 512Mi, found {given!r}")
+        return given
 
 
 def of_stages(given: dict[str, _Value]) -> dict[str, _Value]:

@@ -81,7 +81,12 @@ def windows_of(text: str) -> tuple[Window, ...]:
 def _cut(text: str) -> Iterator[Window]:
     parts = text.split("/")
     step = _STEP.fullmatch(parts[2]) if len(parts) == 3 else None
-    if len(parts) not in (2, 3) or (len(parts) == 3 and (step is None or not int(step[step.lastindex or 0]))):
+    if len(parts) == 3 and (step is None or not int(step[step.lastindex or 0])):
+        raise ConfigurationError(
+            "--windows: expected as step a number of months P1M, weeks P1W, days P1D or hours PT6H, one at least, "
+            f"found {parts[2]!r} in {text!r}."
+        )
+    if len(parts) not in (2, 3):
         raise ConfigurationError(
             "--windows: expected START/END or START/END/STEP in ISO 8601, e.g. 2013-01-01/2013-07-01/P1M, "
             f"found {text!r}."

@@ -46,6 +46,9 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -
     except yaml.YAMLError as error:
         problems.append(f"{name}: is not YAML: {' '.join(str(error).split())}")
         return None
+    if body is None:
+        problems.append(f"{name}: expected keys with values, found an empty file")
+        return None
     twice = [f"{name}:{line}: {key}: stands twice; keep one of them" for line, key in _repeated(text)]
     problems.extend(twice)
     try:
@@ -107,6 +110,10 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: set[str], detai
     found = "" if told else f", found {_short(given)}"
     key = ".".join(str(part) for part in shown) or "the file"
     said = in_words(detail)
+    if ", found " in said:  # What says itself what it found does so in few words.
+        found = ""
+    if not shown and detail["type"] == "value_error":
+        return at_line(name, lines, said)
     if detail["type"] == "missing":
         said = "expected this key, found none"
     if detail["type"] == "extra_forbidden":

@@ -13,6 +13,8 @@ from gatehouse.kueue.spec import Kueue
 from gatehouse.platforms import Platform, load_platform
 
 app = typer.Typer(no_args_is_help=True, help="Several teams on one cluster: Kueue's objects, and a simulated week.")
+_MOST_LOAD = 10.0
+"""Ten weeks of work in one: queues only grow there, and the simulation takes minutes."""
 ProfileArgument = Annotated[Path, typer.Argument(help="A platform profile with a section `kueue`.")]
 
 
@@ -32,7 +34,12 @@ def print_manifests(profile: ProfileArgument) -> None:
 def simulate_week(
     profile: ProfileArgument,
     load: Annotated[
-        float, typer.Option(min=0.01, help="Work of each team, as a share of what its own quota can do in a week.")
+        float,
+        typer.Option(
+            min=0.01,
+            max=_MOST_LOAD,
+            help="Work of each team, as a share of what its own quota can do in a week; at most 10.",
+        ),
     ] = 0.4,
     seed: Annotated[int, typer.Option(help="Of the made-up jobs.")] = 1,
     as_json: JsonOption = False,

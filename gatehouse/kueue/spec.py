@@ -7,8 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from gatehouse.components.launchers.spec import Toleration
 from gatehouse.kueue.quantity import Quantity, amount_of
+from gatehouse.yaml_lines import nearest
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
+"""Names of resources that are common; others are taken where they are not nearly one of these."""
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -100,6 +103,17 @@ class Kueue(BaseModel):
                         f"team {team.name}, flavor {flavor}: expected the same resources together in every flavor that "
                         f"has one of them (Kueue's resource groups), found {', '.join(sorted(group))}"
                     )
+
+            for flavor, resource, quota in [(f, r, q) for f, held in team.quotas.items() for r, q in held.items()]:
+                amounts = [quota.nominal, quota.borrowing_limit or "0", quota.lending_limit or "0"]
+                if "/" in resource and any(amount_of(amount) % 1000 for amount in amounts):
+                    yield (
+                        f"team {team.name}, flavor {flavor}, {resource}: expected whole numbers, as devices are not "
+                        f"shared, found {quota.nominal}"
+                    )
+                offered = nearest(resource, _RESOURCES)
+                if resource not in _RESOURCES and offered:
+                    yield f"team {team.name}, flavor {flavor}: expected a resource, found {resource}{offered}"
 
     def groups(self, team: Team) -> list[tuple[tuple[str, ...], list[str]]]:
         """Kueue's resource groups of a team: resources that are counted together, and the flavors that have them."""
