@@ -203,7 +203,7 @@ def _decision(result: dict[str, Any]) -> str:
 
 
 def _verdict(result: dict[str, Any], objective: str) -> str:
-    """A verdict with what tells most about it: the reasons for a no, or the first metrics."""
+    """A verdict with what tells most about it: the reasons for a refusal, or the first metrics."""
     verdict = str(result["verdict"])
     if verdict != "pass" and result.get("reasons"):
         return f"{verdict}: {'; '.join(result['reasons'])}"

@@ -64,7 +64,7 @@ def equip(
     _name_image(task, platform)
     _place(task, own)
     _mount(task, own)
-    if platform.model_registry and "the ledger" in declared.effects.writes:
+    if platform.model_registry and declared.effects.shows_models:
         task.set_env_variable(SERVER, platform.model_registry.address)
         task.set_env_variable(AUTHOR, platform.model_registry.author)
         entrust(task, "model-registry-token", TOKEN, platform)

@@ -78,7 +78,7 @@ class Tasks:
                 arguments |= {} if cause is None else {"cause": cause, "model_name": self.project.file.model}
                 self._prepared = self._add(prepare_component(stages), prepare, "", 0, arguments)
             yield
-        self._require_needless()
+        self._require_no_dependents()
         self.add(require_success).after(handled)
         self.plan.append(last)
 
@@ -88,10 +88,15 @@ class Tasks:
         about = {"project": self.project.name, "pipeline": self.pipeline, "owners": file.owners}
         component = component_of(report_end.name)
         reported = self._add(component, report_end, "", 0, about | {"when": file.alerts, "form": file.alert_form})
-        if file.prices.per_hour:
-            reported.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
-        self.entrust(reported, *WEBHOOK)
+        self._let_tell(reported)
         return reported, self.plan.pop()
+
+    def _let_tell(self, task: PipelineTask) -> None:
+        """Give a task the webhook, and what machines cost."""
+        prices = self.project.file.prices
+        if prices.per_hour:
+            task.set_env_variable(PRICES, canonical_json(prices.model_dump(mode="json")))
+        self.entrust(task, *WEBHOOK)
 
     def add_reconciliation(self, pipelines: Sequence[str]) -> None:
         """Add the task that looks after earlier runs of these pipelines: it reports and cleans what nobody did."""
@@ -102,12 +107,11 @@ class Tasks:
             for name, schedule in file.schedules.items()
             if schedule.sla_hours is not None
         }
-        self.entrust(
-            self.add(reconcile, project=self.project.name, pipelines=list(pipelines), schedules=watched, **told),
-            *WEBHOOK,
+        self._let_tell(
+            self.add(reconcile, project=self.project.name, pipelines=list(pipelines), schedules=watched, **told)
         )
 
-    def _require_needless(self) -> None:
+    def _require_no_dependents(self) -> None:
         """Refuse that a run goes on without a stage which it needs.
 
         Raises:

@@ -15,11 +15,10 @@ import psutil
 import pytest
 
 from gatehouse.components.artifacts.reference import references_in
-from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.run import RUN_ID, end_of, events
 from gatehouse.components.artifacts.stage import FAULT, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.worker.fault_injection import FAULT as TRAINING_FAULT
-from gatehouse.components.operations.ending.outcome import end_of
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.validation.report import page
 from gatehouse.local_run import LocalRun

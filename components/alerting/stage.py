@@ -26,10 +26,10 @@ class AlertRequest(StageModel):
         project: The project.
         pipeline: The pipeline that runs.
         stage: The stage that judged.
-        verdict: What it said: `pass`, `warn`, `fail` or another word for a no.
+        verdict: What it said: `pass`, `warn`, `fail` or another word for a refusal.
         reasons: Why, as the stage gave them: redacted already where a column is sensitive.
         report: Reference of the artifact that the report shows.
-        when: `fail` for every verdict that is a no; `warn` for these and for warnings; `always`; or `never`.
+        when: `fail` for every verdict that is a refusal; `warn` for these and for warnings; `always`; or `never`.
         form: What the webhook takes: `generic`, `slack` or `teams`.
     """
 

@@ -1,4 +1,4 @@
-"""Tells the webhook something once: what a run has told already is not told again, and nobody told is on the record."""
+"""Posts to the webhook once: a delivery leaves a receipt, and a notice that nobody got is a warning on the record."""
 
 import logging
 from collections.abc import Mapping

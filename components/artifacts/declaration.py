@@ -12,6 +12,7 @@ class Effects:
         reads: What it reads that its parameters do not name; empty for none.
         writes: What it writes beside its artifacts; empty for none.
         memo: Whether its result may be taken from the stage memo, and its KFP cache entry be used.
+        shows_models: Whether it shows models in the Model Registry: its pod gets the address and the token of that.
         retry_safe: Whether running it twice leaves the same as running it once.
         why: The reason for these settings, in one sentence.
     """
@@ -19,6 +20,7 @@ class Effects:
     reads: str = ""
     writes: str = ""
     memo: bool = False
+    shows_models: bool = False
     retry_safe: bool = True
     why: str = ""
 

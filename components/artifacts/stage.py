@@ -160,7 +160,7 @@ class Stage(Generic[Req, Res]):
                 attempt.note(ended, **_told(error))
             if tolerated:
                 attempt.warn(f"{self.name} failed, and the run goes on without it: {_told(error)['message']}")
-                return _nothing(self.result)
+                return _empty_result(self.result)
             if error is raised:
                 raise
             raise error from raised
@@ -313,7 +313,7 @@ def _is_tolerated(error: Exception, attempt: Attempt) -> bool:
     return attempts > 0 and not isinstance(error, StoppedError) and (permanent or attempt.number >= attempts)
 
 
-def _nothing(result: type[Res]) -> Res:
+def _empty_result(result: type[Res]) -> Res:
     """A result that says nothing: empty text, no numbers but 0, no entries. Nothing that decides takes it."""
     fields = result.model_fields.items()
     empty: dict[str, Any] = {name: _empty(get_origin(field.annotation) or field.annotation) for name, field in fields}

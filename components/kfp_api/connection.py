@@ -28,7 +28,8 @@ _MORE_AT_500 = 2
 """Further attempts: the server answers 500 also where a request is wrong, as a run of a version that is not there."""
 _MORE_TOKENS = 3
 _EXISTS = 409
-_NO_ANSWER = (-1, 504)
+_NO_ANSWER = (-1, 502, 504)
+"""What came may yet be carried out, though no answer of the server itself came back."""
 _LONGEST = 800
 _Result = TypeVar("_Result")
 
@@ -55,7 +56,7 @@ class Failure(Exception):
     """A request failed; the same request may succeed later.
 
     Attributes:
-        status: The HTTP status of the answer; 0 where the connection broke, -1 where no answer came in time.
+        status: The HTTP status of the answer; 0 where no connection was made, -1 where one was and no answer came.
         wait: How long the server asks to be left alone, in seconds.
     """
 
@@ -231,10 +232,10 @@ class Connection:
             content, headers["Content-Type"] = {"body": json.dumps(body).encode()}, "application/json"
         try:
             answer = self._pool.request(method, url, headers=headers, redirect=False, **content)
-        except urllib3.exceptions.ReadTimeoutError as error:
-            raise Failure(str(error), _NO_ANSWER[0]) from error
-        except urllib3.exceptions.HTTPError as error:
+        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
             raise Failure(str(error), 0) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise Failure(str(error), _NO_ANSWER[0]) from error
         return self._read(answer.status, answer.data, answer.headers, f"{method} {path}")
 
     def _authorization(self) -> dict[str, str]:

@@ -23,7 +23,10 @@ from gatehouse.components.registry.state import LedgerError, Record, State, fold
 FORMAT = "gatehouse/ledger/1"
 SEES_CHAMPIONS = Effects(reads="the ledger", why="Champions change without any parameter changing.")
 WRITES_LEDGER = Effects(
-    reads="the ledger", writes="the ledger, MLflow", why="Appends to the ledger once; a repeat finds its record."
+    reads="the ledger",
+    writes="the ledger, MLflow",
+    shows_models=True,
+    why="Appends to the ledger once; a repeat finds its record.",
 )
 
 

@@ -108,14 +108,23 @@ def backfill(
     project: ProjectOption = None,
     platform: PlatformOption = None,
     dry_run: DryRunOption = False,
+    parallel: Annotated[
+        int, typer.Option(min=0, help="Runs at a time; default: the schedule's max_concurrency, else all at once.")
+    ] = 0,
 ) -> None:
-    """Submit what a schedule runs once for each window of time; a window that was submitted before is left out."""
+    """Submit what a schedule runs once for each window of time; a window that was submitted before is left out.
+
+    With a limit on runs at a time the command waits for a run to end before it submits one more.
+    """
     place = Place.of(project, platform)
     if name not in place.project.file.schedules:
         raise ConfigurationError(f"There is no schedule {name!r} in project.yaml. It has {_known(place)}.")
     (wanted,) = _wanted(place, name)
     known = wanted.upload.spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    if not parallel and "max_concurrency" in wanted.schedule.model_fields_set:
+        parallel = wanted.schedule.max_concurrency
     changes = []
+    going: list[str] = []
     if not dry_run:
         place.publish()
     for window in windows_of(windows):
@@ -123,9 +132,18 @@ def backfill(
         one = Submission(
             wanted.upload, given, wanted.experiment, wanted.service_account, wanted.plugins_input
         ).named_by(window.name)
-        changes += [change for change in planned(place.api, one) if change.what.startswith("run ")]
+        (change,) = [change for change in planned(place.api, one) if change.what.startswith("run ")]
+        changes.append(change)
         if not dry_run:
-            one.send(place.api)
+            if parallel and change.sign == "+" and len(going) >= parallel:
+                typer.echo(f"{len(going)} runs go on: waiting for one of them to end.", err=True)
+                place.api.wait(going.pop(0))
+            run = one.send(place.api)
+            going += [] if run.ended else [run.id]
+    if not parallel and len(changes) > 1:
+        changes.append(
+            Change("!", "all windows run at once: --parallel, or max_concurrency of the schedule, limits that")
+        )
     show(changes)
 
 

@@ -1,4 +1,4 @@
-"""`gatehouse status`: how the runs of a store do: what runs, what failed, how long and how dear stages are."""
+"""`gatehouse status`: how the runs of a store do: what runs, what failed, how long stages take, and what they cost."""
 
 import time
 from pathlib import Path

@@ -15,6 +15,7 @@ from gatehouse.commands import kfp, schedule
 from gatehouse.commands.submit import submit
 from gatehouse.compilation.compiling import compile_pipeline
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.kfp_api.specs import parts_of, tasks_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.project import load_project
@@ -219,6 +220,16 @@ def test_a_backfill_submits_each_window_once(cli: Cli, kfp_server: KfpServer) ->
         "since": "2013-01-01T00:00:00Z",
         "until": "2013-01-02T00:00:00Z",
     }
+
+
+def test_a_backfill_waits_for_free_places(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[str] = []
+    monkeypatch.setattr(KfpApi, "wait", lambda api, run: waited.append(run))
+    windows = "schedule backfill nightly --windows 2013-01-01/2013-01-06/P1D"
+    cli(f"{windows} --parallel 2")
+    assert len(set(waited)) == 3
+    cli(f"{windows} --parallel 2")
+    assert len(waited) == 3
 
 
 def test_a_time_zone_that_the_server_does_not_run_in_is_refused(

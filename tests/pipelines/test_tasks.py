@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gatehouse.components.artifacts.stage import TOLERATE
+from gatehouse.components.artifacts.stage import TOLERATE, declared_stages
 from gatehouse.components.probing.spec import ProbeSpec
+from gatehouse.components.tracking.cost import Prices
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.catalog import Pipeline, build
 from gatehouse.platforms import THIS_MACHINE, Platform
@@ -75,3 +76,17 @@ def test_settings_of_stages_are_checked(project: Project) -> None:
         ProjectFile.model_validate(body | {"stages": {"nothing": {"owner": "a"}}})
     told = ProjectFile.model_validate(body | {"owner": "ml@acme", "stages": {"train": {"owner": "gpu@acme"}}})
     assert told.owners == {"": "ml@acme", "train": "gpu@acme"}
+
+
+def test_who_tells_of_ends_knows_the_prices(project: Project) -> None:
+    prices = Prices(per_hour={"default": 1.5})
+    priced = replace(project, file=project.file.model_copy(update={"prices": prices}))
+    pipeline = with_a_short_stack(lambda: build("monitoring", priced, THIS_MACHINE))
+    assert isinstance(pipeline, Pipeline)
+    settings = {each["name"]: each["value"] for each in executor(pipeline, "reconcile")["env"]}
+    assert '"default":1.5' in settings["GATEHOUSE_PRICES"]
+
+
+def test_models_are_shown_by_who_moves_them_in_the_ledger_alone() -> None:
+    shown = {name for name, stage in declared_stages().items() if stage.declared.effects.shows_models}
+    assert shown == {"register", "promote"}

@@ -1,4 +1,4 @@
-"""The notice of a run's end: what happened, why, whom it concerns, where a person reads on, how long and how dear."""
+"""The notice of a run's end: what happened, why, whom it concerns, where a person reads on, how long, at what cost."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the table of operations says of pipelines and stages: how often, how well, how long, how dear."""
+"""What the table of operations says of pipelines and stages: how often, how well, how long, at what cost."""
 
 import statistics
 from collections import Counter

@@ -260,3 +260,19 @@ def test_a_token_that_no_header_takes_is_refused_and_not_shown(token: str) -> No
     ):
         connect(server, token=token).server()
     assert token not in str(caught.value) and caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("fault", ["dropped", "after"])
+def test_a_post_that_a_broken_connection_or_a_gateway_left_open_is_not_sent_again(fault: str) -> None:
+    with serving() as server:
+        api = connect(server)
+        submit(api, "run-0")
+        pipeline = api.pipeline("say")
+        version = next(api.versions(pipeline.id))
+        server.faults = {len(server.calls) + 2: fault}
+        server.objects.create_run = lambda *given: {}  # type: ignore[method-assign]
+        patience = Patience(request=1.0, retry=5.0, first_pause=0.002, longest_pause=0.004, settle=0.02)
+        with pytest.raises(KfpError, match="may yet carry it out"):
+            connect(server, patience).create_run("run-1", pipeline.id, version.id, {"word": "hello"}, "talks")
+        assert server.calls.count("POST runs") == 2
+        server.errors.clear()
