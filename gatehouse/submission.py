@@ -13,6 +13,7 @@ from gatehouse.components.kfp_api.answers import Pipeline, Run, Version
 from gatehouse.components.kfp_api.client import LONGEST, KfpApi
 from gatehouse.components.kfp_api.specs import check_parameters, parts_of, upload_of, version_name
 from gatehouse.errors import ConfigurationError
+from gatehouse.windows import require_span
 
 DIGITS = 12
 """Of the digests in names of runs and of recurring runs."""
@@ -94,6 +95,7 @@ class Submission:
         if len(self.name) > LONGEST:
             raise ConfigurationError(f"--name: expected at most {LONGEST} characters, found {len(self.name)}.")
         check_parameters(self.upload.spec, self.parameters)
+        require_span(self.parameters)
 
     @property
     def digest(self) -> str:

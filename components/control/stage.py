@@ -39,9 +39,10 @@ class PrepareRequest(StageModel):
 
 
 class PrepareResult(StageModel):
-    """Nonce by stage; only forced stages are in it."""
+    """Nonce by stage, of forced stages alone; and why monitoring ordered the run, where it did."""
 
     nonces: dict[str, str]
+    ordered: tuple[str, ...] = ()
 
 
 @stage(
@@ -73,9 +74,12 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
             f"`gatehouse compile --publish --store {store.address}`, then run again."
         )
     nonces = forced(request.force, request.stages)
-    if request.cause:
-        Orders(store, request.model_name).take(request.cause)
-    return PrepareResult(nonces=nonces)
+    if not request.cause:
+        return PrepareResult(nonces=nonces)
+    orders = Orders(store, request.model_name)
+    orders.take(request.cause)
+    why = (each.reasons for each in orders.all() if each.cause == request.cause)
+    return PrepareResult(nonces=nonces, ordered=next(why, ()))
 
 
 def forced(force: str, stages: Collection[str]) -> dict[str, str]:

@@ -237,7 +237,7 @@ def _add_features(drawn: Report, features: Sequence[Finding]) -> None:
             percent(each.weight or 0.0),
             TITLES[each.measure],
             *(each.value, each.alarm, each.seasonal),
-            "" if each.chance is None else f"{each.chance:.2g}",
+            "" if each.chance is None else _chance(each.chance),
             "" if each.effective is None else f"{each.effective:,.0f}",
             _state(each),
         ]
@@ -289,6 +289,10 @@ def _fact(name: str, value: Any) -> Any:
 
 def _word(finding: Finding) -> str:
     return _STATES[finding.state][0] or "quiet"
+
+
+def _chance(chance: float) -> str:
+    return "<0.001" if chance < 0.001 else f"{chance:.2g}"
 
 
 def _number(value: float | None) -> float:

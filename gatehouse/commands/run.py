@@ -17,6 +17,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 from gatehouse.local_run import LocalRun, run_pipeline
 from gatehouse.terminal import Screen
+from gatehouse.windows import require_span
 
 
 def run(
@@ -43,6 +44,7 @@ def run(
     if seed is not None:
         arguments["seed"] = seed
     arguments |= dict(parameter(text) for text in param or ())
+    require_span(arguments)
     if reason:
         os.environ[REASON] = reason
     opened = ArtifactStore.open(store_address(store, folder))

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gatehouse.components.alerting.notice import Notice, Tone
 from gatehouse.components.artifacts.pages import pages_of
@@ -53,11 +54,16 @@ def notice_of(
     if tone == "good" and outcome.warnings:
         tone = "warn"
     lines = _first_lines(outcome.message)
+    if (gate := _result(found, "register")) and outcome.state == "succeeded":
+        lines += [_cut(redacted(f"the gate: {line}")) for line in (gate["decision"], *gate.get("reasons", ()))]
+        if gate["decision"] != "approved":
+            title, tone = f"{title}, {gate['decision']} by the gate", "warn"
+    lines += [_cut(redacted(f"ordered by monitoring: {why}")) for why in _result(found, "prepare").get("ordered", ())]
     lines += [_cut(redacted(f"warning in {stage}: {message}")) for stage, message in outcome.warnings[:_WARNINGS]]
     if len(outcome.warnings) > _WARNINGS:
         lines.append(f"and {len(outcome.warnings) - _WARNINGS} more warnings in the run's record")
     return Notice(
-        title, tone, lines, {name: value for name, value in facts.items() if value}, _links(store, run, found)
+        title, tone, lines, {name: value for name, value in facts.items() if value}, _links(store, run, found, outcome)
     )
 
 
@@ -67,16 +73,27 @@ def _first_lines(message: str) -> list[str]:
     return lines[:_MOST_LINES] + more
 
 
-def _links(store: ArtifactStore, run: str, found: Sequence[Event]) -> dict[str, str]:
+def _result(found: Sequence[Event], stage: str) -> dict[str, Any]:
+    """The result of a stage that ended well, or an empty dictionary."""
+    return next((event.body["result"] for event in found if event.stage == stage and event.body.get("result")), {})
+
+
+def _links(store: ArtifactStore, run: str, found: Sequence[Event], outcome: Outcome) -> dict[str, str]:
     ui, tracking = os.environ.get(UI) or os.environ.get(ENDPOINT, ""), server_uri()
-    links = {"KFP": f"{redacted(ui).rstrip('/')}/#/runs/details/{run}" if ui else "", "report": _report(store, found)}
+    links = {
+        "KFP": f"{redacted(ui).rstrip('/')}/#/runs/details/{run}" if ui else "",
+        "report": _report(store, found, outcome),
+    }
     links["MLflow"] = redacted(tracking) if tracking.startswith("http") else ""
     return {name: place for name, place in links.items() if place}
 
 
-def _report(store: ArtifactStore, found: Sequence[Event]) -> str:
-    """The page that was drawn last: of what made the run end, where a verdict did."""
+def _report(store: ArtifactStore, found: Sequence[Event], outcome: Outcome) -> str:
+    """The page drawn last; where the run failed, that of the stage that failed or of a verdict that says no."""
     for event in sorted(found, key=lambda one: float(one.body["at"]), reverse=True):
+        says_no = event.body.get("result", {}).get("verdict", "pass") not in ("pass", "warn")
+        if outcome.state != "succeeded" and event.stage != outcome.stage and not says_no:
+            continue
         for reference in references_in(list(event.body.get("result", {}).values())):
             if drawn := list(pages_of(store, reference)):
                 return f"{store.address}/{drawn[-1]}"

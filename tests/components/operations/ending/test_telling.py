@@ -114,6 +114,37 @@ def test_ends_are_told_as_asked_for(
     assert bool(told(hook)) == heard
 
 
+def test_a_training_that_the_gate_refused_says_so_and_why_it_was_ordered(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happen(store, "prepare", "finished", 1.0, result={"nonces": {}, "ordered": ["the model decays"]})
+    happen(store, "register", "finished", 2.0, result={"decision": "refused", "reasons": ["worse than the baseline"]})
+    with hooked(200) as hook:
+        monkeypatch.setenv(ADDRESS, hook.url)
+        report(store, when="always")
+    (body,) = told(hook)
+    assert "refused by the gate" in body["text"] and "✓" not in body["text"]
+    lines = body["message"].splitlines()
+    assert lines == [
+        "the gate: refused",
+        "the gate: worse than the baseline",
+        "ordered by monitoring: the model decays",
+    ]
+
+
+def test_a_failed_stage_links_no_page_of_a_stage_that_said_yes(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    champion = str(store.publish("models", "m", {"x.json": "{}"}))
+    store.objects.put_bytes(f"reports/{champion}/0.html", b"old")
+    happen(store, "champion", "finished", HOUR + 1, result={"model": champion})
+    fail(store, "why")
+    with hooked(200) as hook:
+        monkeypatch.setenv(ADDRESS, hook.url)
+        report(store)
+    assert Path(told(hook)[0]["links"]["report"]).read_text() == "x"
+
+
 def test_a_webhook_that_is_down_fails_nothing_is_recorded_and_is_told_by_the_next(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
