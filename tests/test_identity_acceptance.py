@@ -40,7 +40,8 @@ HARMLESS = {
 }
 LEARNING = ("components/training/optimizer/schedule.py", "(step + 1) / warmup", "(step + 2) / warmup")
 SAME_SPLIT = ("components/splitting/time_order.py", "chosen &= decision >= start", "chosen &= ~(decision < start)")
-MEASURING = {"tune", "train", "evaluate", "probe"}
+JUDGING = {"evaluate", "probe", "monitor"}
+MEASURING = JUDGING | {"tune", "train"}
 DECIDING = {
     "the optimizer": (LEARNING, {"tune", "train"}),
     "the join": (
@@ -50,7 +51,7 @@ DECIDING = {
     "the split": (SAME_SPLIT, {"split"}),
     "a default of the gate": (
         ("components/tasks/judging.py", 'leakage_alarm={"roc_auc": 0.80}', 'leakage_alarm={"roc_auc": 0.85}'),
-        {"evaluate", "probe"},
+        JUDGING,
     ),
     "a metric": (("components/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), MEASURING | {"calibrate"}),
     "a metric that leakage is found with": (
@@ -71,11 +72,11 @@ DECIDING = {
             "task in metric_named(name).tasks",
             "task in {*metric_named(name).tasks}",
         ),
-        {"evaluate", "probe"},
+        JUDGING,
     ),
     "a metric that only evaluations measure": (
         ("components/metrics/f1.py", "2 * counts.right", "counts.right * 2"),
-        {"evaluate", "probe"},
+        JUDGING,
     ),
 }
 Edit = tuple[str, str, str]
