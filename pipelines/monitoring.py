@@ -64,13 +64,10 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 add_alert(tasks, watched, "monitor", watched.outputs["drift"])
             tasks.add(
                 retrain,
-                project=project.name,
-                model_name=file.model,
+                **{"project": project.name, "model_name": file.model, "source": source, "window": window},
                 model=model,
                 drift=watched.outputs["drift"],
                 registered=found.outputs["registered"],
-                source=source,
-                window=window,
                 until=until,
                 spec=configuration_slice(file.monitoring.retrain),
             )
