@@ -190,23 +190,13 @@ MISTAKES = {
         r"policy.yaml:\d+: leakage_alarm\.roc_auc: expected a better value than the bar of 0\.85.*found 0\.8",
     ),
     "an alarm beyond its values": (POLICY, "{roc_auc: 0.80}", "{roc_auc: 80}", r"leakage_alarm\.roc_auc: .*found 80"),
-    "a schedule of a pipeline that is none": (
+    "schedules with a pipeline, a parameter and a value that are none": (
         PROJECT,
         "schedules:\n",
-        'schedules:\n  trainin: "0 0 4 * * 1"\n',
-        r"project.yaml:\d+: schedules\.trainin\.pipeline: expected one of training,.*did you mean training\?",
-    ),
-    "a schedule with a parameter that is none": (
-        PROJECT,
-        "schedules:\n",
-        'schedules:\n  scoring: {{cron: "0 0 4 * * 1", parameters: {{sinse: x}} }}\n',
-        r"schedules\.scoring\.parameters\.sinse: the pipeline has no such parameter.*did you mean since\?",
-    ),
-    "a schedule with a value of another type": (
-        PROJECT,
-        "schedules:\n",
-        'schedules:\n  weekly: {{pipeline: training, cron: "0 0 4 * * 1", parameters: {{seed: many}} }}\n',
-        r"project.yaml:\d+: schedules\.weekly\.parameters\.seed: expected number_integer, found 'many'",
+        "schedules:\n  trainin: '@daily'\n  scoring: {{cron: '@daily', parameters: {{sinse: x}} }}\n"
+        "  weekly: {{pipeline: training, cron: '@daily', parameters: {{seed: many}} }}\n",
+        r"project.yaml:\d+: schedules\.trainin\.pipeline: expected one of training,.*did you mean training\?"
+        r".*scoring\.parameters\.sinse: .*did you mean since\?.*seed: expected number_integer, found 'many'",
     ),
     "a schedule of five fields": (
         PROJECT,
