@@ -64,7 +64,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 add_alert(tasks, watched, "monitor", watched.outputs["drift"])
             tasks.add(
                 retrain,
-                **{"project": project.name, "model_name": file.model, "source": source, "window": window},
+                **dict[str, Any](project=project.name, model_name=file.model, source=source, window=window),
                 model=model,
                 drift=watched.outputs["drift"],
                 registered=found.outputs["registered"],

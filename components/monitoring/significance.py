@@ -110,7 +110,7 @@ def _directions(totals: Array) -> float:
     """
     spread = totals.T @ totals
     found = float(np.trace(spread) ** 2 / np.square(spread).sum())
-    return min(found, totals.shape[1] - 1.0)
+    return min(found, float(totals.shape[1] - 1))
 
 
 def corrected(chances: Mapping[str, float], correction: str) -> dict[str, float]:

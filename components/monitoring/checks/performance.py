@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -69,7 +70,7 @@ def gate_of(store: ArtifactStore, evaluation: str, metric: str) -> Gate | None:
     if value is None or not math.isfinite(value):
         return None
     held = store.manifest(evaluation).entry("uncertainty.json")
-    told = store.read_json(evaluation, "uncertainty.json") if held else {"intervals": {}, "unit": ""}
+    told: dict[str, Any] = store.read_json(evaluation, "uncertainty.json") if held else {"intervals": {}, "unit": ""}
     low, high = told["intervals"].get("candidate", {}).get(metric, (value, value))
     return Gate(float(value), (high - low) / (2 * _TWO_SIDED), told["unit"])
 

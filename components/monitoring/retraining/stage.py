@@ -91,8 +91,8 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
         ConfigurationError: if Kubeflow Pipelines has no training pipeline of the project.
     """
     if request.until:
-        why = f"only rows before {request.until} were monitored (`until`), as in a backfill, which orders no training"
-        return RetrainResult(action="nothing", reasons=(why,), summary=f"orders nothing: {why}")
+        past = f"only rows before {request.until} were monitored (`until`), as in a backfill, which orders no training"
+        return RetrainResult(action="nothing", reasons=(past,), summary=f"orders nothing: {past}")
     orders = Orders(store, request.model_name)
     waiting = [each for each in orders.all() if each.champion == request.model and orders.is_open(each)]
     if waiting:
