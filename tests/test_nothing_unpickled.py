@@ -41,6 +41,7 @@ _BETWEEN_OUR_PROCESSES = {
     ("components/training/checkpointing/checkpointer.py", "broadcast_object_list"),
     ("components/training/checkpointing/plan.py", "all_gather_object"),
     ("components/training/loop/divergence.py", "all_gather_object"),
+    ("components/operations/diagnosing/program.py", "all_gather_object"),
     ("components/training/loop/weights.py", "gather_object"),
     ("components/training/trees/trainer.py", "broadcast_object_list"),
 }
@@ -55,6 +56,7 @@ def _unpickling(source: Source) -> Iterator[tuple[int, str]]:
             yield line, root
         elif last in _CALLS | _OBJECT_COLLECTIVES or name in ("torch.load", "torch.jit"):
             yield line, last
+    safe = {*_SAFE_YAML, *_safe_loaders(source.tree)}
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             given = {each.arg: ast.unparse(each.value) for each in node.keywords}
@@ -63,12 +65,20 @@ def _unpickling(source: Source) -> Iterator[tuple[int, str]]:
                 yield node.lineno, called
             if called in ("yaml.load", "yaml.load_all"):
                 loader = given.get("Loader") or (ast.unparse(node.args[1]) if len(node.args) > 1 else "")
-                if loader.rpartition(".")[2] not in _SAFE_YAML:
+                if loader.rpartition(".")[2] not in safe:
                     yield node.lineno, called
             if node.func.attr in _CALLS | _OBJECT_COLLECTIVES:
                 yield node.lineno, node.func.attr
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
             yield node.lineno, "allow_pickle"
+
+
+def _safe_loaders(tree: ast.AST) -> Iterator[str]:
+    """Classes that a file derives from a safe loader alone."""
+    for node in ast.walk(tree):
+        bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases] if isinstance(node, ast.ClassDef) else []
+        if isinstance(node, ast.ClassDef) and bases and all(base in _SAFE_YAML for base in bases):
+            yield node.name
 
 
 def test_no_line_of_ours_unpickles() -> None:

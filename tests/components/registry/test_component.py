@@ -1,5 +1,6 @@
 """The registry's components called as KFP calls them: plain parameters in, plain outputs out."""
 
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,7 +29,9 @@ def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate,
     assert told.startswith(f"# {NAME}: awaiting approval\n") and "pipeline_tag" not in told
     assert f"\n# {NAME}, version 1\n" in told and "## Training" in told
     assert promote.python_func(store, NAME, "promote", 0, "approved") == ("promoted", 1, model)
-    assert component_of("champion").python_func(store, NAME) == (model, 1, gate.training_set, gate.split)
+    champion = component_of("champion").python_func(store, NAME)
+    assert champion[:6] == (model, 1, gate.training_set, gate.split, evaluation, "")
+    assert datetime.fromisoformat(champion[6]).tzinfo
 
 
 def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) -> None:
