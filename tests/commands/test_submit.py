@@ -212,8 +212,9 @@ def test_a_backfill_submits_each_window_once(cli: Cli, kfp_server: KfpServer) ->
     windows = "--windows 2013-01-01/2013-01-04/P1D"
     assert "3 to add" in cli(f"schedule backfill nightly {windows} --dry-run").output
     assert not kfp_server.objects.runs
-    cli(f"schedule backfill nightly {windows}")
-    assert "1 to add" in cli("schedule backfill nightly --windows 2013-01-01/2013-01-05/P1D").output
+    cli(f"schedule backfill nightly {windows} --parallel 4")
+    again = cli("schedule backfill nightly --windows 2013-01-01/2013-01-05/P1D --parallel 4").output
+    assert "1 to add" in again
     runs = list(kfp_server.objects.runs.values())
     assert len(runs) == 4 and "20130101-20130102" in runs[0]["display_name"]
     assert runs[0]["runtime_config"]["parameters"] == {

@@ -19,6 +19,7 @@ from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.local_run import LocalRun
+from gatehouse.platforms import Platform
 from gatehouse.project import load_project
 from tests.compilation.conftest import EXAMPLE
 from tests.compiling import with_a_short_stack
@@ -28,10 +29,10 @@ _COMPILE = """
 import sys
 from pathlib import Path
 from gatehouse.compilation.compiling import compile_pipeline
-from gatehouse.platforms import load_platform
+from gatehouse.platforms import Platform
 from gatehouse.project import load_project
-example, folder = map(Path, sys.argv[1:])
-platform = load_platform(example / "platforms" / "cluster.yaml")
+example, folder = map(Path, sys.argv[1:3])
+platform = Platform.model_validate_json(sys.argv[3])
 compile_pipeline("training", load_project(example), folder, platform)
 """
 _RUN = """
@@ -89,9 +90,11 @@ def test_every_reference_between_tasks_leads_somewhere(specs: list[Compiled]) ->
             assert missing <= set(task.body.get("inputs", {}).get("parameters", {})), task.path
 
 
-def test_another_process_with_another_seed_of_hashes_writes_the_same_bytes(released: Path, tmp_path: Path) -> None:
+def test_another_process_with_another_seed_of_hashes_writes_the_same_bytes(
+    released: Path, platform: Platform, tmp_path: Path
+) -> None:
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    command = [sys.executable, "-W", "ignore", "-c", _COMPILE, str(EXAMPLE), str(tmp_path)]
+    command = [sys.executable, "-W", "ignore", "-c", _COMPILE, str(EXAMPLE), str(tmp_path), platform.model_dump_json()]
     subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": seed})
     name = "flights-training.yaml"
     assert (tmp_path / name).read_bytes() == (released / name).read_bytes()
