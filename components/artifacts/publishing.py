@@ -42,6 +42,7 @@ NO_KINDS = frozenset(
         "server",
         "sources",
         "tmp",
+        "turns",
     ]
 )
 """Folders of a store that hold no manifests. No kind of artifact may be called so."""

@@ -16,6 +16,7 @@ from gatehouse.compilation.specification import read_spec
 from gatehouse.compilation.tags import tags_of
 from gatehouse.components.artifacts.run import events
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.turns import Turn
 from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.operations.ending.outcome import outcome_of, unsuccessful
@@ -67,6 +68,10 @@ class Place:
     def experiment(self) -> str:
         """Name of the experiment that the runs belong to."""
         return self.platform.experiment or self.project.name
+
+    def alone(self, what: str) -> Turn:
+        """For a `with` statement in which no other command on the same store and server does `what`."""
+        return Turn(ArtifactStore.open(self.platform.store).objects, f"{self.api.endpoint} {self.api.namespace} {what}")
 
     def publish(self) -> None:
         """Publish what the specs name by reference: contract, feature definitions, tests."""

@@ -32,7 +32,8 @@ def apply(project: ProjectOption = None, platform: PlatformOption = None, dry_ru
         show(list(plan(wanted, held(place.api, place.project.name))))
         return
     place.publish()
-    show(Applying(place.api).apply(wanted, place.project.name))
+    with place.alone(f"schedules of {place.project.name}"):
+        show(Applying(place.api).apply(wanted, place.project.name))
 
 
 @app.command("list")
@@ -138,7 +139,8 @@ def backfill(
             if parallel and change.sign == "+" and len(going) >= parallel:
                 typer.echo(f"{len(going)} runs go on: waiting for one of them to end.", err=True)
                 place.api.wait(going.pop(0))
-            run = one.send(place.api)
+            with place.alone(f"run {one.run}"):
+                run = one.send(place.api)
             going += [] if run.ended else [run.id]
     if not parallel and len(changes) > 1:
         changes.append(

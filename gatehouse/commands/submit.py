@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -38,14 +39,16 @@ def submit(
         place.platform.plugins_input,
         name,
     )
-    if again:
-        wanted = replace(wanted, name=_next(place, wanted.run))
-    changes = list(planned(place.api, wanted))
-    show(changes)
-    if dry_run:
-        return
-    place.publish()
-    run = wanted.send(place.api)
+    # Names of runs are not unique in KFP: of two commands at the same moment the second finds the run of the first.
+    with nullcontext() if dry_run else place.alone(f"run {wanted.run}"):
+        if again:
+            wanted = replace(wanted, name=_next(place, wanted.run))
+        changes = list(planned(place.api, wanted))
+        show(changes)
+        if dry_run:
+            return
+        place.publish()
+        run = wanted.send(place.api)
     if changes[-1].sign == "=" and not wait:
         typer.echo(f"{run.name} was submitted before; --again runs the same once more.")
     typer.echo(f"{place.api.endpoint}/#/runs/details/{run.id}")

@@ -2,7 +2,10 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from gatehouse.commands import kfp, schedule
 from gatehouse.commands.submit import submit
 from gatehouse.compilation.compiling import compile_pipeline
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.kfp_api.specs import parts_of, tasks_of
 from gatehouse.errors import ConfigurationError
@@ -102,6 +106,27 @@ def test_a_pipeline_is_submitted_once(cli: Cli, kfp_server: KfpServer, place: Pa
     assert version["tags"]["project"] == "flights" and len(version["tags"]["code"]) == 16
     store = ArtifactStore.open(str(place / "store"))
     assert all(store.exists(config.reference) for config in load_project(place / "project").configs())
+
+
+@pytest.mark.parametrize(("again", "runs"), [(False, 1), (True, 3)])
+def test_two_at_the_same_moment_take_turns(
+    cli: Cli, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch, again: bool, runs: int
+) -> None:
+    cli("submit --param seed=7" if again else "submit --dry-run")
+    both, find = threading.Barrier(2), KfpApi.find_runs
+
+    def in_step(api: KfpApi, name: str) -> list[Run]:
+        found = find(api, name)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)
+        return found
+
+    monkeypatch.setattr(KfpApi, "find_runs", in_step)
+    with ThreadPoolExecutor(2) as threads:
+        for ended in [threads.submit(submit, param=["seed=7"], again=again) for _ in range(2)]:
+            ended.result()
+    assert len({run["display_name"] for run in kfp_server.objects.runs.values()}) == runs
+    assert len(kfp_server.objects.runs) == runs
 
 
 def test_a_name_stands_for_one_run(cli: Cli, kfp_server: KfpServer) -> None:
