@@ -4,7 +4,7 @@ By convention `platforms/<name>.yaml` beside `project.yaml`. Nothing of it chang
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from gatehouse.components.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
+from gatehouse.components.monitoring.collecting.stage import LATEST
+from gatehouse.components.snapshot.window import window_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import HELD
 from gatehouse.kueue.spec import Kueue
@@ -233,6 +235,27 @@ class Platform(_Part):
         volumes = [Path(volume.path) for volume in self.pods.volumes]
         return ".." not in path.parts and any(path.is_relative_to(volume) for volume in volumes)
 
+    def run_problems(self, parameters: Mapping[str, Any]) -> Iterator[str]:
+        """What keeps a run with these parameters from running here, one sentence each: it begins with their name."""
+        given = {name: str(value) for name, value in parameters.items() if value}
+        if (store := given.get("store", self.store)) != self.store:
+            yield (
+                f"store: expected {self.store}, where {self.name} has its configuration, found {store}; another store "
+                "has a profile of its own"
+            )
+        for name in ("source", "predictions"):
+            place = given.get(name, "")
+            in_store = name == "predictions" and (place == LATEST or "/sha256-" in place)
+            if place and not in_store and not self.reaches(place):
+                yield f"{name}: {self._expected()}, found {place}"
+        try:
+            window_of(given.get("window", ""))
+        except ConfigurationError as error:
+            yield str(error)
+
+    def _expected(self) -> str:
+        return f"expected an address that every pod of {self.name} reaches, or a folder in a volume under pods.volumes"
+
     def problems(self, project: Project) -> Iterator[str]:
         """What keeps the pipelines of `project` from running here, one sentence each."""
         source = project.file.source
@@ -241,10 +264,7 @@ class Platform(_Part):
             places |= {f"tables.{name}.{key}": getattr(table, key, "") for key in _PLACES}
         for key, place in places.items():
             if place and not self.reaches(place):
-                yield (
-                    f"source.{key} of {project.name}: expected an address that every pod of {self.name} reaches, or a "
-                    f"folder in a volume under pods.volumes, found {place}"
-                )
+                yield f"source.{key} of {project.name}: {self._expected()}, found {place}"
 
 
 def load_platform(path: Path) -> Platform:

@@ -1,11 +1,11 @@
 """What the commands that reach Kubeflow Pipelines share: where it is, what is compiled for it, and how a run ended."""
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -68,6 +68,19 @@ class Place:
     def experiment(self) -> str:
         """Name of the experiment that the runs belong to."""
         return self.platform.experiment or self.project.name
+
+    def require_runs(self, parameters: Mapping[str, Any], key: str = "--param ") -> None:
+        """Refuse parameters with which a run cannot go well on the platform, as `compile` refuses such a project.
+
+        Args:
+            parameters: Of the run.
+            key: What stands before a parameter's name where a person wrote it.
+
+        Raises:
+            ConfigurationError: listing them.
+        """
+        if problems := [f"\n  - {key}{problem}" for problem in self.platform.run_problems(parameters)]:
+            raise ConfigurationError(f"This cannot run on the platform {self.platform.name}:{''.join(problems)}")
 
     def alone(self, what: str) -> Turn:
         """For a `with` statement in which no other command on the same store and server does `what`."""

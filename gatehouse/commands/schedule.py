@@ -151,6 +151,8 @@ def backfill(
 
 def _wanted(place: Place, only: str = "") -> list[Wanted]:
     schedules = {name: each for name, each in place.project.file.schedules.items() if only in ("", name)}
+    for name, each in schedules.items():
+        place.require_runs(each.parameters, f"schedules.{name}.parameters.")
     pipelines = {name: each.pipeline or name for name, each in schedules.items()}
     uploads = {
         cache: place.compiled(

@@ -39,6 +39,7 @@ def submit(
         place.platform.plugins_input,
         name,
     )
+    place.require_runs(wanted.parameters)
     # Names of runs are not unique in KFP: of two commands at the same moment the second finds the run of the first.
     with nullcontext() if dry_run else place.alone(f"run {wanted.run}"):
         if again:

@@ -168,6 +168,42 @@ def test_parameters_are_refused_before_anything_is_sent(cli: Cli, kfp_server: Kf
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("store=s3://other/store", "--param store: expected {store}, where here has its configuration, found s3://oth"),
+        ("source=/home/me/raw", "--param source: expected an address that every pod of here reaches"),
+        ("predictions=logs/today", "--param predictions: expected an address that every pod of here reaches"),
+        ("window=2013", "--param window: expected START/END in ISO 8601"),
+    ],
+)
+def test_what_the_platform_does_not_reach_is_refused(
+    cli: Cli, kfp_server: KfpServer, place: Path, given: str, said: str
+) -> None:
+    error = str(cli(f"submit --pipeline monitoring --dry-run --param {given}", 1).exception)
+    assert said.format(store=place / "store") in error
+    assert not kfp_server.calls[1:], "refused before KFP is asked"
+
+
+def test_what_the_platform_reaches_is_taken(cli: Cli, place: Path) -> None:
+    logs = f"predictions/flights/sha256-{'0' * 64}"
+    given = {"store": place / "store", "source": place / "raw", "window": "2013-01-01/2013-02-01", "predictions": logs}
+    words = " ".join(f"--param {name}={value}" for name, value in given.items())
+    assert "to add" in cli(f"submit --pipeline monitoring --dry-run {words}").output
+
+
+def test_parameters_of_schedules_are_held_against_the_platform(cli: Cli, place: Path) -> None:
+    file = place / "project" / "project.yaml"
+    before = file.read_text()
+    content = yaml.safe_load(before)
+    content["schedules"]["nightly"]["parameters"] = {"source": "raw"}
+    file.write_text(yaml.safe_dump(content))
+    try:
+        assert "- schedules.nightly.parameters.source: expected an" in str(cli("schedule apply", 1).exception)
+    finally:
+        file.write_text(before)
+
+
+@pytest.mark.parametrize(
     ("state", "recorded", "code", "told"),
     [
         ("SUCCEEDED", {}, 0, "is SUCCEEDED"),
