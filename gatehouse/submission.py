@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
+from gatehouse.components.control.span import require_span
 from gatehouse.components.kfp_api.answers import Pipeline, Run, Version
 from gatehouse.components.kfp_api.client import LONGEST, KfpApi
 from gatehouse.components.kfp_api.specs import check_parameters, parts_of, upload_of, version_name
 from gatehouse.errors import ConfigurationError
-from gatehouse.windows import require_span
 
 DIGITS = 12
 """Of the digests in names of runs and of recurring runs."""

@@ -2,10 +2,9 @@
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from gatehouse.errors import ConfigurationError
 
@@ -77,29 +76,6 @@ def windows_of(text: str) -> tuple[Window, ...]:
     if len(found) > MOST:
         raise ConfigurationError(f"--windows: expected at most {MOST:,} windows, found {len(found):,} in {text!r}.")
     return tuple(found)
-
-
-def require_span(parameters: Mapping[str, Any]) -> None:
-    """Refuse a run whose parameters `since` and `until` are no times with a zone, or name no time between them.
-
-    Raises:
-        ConfigurationError: naming the parameter.
-    """
-    found: list[datetime] = []
-    for name in ("since", "until"):
-        if text := str(parameters.get(name) or ""):
-            try:
-                found.append(datetime.fromisoformat(text))
-            except ValueError:
-                found.append(datetime.min)
-            if found[-1].tzinfo is None:
-                raise ConfigurationError(
-                    f"{name}: expected a time with its zone, as 2013-11-01T00:00:00Z, found {text}."
-                )
-    if len(found) == 2 and found[0] >= found[1]:
-        raise ConfigurationError(
-            f"since: expected a time before until ({parameters['until']}), found {parameters['since']}."
-        )
 
 
 def _cut(text: str) -> Iterator[Window]:

@@ -42,7 +42,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 empty to let the champion score the newest rows.
             force: Stages to run whatever the memo holds; empty for none.
         """
-        with tasks.begin(store, force):
+        with tasks.begin(store, force, since=since, until=until):
             tasks.add_reconciliation(names())
             found = tasks.add(champion, model_name=file.model)
             model = found.outputs["model"]

@@ -7,7 +7,14 @@ from gatehouse.pipelines.interfaces import component_from
 
 _PREPARE = """
 def prepare(
-    store: str, force: str, stages: list, configs: list, cause: str = "", model_name: str = ""
+    store: str,
+    force: str,
+    stages: list,
+    configs: list,
+    cause: str = "",
+    model_name: str = "",
+    since: str = "",
+    until: str = "",
 ) -> NamedTuple("Outputs", {outputs}):
     \"\"\"Check that this store holds the configuration, and say which stages must run whatever the memo holds.
 
@@ -18,12 +25,14 @@ def prepare(
         configs: References of the configuration that the tasks of the run read.
         cause: The order of monitoring that the run trains for; empty for none.
         model_name: Name under which models are registered.
+        since: Start of the span that the run is for (ISO 8601 with zone); empty for none.
+        until: Its end; empty for none.
     \"\"\"
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.control.stage import PrepareRequest
     from gatehouse.components.control.stage import prepare as check
 
-    given = {{"cause": cause, "model_name": model_name}}
+    given = {{"cause": cause, "model_name": model_name, "since": since, "until": until}}
     request = PrepareRequest(force=force, stages=tuple(stages), configs=tuple(configs), **given)
     nonces = check(request, ArtifactStore.open(store)).nonces
     return tuple(nonces.get(name, "") for name in stages)

@@ -37,7 +37,7 @@ def scoring(project: Project, tasks: Tasks) -> Any:
             force: Stages to run whatever the memo holds; empty for none.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
-        with tasks.begin(store, force):
+        with tasks.begin(store, force, since=since, until=until):
             found = tasks.add(champion, model_name=file.model)
             data = add_data_tasks(tasks, source, window, backfill, labelled=False)
             retrieved = tasks.add(

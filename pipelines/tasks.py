@@ -58,7 +58,7 @@ class Tasks:
         self._store = store
 
     @contextmanager
-    def begin(self, store: Any, force: Any = None, cause: Any = None) -> Iterator[None]:
+    def begin(self, store: Any, force: Any = None, **given: Any) -> Iterator[None]:
         """Within this context the tasks of the run are added; however these end, one more task reports the end.
 
         Another requires that all of them ended well, as KFP at times reports success although one failed.
@@ -66,7 +66,8 @@ class Tasks:
         Args:
             store: The pipeline's parameter `store`.
             force: The pipeline's parameter `force`: with it, the first task hands each stage its nonce.
-            cause: The pipeline's parameter `cause`: with it, the first task claims the order that it names.
+            **given: What else of the pipeline's parameters the first task checks: `since` and `until`, and `cause`, an
+                order that it claims.
         """
         self.at(store)
         reported, last = self._add_report()
@@ -75,7 +76,7 @@ class Tasks:
                 stages = forcible_stages()
                 configs = [str(config.reference) for config in self.project.configs()]
                 arguments = {"force": force, "stages": list(stages), "configs": configs}
-                arguments |= {} if cause is None else {"cause": cause, "model_name": self.project.file.model}
+                arguments |= given | ({"model_name": self.project.file.model} if "cause" in given else {})
                 self._prepared = self._add(prepare_component(stages), prepare, "", 0, arguments)
             yield
         self._require_no_dependents()

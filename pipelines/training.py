@@ -54,7 +54,7 @@ def training(project: Project, tasks: Tasks) -> Any:
             force: Stages to run whatever the memo holds, e.g. train,evaluate@2; empty for none.
             cause: The order of monitoring that this run trains for: one run trains for one order; empty for none.
         """
-        with tasks.begin(store, force, cause):
+        with tasks.begin(store, force, cause=cause):
             data = add_data_tasks(tasks, source, window, backfill)
             parts, checks = _add_split_tasks(tasks, data)
             candidate = _add_candidate_tasks(tasks, data, parts, seed)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.windows import require_span, windows_of
+from gatehouse.windows import windows_of
 
 
 @pytest.mark.parametrize(
@@ -67,21 +67,3 @@ def test_decisions_are_selected_where_a_pipeline_can_else_events() -> None:
     assert window.parameters({"window", "seed"}) == {"window": f"{start}/{end}"}
     with pytest.raises(ConfigurationError, match="this one has neither"):
         window.parameters({"store"})
-
-
-@pytest.mark.parametrize(
-    ("since", "until", "why"),
-    [
-        ("2013-02-01T00:00:00Z", "2013-01-01T00:00:00Z", "since: expected a time before until"),
-        ("yesterday", "", "since: expected a time with its zone"),
-        ("", "2013-01-01", "until: expected a time with its zone"),
-    ],
-)
-def test_a_span_that_holds_no_time_is_refused(since: str, until: str, why: str) -> None:
-    with pytest.raises(ConfigurationError, match=why):
-        require_span({"since": since, "until": until})
-
-
-def test_a_span_may_have_one_bound_or_none() -> None:
-    for one in ({}, {"since": "2013-01-01T00:00:00Z"}, {"since": "2013-01-01T00:00Z", "until": "2013-01-02T00:00Z"}):
-        require_span(one)

@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.causes import Orders
+from gatehouse.components.control.span import require_span
 from gatehouse.components.operations.ending.outcome import run_outcome
 from gatehouse.errors import (
     ConfigurationError,
@@ -28,7 +29,8 @@ _SMALL = Resources(cpu="500m", memory="512M", minutes=5)
 class PrepareRequest(StageModel):
     """The run's `force` parameter, the stages that it may name, and the configuration that the tasks will read.
 
-    With `cause`, the run trains the model of a name for an order of monitoring, and says so.
+    With `cause`, the run trains the model of a name for an order of monitoring, and says so. With `since` or `until` it
+    is for a span of time.
     """
 
     force: str = ""
@@ -36,6 +38,8 @@ class PrepareRequest(StageModel):
     configs: tuple[str, ...] = ()
     cause: str = ""
     model_name: str = ""
+    since: str = ""
+    until: str = ""
 
 
 class PrepareResult(StageModel):
@@ -63,7 +67,8 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
 
     Raises:
         MissingArtifactError: if a configuration reference is not in the store.
-        ConfigurationError: if `force` names a stage that does not exist or is never memoised.
+        ConfigurationError: if `force` names a stage that does not exist or is never memoised, or `since` and `until`
+            are no times with a zone, or name no time between them.
         CauseTakenError: if another run trains for the same cause.
     """
     missing = [config for config in request.configs if not store.exists(config)]
@@ -73,6 +78,7 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
             f"{', '.join(missing)}. Publish it with "
             f"`gatehouse compile --publish --store {store.address}`, then run again."
         )
+    require_span({"since": request.since, "until": request.until})
     nonces = forced(request.force, request.stages)
     if not request.cause:
         return PrepareResult(nonces=nonces)

@@ -14,10 +14,10 @@ import typer
 from gatehouse.commands.place import in_folder, project_folder, store_address
 from gatehouse.components.artifacts.run import REASON
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.control.span import require_span
 from gatehouse.errors import ConfigurationError
 from gatehouse.local_run import LocalRun, run_pipeline
 from gatehouse.terminal import Screen
-from gatehouse.windows import require_span
 
 
 def run(

@@ -58,6 +58,13 @@ def test_the_webhook_is_told_what_monitoring_says(project: Project) -> None:
     assert [each["verdict"].task_output_parameter.producer_task for each in monitored] == ["monitor"]
 
 
+@pytest.mark.parametrize("pipeline", ["monitoring", "scoring"])
+def test_the_first_task_checks_the_span(project: Project, pipeline: str) -> None:
+    given = built(project, pipeline, None).tasks["prepare"].inputs.parameters
+    for name in ("since", "until"):
+        assert given[name].component_input_parameter.endswith(name)
+
+
 @pytest.mark.parametrize(
     ("pipeline", "stage", "why"),
     [
