@@ -19,7 +19,7 @@ class Schedule(BaseModel):
     pipeline: str = Field(
         "", pattern=r"^[a-z_]*$", description="The pipeline; empty for the one with the schedule's name."
     )
-    description: str = Field("", max_length=120, description="What it is for.")
+    description: str = Field("", max_length=100, description="What it is for.")
     cron: str = Field("", description="When: six fields, the first is seconds, as 0 0 4 * * 1; or @daily and the like.")
     interval: timedelta | None = Field(None, description="Instead of `cron`: a whole number of seconds, as PT6H.")
     time_zone: str = Field("UTC", description="In which zone `cron` is meant; KFP must run in the same.")

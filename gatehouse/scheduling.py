@@ -3,9 +3,11 @@
 KFP cannot change a recurring run. So another one takes its place: it is created disabled and held against what was
 asked for, then the old one is disabled, the new one enabled, and the old one deleted. Each step follows from what KFP
 has, so whoever is cut off begins again with the same command. The name of a recurring run carries the digest of what
-it does; its description says whose it is, and whether it was wanted enabled when it was made.
+it does; its description says whose it is, and what KFP keeps nowhere else: whether it was wanted enabled when it was
+made, and since when.
 """
 
+import json
 import logging
 import re
 import time
@@ -14,10 +16,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from gatehouse.compilation.difference import differences
+from gatehouse.compilation.specification import Compiled
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
 from gatehouse.components.kfp_api.answers import RecurringRun
 from gatehouse.components.kfp_api.client import KfpApi
-from gatehouse.components.kfp_api.connection import KfpError
+from gatehouse.components.kfp_api.connection import KfpError, KfpRefusedError
 from gatehouse.components.kfp_api.specs import check_parameters
 from gatehouse.schedule import Schedule
 from gatehouse.submission import DIGITS, Change, Upload
@@ -26,7 +30,10 @@ logger = logging.getLogger(__name__)
 
 NEAR_SECONDS = 30.0
 """No recurring run takes another's place when one of them is due within so many seconds: both might run, or none."""
-_MARK = re.compile(r"\[gatehouse project=(\S+) schedule=(\S+) wanted=(enabled|disabled|paused)\]")
+_MARK = re.compile(r"\[gatehouse project=(\S+) schedule=(\S+) wanted=(enabled|disabled|paused)(?: start=(\S+))?\]")
+_SHORT = "%Y%m%dT%H%M%SZ"
+_NOT_IN_KFP = {"sla_hours", "pipeline", "description", "time_zone"}
+"""Keys of a schedule that its recurring run does not hold. Lateness is judged by the monitoring pipeline."""
 Mode = Literal["enabled", "disabled", "paused"]
 
 
@@ -38,11 +45,13 @@ class Held:
         run: As KFP has it.
         schedule: Name of the schedule.
         wanted: How it was to be when it was made: `paused` where a person had paused the one before it.
+        start: The start that it was given, of which KFP is told only where it matters.
     """
 
     run: RecurringRun
     schedule: str
     wanted: Mode
+    start: datetime | None = None
 
     @property
     def paused(self) -> bool:
@@ -78,7 +87,7 @@ class Wanted:
     @property
     def display_name(self) -> str:
         """Name of the recurring run, with the digest of all that it does."""
-        rhythm = self.schedule.model_dump(mode="json", exclude={"sla_hours", "pipeline", "description"})
+        rhythm = self.schedule.model_dump(mode="json", exclude=_NOT_IN_KFP)
         content = [rhythm, self.upload.name, self.upload.version, self.experiment, self.service_account]
         digest = sha256_bytes(canonical_json([*content, dict(self.plugins_input)]).encode())
         return f"{self.project}-{self.name}-{digest[:DIGITS]}"
@@ -99,7 +108,8 @@ class Wanted:
             times["start_time"] = _written(given.start)
         if given.end:
             times["end_time"] = _written(given.end)
-        mark = f"[gatehouse project={self.project} schedule={self.name} wanted={mode}]"
+        start = f" start={given.start:{_SHORT}}" if given.start else ""
+        mark = f"[gatehouse project={self.project} schedule={self.name} wanted={mode}{start}]"
         return {
             "display_name": self.display_name,
             "description": f"{given.description} {mark}".strip(),
@@ -139,45 +149,93 @@ def held(api: KfpApi, project: str) -> list[Held]:
     for run in api.recurring_runs(f"{project}-"):
         mark = _MARK.search(run.description)
         if mark and mark[1] == project and re.fullmatch(rf"{project}-{mark[2]}-[0-9a-f]{{{DIGITS}}}", run.name):
-            found.append(Held(run, mark[2], mark[3]))  # type: ignore[arg-type]  # The expression knows the words.
+            start = datetime.strptime(mark[4], _SHORT).replace(tzinfo=UTC) if mark[4] else None
+            found.append(Held(run, mark[2], mark[3], start))  # type: ignore[arg-type]  # The expression knows the words.
     return found
 
 
-def plan(wanted: Iterable[Wanted], found: list[Held]) -> Iterator[Change]:
+def plan(api: KfpApi, wanted: Iterable[Wanted], found: list[Held]) -> Iterator[Change]:
     """What `apply` would change, schedule by schedule; also for those that are no longer wanted."""
     names = set()
     for each in wanted:
         names.add(each.name)
-        yield _change(each, [one for one in found if one.schedule == each.name])
+        yield _change(api, each, [one for one in found if one.schedule == each.name])
     for one in found:
         if one.schedule not in names:
             yield Change("-", f"schedule {one.schedule} ({one.run.name})", ("it is not in project.yaml",))
 
 
-def _change(wanted: Wanted, found: list[Held]) -> Change:
+def _change(api: KfpApi, wanted: Wanted, found: list[Held]) -> Change:
     same = [one for one in found if one.run.name == wanted.display_name]
     older = [one for one in found if one.run.name != wanted.display_name]
     what = f"schedule {wanted.name}"
     if not found:
-        shown = {**wanted.facts(), "version": wanted.upload.version, "enabled": wanted.schedule.enabled}
+        shown = {**_shown(wanted), "version": wanted.upload.version, "sla_hours": wanted.schedule.sla_hours}
         return Change("+", f"{what} ({wanted.display_name})", tuple(f"{k}: {v}" for k, v in shown.items() if v))
     if not same:
-        before = older[0].run
-        differences = [
-            f"{key}: {getattr(before, key)} -> {value}"
-            for key, value in wanted.facts().items()
-            if getattr(before, key) != value
-        ] or ["the compiled pipeline, its experiment, or when it starts"]
+        changed = list(_differences(api, wanted, older[0])) or ["service_account: KFP's own now"]
         if _mode(wanted, older) == "paused":
-            differences.append("a person paused it: it stays paused")
-        return Change("~", f"{what} ({before.name} -> {wanted.display_name})", tuple(differences))
+            changed.append("a person paused it: it stays paused")
+        return Change("~", f"{what} ({older[0].run.name} -> {wanted.display_name})", tuple(changed))
     if older or len(same) > 1:
         return Change("~", f"{what} ({wanted.display_name})", ("goes on where it was cut off",))
     if same[0].run.enabled != wanted.schedule.enabled and not (wanted.schedule.enabled and same[0].paused):
-        return Change("~", f"{what} ({wanted.display_name})", (f"enabled: {wanted.schedule.enabled}",))
+        turned = f"enabled: {same[0].run.enabled} -> {wanted.schedule.enabled}"
+        return Change("~", f"{what} ({wanted.display_name})", (turned,))
     if wanted.schedule.enabled and same[0].paused:
         return Change("!", f"{what} is paused", (f"`gatehouse schedule resume {wanted.name}` lets it go on",))
     return Change("=", what)
+
+
+def _shown(wanted: Wanted) -> dict[str, Any]:
+    """What a person looks at of a schedule, field by field."""
+    facts = wanted.facts()
+    given = {f"parameters.{name}": value for name, value in facts.pop("parameters").items()}
+    return facts | {"start": wanted.schedule.start} | given | {"enabled": wanted.schedule.enabled}
+
+
+def _differences(api: KfpApi, wanted: Wanted, before: Held) -> Iterator[str]:
+    """What of a schedule changes, as `field: old value -> new value`, then what changes in its compiled pipeline."""
+    run, new = before.run, _shown(wanted)
+    old = {key: getattr(run, key) for key in new if hasattr(run, key)} | {"start": before.start}
+    old |= {f"parameters.{name}": value for name, value in run.parameters.items()}
+    old |= {"enabled": run.enabled or before.paused}
+    for key in dict.fromkeys((*new, *old)):
+        if old.get(key) != new.get(key):
+            yield f"{key}: {_word(old.get(key))} -> {_word(new.get(key))}"
+    experiment = api.find_experiment(wanted.experiment)
+    if experiment is None or experiment.id != run.experiment:
+        yield f"experiment: {run.experiment} -> {wanted.experiment}"
+    try:
+        held = api.version(run.pipeline, run.version)
+    except KfpRefusedError:
+        yield f"version: one that is gone ({run.version}) -> {wanted.upload.version}"
+        return
+    compiled = [_compiled(held.spec), _compiled(wanted.upload.parts)]
+    pipelines = [each.spec["pipelineInfo"]["name"] for each in compiled]
+    if held.name != wanted.upload.version:
+        yield f"version: {held.name} -> {wanted.upload.version}"
+    if pipelines[0] != pipelines[1]:
+        yield f"pipeline: {pipelines[0]} -> {pipelines[1]}"
+    else:
+        yield from (f"  {line}" for line in differences(*compiled))
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if value or value is False else "none"
+
+
+def _compiled(answer: Mapping[str, Any]) -> Compiled:
+    """A spec as the server keeps it, with whole numbers as such: JSON does not tell 1 from 1.0."""
+
+    def number(text: str) -> float:
+        return int(float(text)) if float(text).is_integer() else float(text)
+
+    whole = json.loads(json.dumps(dict(answer)), parse_float=number)
+    kubernetes = (whole.get("platform_spec") or {}).get("platforms", {}).get("kubernetes", {})
+    return Compiled("", "", whole.get("pipeline_spec", whole), kubernetes)
 
 
 @dataclass(frozen=True)
@@ -197,7 +255,7 @@ class Applying:
     def apply(self, wanted: list[Wanted], project: str) -> list[Change]:
         """Do what `plan` says; returns that."""
         found = held(self.api, project)
-        changes = list(plan(wanted, found))
+        changes = list(plan(self.api, wanted, found))
         for each, change in zip(wanted, changes, strict=False):
             if change.sign in "+~":
                 begun = True

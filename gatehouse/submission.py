@@ -46,9 +46,16 @@ class Upload:
         return version_name(self.text)
 
     @cached_property
+    def parts(self) -> dict[str, Any]:
+        """Both specs, as KFP answers with them: `pipeline_spec` and `platform_spec`."""
+        spec, platform = parts_of(self.text)
+        return {"pipeline_spec": spec, "platform_spec": platform}
+
+    @property
     def spec(self) -> dict[str, Any]:
         """The pipeline spec."""
-        return parts_of(self.text)[0]
+        spec: dict[str, Any] = self.parts["pipeline_spec"]
+        return spec
 
     @property
     def description(self) -> str:
@@ -62,8 +69,7 @@ class Upload:
 
     def without_cache(self) -> "Upload":
         """The same pipeline with no task cached: KFP drops the wish of a run that is made from a version."""
-        spec, platform = parts_of(self.text)
-        return replace(self, text=upload_of({"pipeline_spec": spec, "platform_spec": platform}, cache=False))
+        return replace(self, text=upload_of(self.parts, cache=False))
 
     def send(self, api: KfpApi) -> tuple[Pipeline, Version]:
         """The pipeline and the version in KFP, which are made where they are not there."""

@@ -57,7 +57,7 @@ def test_a_schedule_is_made_as_it_stands(kfp_server: KfpServer) -> None:
 
 
 def test_the_longest_names_fit_into_the_columns_of_the_server(kfp_server: KfpServer) -> None:
-    schedule = wanted(description="d" * 120, enabled=False).schedule
+    schedule = wanted(description="d" * 100, start="2026-01-01", enabled=False).schedule
     longest = Wanted("p" * 40, "s" * 40, schedule, Upload("p" * 40, "say", PIPELINE), "e" * 128)
     api = KfpApi.connect(kfp_server.endpoint, patience=PERSISTENT)
     Applying(api).apply([longest], "p" * 40)
@@ -122,11 +122,60 @@ def test_two_that_were_made_at_once_become_one(kfp_server: KfpServer) -> None:
 def test_a_dry_run_writes_nothing_and_says_what_would_change(kfp_server: KfpServer) -> None:
     apply(kfp_server, wanted(), wanted("gone"))
     wrote = list(kfp_server.writes)
-    found = held(KfpApi.connect(kfp_server.endpoint), "talks")
-    changes = list(plan([wanted(cron="0 0 5 * * 1", max_concurrency=2), wanted("new")], found))
+    api = KfpApi.connect(kfp_server.endpoint)
+    changes = list(plan(api, [wanted(cron="0 0 5 * * 1", max_concurrency=2), wanted("new")], held(api, "talks")))
     assert [change.sign for change in changes] == ["~", "+", "-"]
     assert "cron: 0 0 4 * * 1 -> 0 0 5 * * 1" in str(changes[0]) and "max_concurrency: 1 -> 2" in str(changes[0])
     assert kfp_server.writes == wrote
+
+
+def _watching(hours: float) -> str:
+    """A pipeline whose task watches over a schedule with this SLA, as that of monitoring does."""
+    watched = f"{{schedules: {{runtimeValue: {{constant: {{nightly: {{sla_hours: {hours}}}}}}}}}}}"
+    return PIPELINE.replace(
+        "taskInfo: {name: say}", f"taskInfo: {{name: say}}\n        inputs: {{parameters: {watched}}}"
+    )
+
+
+def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: KfpServer) -> None:
+    before = wanted(text=_watching(6.0), start="2026-01-01", parameters={"word": "hello", "tone": "kind"})
+    apply(kfp_server, before)
+    api = KfpApi.connect(kfp_server.endpoint)
+    after = wanted(
+        text=_watching(8.0),
+        cron="",
+        interval="PT6H",
+        start="2027-01-01",
+        end="2030-01-01",
+        catch_up=True,
+        enabled=False,
+        parameters={"word": "bye", "times": 2},
+    )
+    (change,) = plan(api, [replace(after, experiment="others")], held(api, "talks"))
+    experiment = api.find_experiment("talks")
+    assert experiment is not None
+    assert change.details == (
+        "cron: 0 0 4 * * 1 -> none",
+        "interval: none -> 21600",
+        "end: none -> 2030-01-01T00:00:00+00:00",
+        "catch_up: False -> True",
+        "start: 2026-01-01T00:00:00+00:00 -> 2027-01-01T00:00:00+00:00",
+        "parameters.word: hello -> bye",
+        "parameters.times: none -> 2",
+        "enabled: True -> False",
+        "parameters.tone: kind -> none",
+        f"experiment: {experiment.id} -> others",
+        f"version: {before.upload.version} -> {after.upload.version}",
+        "  configuration",
+        "    ~ say: schedules.nightly.sla_hours: 6 -> 8",
+    )
+    added = str(next(plan(api, [wanted("new", start="2027-01-01", sla_hours=3)], [])))
+    assert "start: 2027-01-01" in added and "sla_hours: 3.0" in added
+
+
+def test_the_zone_of_the_controller_is_no_part_of_a_recurring_run(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted())
+    assert apply(kfp_server, wanted(time_zone="Europe/Berlin")) == "="
 
 
 def pause(server: KfpServer) -> None:

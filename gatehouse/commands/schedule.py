@@ -29,7 +29,7 @@ def apply(project: ProjectOption = None, platform: PlatformOption = None, dry_ru
     place = Place.of(project, platform)
     wanted = _wanted(place)
     if dry_run:
-        show(list(plan(wanted, held(place.api, place.project.name))))
+        show(list(plan(place.api, wanted, held(place.api, place.project.name))))
         return
     place.publish()
     with place.alone(f"schedules of {place.project.name}"):
