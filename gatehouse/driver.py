@@ -103,7 +103,8 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     return pipeline
 
 
-_SECTIONS = {"tune": "tuning", "calibrate": "calibration", "probe": "probes", "integrate": "integration"}
+_SECTIONS = {"tune": "tuning", "calibrate": "calibration", "probe": "probes"}
+_SECTIONS |= {"compare_online": "integration", "integrate": "integration"}
 """By stage of the training pipeline: the section of a project without which it does not run."""
 
 

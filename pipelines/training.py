@@ -11,6 +11,7 @@ from gatehouse.components.control.stage import require_no_leakage
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.evaluation.stage import evaluate
 from gatehouse.components.features.leakage.stage import check_leakage
+from gatehouse.components.features.serving.stage import compare_online
 from gatehouse.components.integration.stage import integrate
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.launchers.timeouts import stage_minutes
@@ -25,6 +26,7 @@ from gatehouse.components.training.transformation.stage import fit_transformatio
 from gatehouse.components.tuning.stage import tune
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks, configuration_slice
+from gatehouse.pipelines.materialization import ONLINE_STORE
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
@@ -148,12 +150,15 @@ def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
     spec, tests = tasks.project.file.integration, tasks.project.tests
     if spec is None:
         return ""
+    compared = tasks.add(compare_online, training_set=data.training_set, max_skew=tasks.project.file.features.max_skew)
+    tasks.entrust(compared, "online-store", ONLINE_STORE)
     tried = tasks.add(
         integrate,
         model=candidate,
         training_set=data.training_set,
         split=parts,
         tests=str(tests.reference) if tests else "",
+        online=compared.outputs["comparison"],
         spec=configuration_slice(spec),
     )
     return tried.outputs["integration"]

@@ -172,8 +172,9 @@ def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, slices: 
     for column, bounds in policy.fairness.items():
         if column not in evidence.fairness:
             yield from (f"fairness {column} {name}" for name in bounds)
-    if evidence.integration is NOT_TRIED and policy.require_integration:
-        yield "integration"
+    if evidence.integration is NOT_TRIED:
+        yield from ["integration"] * policy.require_integration
+        yield from ["integration online"] * policy.require_online
     if evidence.cost is None and policy.cost.latency_ms is not None:
         yield "latency"
     if policy.cost.memory_mb is not None and (evidence.cost is None or evidence.cost.memory_mb is None):

@@ -9,6 +9,9 @@ GOLDEN = "golden.parquet"
 NOT_CHECKED = "not checked"
 """The verdict of what could be checked and was not."""
 
+ONLINE = "online features"
+"""The check that online retrieval gives the features that the candidate was trained on."""
+
 
 class IntegrationSpec(Spec):
     """How a candidate is tried. The project's own tests are the files of its folder `integration/`."""

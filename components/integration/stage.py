@@ -10,7 +10,8 @@ from gatehouse.components.artifacts.identity import identity_of, operational
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.integration.spec import GOLDEN, NOT_CHECKED, IntegrationSpec
+from gatehouse.components.integration.spec import GOLDEN, NOT_CHECKED, ONLINE, IntegrationSpec
+from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from gatehouse.components.metrics.catalogue.metric import Array
@@ -28,6 +29,7 @@ class IntegrateRequest(StageModel):
         training_set: Reference of the training set.
         split: Reference of its split.
         tests: Reference of the project's test files; empty for none.
+        online: Reference of the comparison of its online features with the offline ones; empty for none.
         spec: What is asked, as canonical JSON of an IntegrationSpec.
         seconds: After which the project's tests are ended.
     """
@@ -36,6 +38,7 @@ class IntegrateRequest(StageModel):
     training_set: str
     split: str
     tests: str = ""
+    online: str = ""
     spec: IntegrationSpec
     seconds: int = operational(900)
 
@@ -64,6 +67,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
 
     Raises:
         UnusablePartError: if the test part cannot be judged on.
+        ConfigurationError: if the comparison of online features is that of another training set.
         UntriedError: if a limit of time, a signal or the store kept the candidate from being tried.
     """
     import pyarrow as pa
@@ -81,6 +85,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
         columns = {"row": pa.array(part.rows), "prediction": pa.array(predicted.tolist())}
         pq.write_table(pa.table(columns), golden)
         checks = [*_served(request, store, rows, predicted)]
+        checks.append(_online(request, store))
         checks.append(_tested(request, store, rows, workspace / "tests"))
         details = _details(checks)
         published = store.publish(
@@ -96,7 +101,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
     )
 
 
-_INPUTS = ("model", "training_set", "split", "tests")
+_INPUTS = ("model", "training_set", "split", "tests", "online")
 
 
 def _details(checks: list[dict[str, str]]) -> dict[str, Any]:
@@ -165,6 +170,21 @@ def _bounded(name: str, most: float | None, value: float, unit: str) -> dict[str
         return _check(name, [], "measured, and not bounded")
     told = f"{value:.4g} {unit}"
     return _check(name, [] if value <= most else [f"expected at most {most:g} {unit}, found {told}"], told)
+
+
+def _online(request: IntegrateRequest, store: ArtifactStore) -> dict[str, str]:
+    """What came of the comparison, which must be of the training set that the candidate is asked about."""
+    if not request.online:
+        return {"check": ONLINE, "verdict": NOT_CHECKED, "found": "they were not compared"}
+    manifest = store.manifest(request.online)
+    if (compared := manifest.derived_from.get("training_set")) != request.training_set:
+        raise ConfigurationError(
+            f"online: expected the comparison of {request.training_set}, found {request.online} of {compared}. Give "
+            "the one of this training set."
+        )
+    details = manifest.details
+    well = f"{details['values']} values are the same online"
+    return {"check": ONLINE, "verdict": details["verdict"], "found": "; ".join(details["reasons"]) or well}
 
 
 def _tested(request: IntegrateRequest, store: ArtifactStore, rows: Path, folder: Path) -> dict[str, str]:

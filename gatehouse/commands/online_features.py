@@ -1,6 +1,6 @@
 """`gatehouse features materialize` and `skew`: the online store, written and held against the offline one."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,15 +14,12 @@ from gatehouse.commands.feature_project import (
     moment,
     open_features,
     store_of,
-    tables_of_reference,
 )
 from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.components.features.definitions.repository import View
 from gatehouse.errors import ConfigurationError
 
 ServiceOption = Annotated[str, typer.Option(help="Feature service; default: the project's.")]
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-_EXAMPLES = 3  # Of each view.
 
 
 def materialize(
@@ -138,63 +135,8 @@ def skew(
 def _measured(folder: Path, project: str, tables: Tables, views: list[View]) -> list[dict[str, Any]]:
     """The skew of every view, measured up to where it was materialized or pushed."""
     from gatehouse.components.features.online.opening import open_online
-    from gatehouse.components.features.online.skew import measure_skew
-    from gatehouse.components.features.online.store import online_view, require_materialized
-    from gatehouse.components.features.table_files import feature_files
+    from gatehouse.components.features.online.standing import standing_skew
 
-    online = open_online(tables.store, project, folder)
-    known = require_materialized(online, map(online_view, views))
-    rows: list[dict[str, Any]] = []
-    recent: dict[tuple[str, datetime], Any] = {}
-    for view in views:
-        until = _BEGINNING + timedelta(microseconds=known[view.name])
-        written = online.state(view.name).tables or str(tables.reference)
-        own = tables_of_reference(tables.store, written)
-        if (written, until) not in recent:
-            recent[written, until] = _decided_last(own, until)
-        keys, pushed = recent[written, until], _pushed(project, own, view.name, until)
-        until, files = pushed or (until, [*feature_files(tables.store, written)[view.name].values()])
-        wanted = online_view(view)
-        found = measure_skew(online, [wanted], {view.name: files}, keys, until, {}, [view.name] if pushed else [])
-        rows.append(
-            {
-                "view": view.name,
-                "as_of": until.isoformat(),
-                "feature_tables": written,
-                "newest": written == str(tables.reference),
-                "pushed": bool(pushed),
-                "unseen": found.why_unseen(wanted) if found.unseen else "",
-                "left_out": found.left_out,
-                "values": found.values,
-                "differing": sum(found.differing.values()),
-                "examples": [
-                    {"feature": one.feature, "key": key, "online": online_value, "offline": offline_value}
-                    for one in found.compared
-                    for key, online_value, offline_value in one.examples
-                ][:_EXAMPLES],
-            }
-        )
-    return rows
-
-
-def _decided_last(tables: Tables, until: datetime) -> Any:
-    """The entity keys of the rows decided last, by the definitions and the snapshot of feature tables."""
-    from gatehouse.components.features.definitions.repository import check_out
-    from gatehouse.components.features.online.skew import decided_last
-    from gatehouse.components.features.table_files import raw_tables
-
-    with tables.store.workspace() as workspace:
-        repository = check_out(tables.store, tables.definitions, workspace / "feature_repo")
-    return decided_last(repository, raw_tables(tables.store, tables.snapshot), until)
-
-
-def _pushed(project: str, tables: Tables, view: str, until: datetime) -> tuple[datetime, list[Path]] | None:
-    """Up to when a view was pushed on top of feature tables, and the files of its table; None if not since `until`."""
-    from gatehouse.components.features.streaming.batch_folder import BatchFolder, streams_folder
-
-    folder = streams_folder(tables.store, project, tables.reference)
-    batches = BatchFolder(folder) if folder.is_dir() else None
-    state = batches.state() if batches else None
-    if batches is None or state is None or view not in state.views or state.as_of <= until:
-        return None
-    return state.as_of, list(batches.table(state.number, view).values())
+    online, newest = open_online(tables.store, project, folder), str(tables.reference)
+    found = standing_skew(tables.store, online, project, views, newest)
+    return [each.told() | {"newest": each.feature_tables == newest} for each in found]

@@ -53,7 +53,7 @@ def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_
 
 def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_for(flights: Project) -> None:
     usual = {stage for _, stage, _ in with_a_short_stack(build, "training", flights).plan}
-    assert not usual & {"calibrate", "probe", "integrate"}
+    assert not usual & {"calibrate", "probe", "compare_online", "integrate"}
     asked = {"calibration": CalibrationSpec(), "probes": ProbeSpec(), "integration": IntegrationSpec()}
     file = flights.file.model_copy(update=asked)
     pipeline = with_a_short_stack(build, "training", replace(flights, file=file))
@@ -62,6 +62,7 @@ def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_
         "train",
         "calibrate",
         "probe",
+        "compare_online",
         "integrate",
         "resolve",
         "evaluate",
@@ -71,6 +72,8 @@ def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_
     tasks = pipeline.tasks
     suite = tasks["evaluate"].inputs.parameters["integration"].task_output_parameter
     assert (suite.producer_task, suite.output_parameter_key) == ("integrate", "integration")
+    online = tasks["integrate"].inputs.parameters["online"].task_output_parameter
+    assert (online.producer_task, online.output_parameter_key) == ("compare-online", "comparison")
     for name, parameter in (
         ("probe", "model"),
         ("integrate", "model"),

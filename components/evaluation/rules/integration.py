@@ -6,7 +6,7 @@ from pydantic import Field
 
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.evaluation.gate import Evidence, Rule, family
-from gatehouse.components.integration.spec import NOT_CHECKED
+from gatehouse.components.integration.spec import NOT_CHECKED, ONLINE
 
 
 class Integration(Spec):
@@ -14,6 +14,10 @@ class Integration(Spec):
 
     require_integration: bool = Field(
         False, description="Whether a candidate is refused that was not tried; one that failed always is."
+    )
+    require_online: bool = Field(
+        False,
+        description="Whether a candidate is refused whose online features were not compared with the offline ones.",
     )
 
 
@@ -24,3 +28,8 @@ def integration(policy: Integration, evidence: Evidence) -> Iterator[Rule]:
     if found.verdict != NOT_CHECKED or policy.require_integration:
         told = "; ".join(found.reasons) or found.verdict
         yield Rule("integration", "that the candidate passes its suite", told, found.verdict == "pass")
+    if policy.require_online:
+        told = [each for each in found.warnings if each.startswith(ONLINE)]
+        if found.verdict == NOT_CHECKED:
+            told = ["the candidate was not tried"]
+        yield Rule("integration online", "that online features were compared", "; ".join(told) or "they were", not told)

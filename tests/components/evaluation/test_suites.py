@@ -18,7 +18,12 @@ STRICT = LENIENT.model_copy(update={"require_integration": True})
 
 
 def _suite(
-    bench: Bench, verdict: str = "pass", shift: float = 0.0, rows: slice = slice(0, 20), of: str = "good"
+    bench: Bench,
+    verdict: str = "pass",
+    shift: float = 0.0,
+    rows: slice = slice(0, 20),
+    of: str = "good",
+    warnings: tuple[str, ...] = ("a: b",),
 ) -> str:
     """A suite of a candidate, whose golden predictions are off by `shift`."""
     part = read_part(bench.store, bench.training_set, bench.split, "test", BINARY)
@@ -26,7 +31,7 @@ def _suite(
     with bench.store.workspace() as workspace:
         file = workspace / "golden.parquet"
         pq.write_table(pa.table({"row": part.rows[rows], "prediction": predicted}), file)
-        details = {"verdict": verdict, "reasons": ["schema: off"] if verdict == "fail" else [], "warnings": ["a: b"]}
+        details = {"verdict": verdict, "reasons": ["schema: off"] if verdict == "fail" else [], "warnings": warnings}
         made = {"model": bench.models[of], "split": bench.split, "training_set": bench.training_set}
         published = bench.store.publish("integrations", "x", {file.name: file}, derived_from=made, details=details)
     return str(published)
@@ -75,6 +80,22 @@ def test_without_a_suite_the_policy_decides(judged_bench: Bench) -> None:
         "refused",
         ("integration: expected that the candidate passes its suite, found was not given",),
     )
+
+
+def test_a_policy_may_ask_for_the_comparison_of_online_features(judged_bench: Bench) -> None:
+    asks = LENIENT.model_copy(update={"require_online": True})
+    compared = _evaluated(judged_bench, _suite(judged_bench), asks)
+    assert compared.verdict == "pass"
+    assert "integration online" in {rule.name for rule in rules_of(judged_bench.store, compared.evaluation)}
+    missing = "online features: holds nothing of sales (not checked)"
+    suite = _suite(judged_bench, warnings=(missing,))
+    assert _evaluated(judged_bench, suite).verdict == "pass"
+    expected = "integration online: expected that online features were compared, found"
+    assert _evaluated(judged_bench, suite, asks).reasons == (f"{expected} {missing}",)
+    untried = _evaluated(judged_bench, "", asks)
+    assert untried.reasons == (f"{expected} the candidate was not tried",)
+    plain = _evaluated(judged_bench, "")
+    assert rejudged(judged_bench.store, plain.evaluation, asks).not_measured == ("integration online",)
 
 
 def test_a_golden_batch_of_no_judged_row_is_told(judged_bench: Bench) -> None:

@@ -17,7 +17,7 @@ from gatehouse.components.integration.spec import IntegrationSpec
 from gatehouse.components.integration.stage import IntegrateRequest, IntegrateResult, integrate, serving_seconds
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from tests.components.evaluation.candidates import publish_model
 from tests.components.evaluation.conftest import Bench
 from tests.components.training.synthetic import lay_out
@@ -43,10 +43,12 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(store, training_set, split, {"good": publish_model(store, training_set, split)})
 
 
-def tried(bench: Bench, tests: dict[str, str] | None = None, force: str = "", **spec: float) -> IntegrateResult:
+def tried(
+    bench: Bench, tests: dict[str, str] | None = None, force: str = "", online: str = "", **spec: float
+) -> IntegrateResult:
     """Try the model of the bench."""
     published = str(bench.store.publish("config", "shop-integration", tests)) if tests else ""
-    data = {"training_set": bench.training_set, "split": bench.split, "tests": published}
+    data = {"training_set": bench.training_set, "split": bench.split, "tests": published, "online": online}
     request = IntegrateRequest(model=bench.models["good"], **data, spec=IntegrationSpec.model_validate(spec))
     return integrate(request, bench.store, force=force)
 
@@ -59,7 +61,7 @@ def passed(bench: Bench) -> IntegrateResult:
 
 def test_a_good_candidate_passes_and_leaves_its_golden_batch(bench: Bench, passed: IntegrateResult) -> None:
     assert (passed.verdict, passed.reasons) == ("pass", ())
-    assert passed.warnings == ()
+    assert passed.warnings == ("online features: they were not compared (not checked)",)
     checks = bench.store.read_json(passed.integration, "integration.json")
     assert {each["check"]: each["verdict"] for each in checks} == {
         "load": "pass",
@@ -67,6 +69,7 @@ def test_a_good_candidate_passes_and_leaves_its_golden_batch(bench: Bench, passe
         "schema": "pass",
         "latency": "pass",
         "memory": "pass",
+        "online features": "not checked",
         "tests of the project": "pass",
     }
     golden = pq.read_table(bench.store.path(passed.integration, "golden.parquet"))
@@ -89,7 +92,37 @@ def test_what_is_measured_is_beside_the_candidate_and_in_the_artifact_where_it_i
         "latency: expected at most 1e-06",
         "memory: expected at most 0.5",
     ]
-    assert failed.warnings == ("tests of the project: there are none (not checked)",)
+    assert failed.warnings[1:] == ("tests of the project: there are none (not checked)",)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reasons", "found"),
+    [
+        ("pass", [], "7 values are the same online"),
+        ("fail", ["turnover 3", "share 2"], "turnover 3; share 2"),
+        ("not checked", ["holds nothing of sales"], "holds nothing of sales"),
+    ],
+)
+def test_the_comparison_of_online_features_is_a_check(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, verdict: str, reasons: list[str], found: str
+) -> None:
+    monkeypatch.setattr("gatehouse.components.integration.stage._served", lambda *_: ())  # It is tried above.
+    details = {"verdict": verdict, "reasons": reasons, "values": 7}
+    made = {"training_set": bench.training_set}
+    online = str(bench.store.publish("online-comparisons", "both", {}, derived_from=made, details=details))
+    result = tried(bench, online=online)
+    (check, _) = bench.store.read_json(result.integration, "integration.json")
+    assert check == {"check": "online features", "verdict": verdict, "found": found}
+    assert result.verdict == ("fail" if verdict == "fail" else "pass")
+    assert result.reasons == ((f"online features: {found}",) if verdict == "fail" else ())
+    assert (f"online features: {found} (not checked)" in result.warnings) is (verdict == "not checked")
+    assert bench.store.manifest(result.integration).derived_from["online"] == online
+
+
+def test_the_comparison_must_be_that_of_the_training_set(bench: Bench) -> None:
+    other = str(bench.store.publish("online-comparisons", "other", {}, details={"verdict": "pass"}))
+    with pytest.raises(ConfigurationError, match="online: expected the comparison of training-sets/"):
+        tried(bench, online=other)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Whether the online store gives what a training set was made of."""

@@ -1,0 +1,121 @@
+"""The stage that reads the features of a training set from the online store, and holds them against the offline ones.
+
+It is a part of the integration suite of a candidate: what serving would give it must be what it was trained on.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import CONTENTS, Effects, Resources
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.components.features.online.standing import Standing
+
+FILE = "online.json"
+Verdict = Literal["pass", "fail", "not checked"]
+
+
+class CompareOnlineRequest(StageModel):
+    """A training set, whose feature service is read online.
+
+    Attributes:
+        training_set: Reference of the training set.
+        max_skew: Share of differing values above which the verdict is fail.
+    """
+
+    training_set: str
+    max_skew: float = 0.0
+
+
+class CompareOnlineResult(StageModel):
+    """The comparison, its verdict, and why it is no pass."""
+
+    comparison: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    values: int
+
+
+@stage(
+    "compare_online",
+    title="Compare online features",
+    effects=Effects(reads="the online store", why="The online store changes without any parameter changing."),
+    resources=Resources(cpu="2", memory="4G", minutes=30),
+    pages={"online-comparisons": CONTENTS},
+)
+def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> CompareOnlineResult:
+    """Compare a sample of what the online store holds with the offline values; `online.json` tells it by view.
+
+    The verdict is `not checked` where nothing was written online for a view of the training set's service, or where
+    the feature tables that were written are gone.
+
+    Raises:
+        ConfigurationError: if the settings of the online store do not hold.
+        StoreError: if the online store cannot be reached.
+    """
+    from gatehouse.components.features.definitions.repository import check_out
+    from gatehouse.components.features.online.opening import open_online
+    from gatehouse.components.features.online.standing import standing_skew
+    from gatehouse.components.features.online.store import online_view, require_materialized
+    from gatehouse.errors import ConfigurationError, MissingArtifactError
+
+    manifest = store.manifest(request.training_set)
+    inputs, service = manifest.derived_from, str(manifest.configuration["service"])
+    tables, learned = inputs["feature_tables"], inputs["definitions"]
+    project = store.manifest(tables).name
+    with store.workspace() as workspace:
+        repository = check_out(store, learned, workspace / "feature_repo")
+        online = open_online(store, project, repository.folder)
+    views = [repository.views[name] for name in repository.service(service).views]
+    found: list[Standing] = []
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    try:
+        require_materialized(online, map(online_view, views))
+        written = {online.state(view.name).tables or tables for view in views}
+        if reasons := tuple(_unlike(store, service, learned, written)):
+            verdict = "fail"
+        else:
+            found = list(standing_skew(store, online, project, views, tables))
+            reasons = tuple(_differing(found, request.max_skew))
+            verdict = "fail" if reasons else "pass"
+    except (ConfigurationError, MissingArtifactError) as error:
+        verdict, reasons = "not checked", (str(error),)
+    values = sum(each.skew.values for each in found)
+    comparison = store.publish(
+        "online-comparisons",
+        service,
+        {FILE: canonical_json([each.told() for each in found])},
+        derived_from={"training_set": request.training_set},
+        configuration={"max_skew": request.max_skew},
+        details={"verdict": verdict, "reasons": reasons, "values": values},
+    )
+    return CompareOnlineResult(comparison=str(comparison), verdict=verdict, reasons=reasons, values=values)
+
+
+def _unlike(store: ArtifactStore, service: str, learned: str, written: Iterable[str]) -> Iterator[str]:
+    """Why rows that were written mean something else than those that the training set was made of."""
+    from gatehouse.components.features.definitions.same_features import require_same_features
+    from gatehouse.errors import ConfigurationError
+
+    for given in sorted({store.manifest(each).derived_from["definitions"] for each in written}):
+        try:
+            require_same_features(store, service, learned, given)
+        except ConfigurationError as error:
+            yield " ".join(str(error).split())
+
+
+def _differing(found: "Sequence[Standing]", max_skew: float) -> Iterator[str]:
+    """Why the skew of the views is more than `max_skew` allows."""
+    if max_skew < 1:
+        yield from (
+            f"{e.view.name}: no value was compared: {e.unseen}, so it is served empty" for e in found if e.unseen
+        )
+    counts = {name: count for each in found for name, count in each.skew.differing.items()}
+    values, differing = sum(each.skew.values for each in found), sum(counts.values())
+    if differing > max_skew * values:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        yield f"{differing} of {values} values read online differ from the offline ones: {told}"
