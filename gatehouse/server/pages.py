@@ -1,4 +1,4 @@
-"""The pages for people: models, versions, ledger, lineage, reports, and a form to approve; rendered by the server."""
+"""The pages for people: models, versions, search, comparison, lineage, reports, a form to approve; server-rendered."""
 
 import hashlib
 import hmac
@@ -13,12 +13,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.registry.explaining.comparison import CompareRequest, compare
 from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation, explain
 from gatehouse.components.registry.explaining.report import lineage_picture
+from gatehouse.components.registry.explaining.search import SearchRequest, search
 from gatehouse.components.registry.state import Verdict
 from gatehouse.components.reports.format import moment, number
 from gatehouse.components.reports.rendering import has_page, rendered
 from gatehouse.components.reports.style import STYLE
+from gatehouse.errors import ConfigurationError
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access
 from gatehouse.server.api import Name, RunId, sign
@@ -44,6 +47,7 @@ _drawing.filters |= {
 }
 router = APIRouter(include_in_schema=False)
 Version = Annotated[int, InPath(ge=1, lt=10**9)]
+Text = Annotated[str, Query(max_length=1000)]
 Part = Annotated[str, InPath(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 
@@ -136,6 +140,30 @@ def list_models(request: Request) -> HTMLResponse:
     return visit.draw("models.html", models=registry.models(visit.server.store))
 
 
+@router.get("/search")
+def find_versions(request: Request, query: Text = "", trained_on: Text = "") -> HTMLResponse:
+    """The versions that meet a query, as of `gatehouse models search`, and were made from artifacts."""
+    visit, found, wrong = Visit(request), (), ""
+    try:
+        asked = SearchRequest(query=query, trained_on=tuple(trained_on.split()))
+        found = search(asked, visit.server.store)
+    except ConfigurationError as error:
+        wrong = str(error)
+    return visit.draw("search.html", query=query, trained_on=trained_on, found=found, wrong=wrong)
+
+
+@router.get("/compare")
+def compare_versions(request: Request, first: Text = "", second: Text = "") -> HTMLResponse:
+    """Two versions beside each other: every number with its interval, and what changed in what made them."""
+    visit, compared, wrong = Visit(request), None, ""
+    try:
+        if first and second:
+            compared = compare(CompareRequest(first=first, second=second), visit.server.store)
+    except ConfigurationError as error:
+        wrong = str(error)
+    return visit.draw("compare.html", first=first, second=second, compared=compared, wrong=wrong)
+
+
 @router.get("/models/{name}")
 def show_model(request: Request, name: Name) -> HTMLResponse:
     """The versions of a model, and its ledger as a timeline."""
@@ -161,6 +189,7 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
         verdict=verdict,
         picture=picture,
         reports=_reports(seen),
+        champion=which.ledger.state().champion,
         signs=visit.token.may("promote") and _can_be_signed(seen, verdict),
     )
 

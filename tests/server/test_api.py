@@ -1,6 +1,8 @@
 """The routes for programs: what they answer, who may call them, and what is written down of it."""
 
+import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +138,19 @@ def test_without_an_audit_nothing_is_changed(served: Served, monkeypatch: pytest
     assert _problem(answer, 503) == "the disk is full"
     assert answer.headers["Retry-After"] == "5"
     assert not Ledger(served.gate.store, NAME).state().approvals
+
+
+def test_a_name_and_an_alias_lead_to_files_that_their_digests_verify(served: Served) -> None:
+    for text, version in ((f"{NAME}@champion", 1), (f"{NAME}@staging", 2), (f"{NAME}:2", 2)):
+        found = served.reader.get(f"/v1/resolve/{text}").json()
+        assert (found["version"], found["model"]) == (version, served.gate.model(version))
+        manifest = (Path(found["address"]) / "manifest.json").read_bytes()
+        assert hashlib.sha256(manifest).hexdigest() == found["model"].rpartition("sha256-")[2]
+        files = {each["path"]: each["sha256"] for each in json.loads(manifest)["files"]}
+        assert files
+        for path, digest in files.items():
+            blob = served.gate.store.path(found["model"], path).read_bytes()
+            assert hashlib.sha256(blob).hexdigest() == digest
 
 
 def test_resolve_answers_while_the_store_does_not(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

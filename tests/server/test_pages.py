@@ -15,6 +15,7 @@ from tests.components.reports.browser import Browser, Page, launched
 from tests.server.conftest import Served
 from tests.server.serving import Client
 
+COMPARED = f"/compare?first={NAME}:1&second={NAME}:2"
 PLANTED = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">'\""
 
 
@@ -74,17 +75,42 @@ def test_what_data_says_stays_text(served: Served, browser: Browser) -> None:
         assert PLANTED in _text(page.visit(served.address + path)), path
         assert "owned" not in page.js("document.title")
         assert page.js("document.querySelectorAll('main script, main img').length") == 0
+    shown = _text(page.visit(f"{served.address}{COMPARED.replace(':2', PLANTED)}"))
+    assert "<img src=x" in shown and "These are not two versions" in shown
+    assert "owned" not in page.js("document.title")
     page.visit(f"{served.address}/login?next={PLANTED}")
     assert page.js("document.title").startswith("Log in")
     assert page.js("document.querySelector('[name=next]').value") == PLANTED
     assert not page.console
 
 
-@pytest.mark.parametrize("path", ["", f"/models/{NAME}", f"/models/{NAME}/2", "/runs", "/login"])
+@pytest.mark.parametrize("path", ["", f"/models/{NAME}", f"/models/{NAME}/2", "/runs", "/login", COMPARED, "/search"])
 def test_a_page_fits_a_phone(served: Served, browser: Browser, path: str) -> None:
     page = _logged_in(browser.page(390, 844, phone=True), served.promoter)
     page.visit(served.address + path)
     assert page.js("document.documentElement.scrollWidth") <= 390
+
+
+def test_versions_are_found_and_compared(served: Served, browser: Browser) -> None:
+    page = _logged_in(browser.page(), served.reader, "/search")
+    assert "2 versions" in _text(page)
+    page.js("document.getElementById('query').value = \"stage = 'champion'\"")
+    shown = _text(page.click("main button"))
+    assert "1 version" in shown and f"{NAME}:1" in shown and f"{NAME}:2" not in shown
+    assert page.js("document.getElementById('query').value") == "stage = 'champion'"
+    assert "No version meets this" in _text(page.visit(f"{served.address}/search?trained_on=snapshots/absent"))
+    assert "none of 2 versions has" in _text(page.visit(f"{served.address}/search?query=kappa > 1"))
+    page.visit(f"{served.address}/models/{NAME}/2")
+    shown = _text(page.click("a[href^='/compare?']"))
+    cells = "[...document.querySelectorAll('table')].map(t => t.innerText.replace(/\\s+/g, ' ').trim())"
+    numbers, changed = page.js(cells)
+    told = "log_loss 0.49 no interval 0.49 no interval roc_auc 0.73 0.71 to 0.75 0.73 0.71 to 0.75"
+    assert numbers == f"metric {NAME}:1 {NAME}:2 {told}"
+    assert changed == f"part what {NAME}:1 {NAME}:2 configuration seed 1 2"
+    assert "Both were measured on the same test rows." in shown
+    assert page.js("document.querySelector('th a').getAttribute('href')") == f"/models/{NAME}/1"
+    assert "expected" in _text(page.visit(f"{served.address}/compare?first={NAME}:1&second={NAME}:9"))
+    assert not page.console
 
 
 def _cookie(who: Client) -> dict[str, str]:
@@ -158,7 +184,7 @@ def test_a_report_is_shut_off_from_the_site(served: Served) -> None:
 
 
 def test_who_has_no_token_is_asked_for_one(served: Served) -> None:
-    for path in ("/", f"/models/{NAME}", f"/models/{NAME}/2", "/runs", "/reports/models/x/sha256-0"):
+    for path in ("/", f"/models/{NAME}", f"/models/{NAME}/2", "/runs", "/search", "/reports/models/x/sha256-0"):
         answer = requests.get(served.address + path, allow_redirects=False, timeout=60)
         assert (answer.status_code, answer.headers["Location"]) == (303, f"/login?next={path}")
     wrong = requests.post(f"{served.address}/login", data={"token": "gatehouse_x"}, timeout=60)

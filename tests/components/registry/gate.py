@@ -74,6 +74,7 @@ class Gate:
         files = {
             "verdict.json": canonical_json({"verdict": verdict, "rules": rules}),
             "metrics.json": canonical_json({"candidate": {"roc_auc": 0.73, "log_loss": 0.49}}),
+            "uncertainty.json": canonical_json({"intervals": {"candidate": {"roc_auc": [0.71, 0.75]}}}),
         }
         inputs = {"model": model, "training_set": self.training_set, "split": self.split}
         return str(
