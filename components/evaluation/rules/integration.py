@@ -29,7 +29,7 @@ def integration(policy: Integration, evidence: Evidence) -> Iterator[Rule]:
         told = "; ".join(found.reasons) or found.verdict
         yield Rule("integration", "that the candidate passes its suite", told, found.verdict == "pass")
     if policy.require_online:
-        told = [each for each in found.warnings if each.startswith(ONLINE)]
-        if found.verdict == NOT_CHECKED:
-            told = ["the candidate was not tried"]
-        yield Rule("integration online", "that online features were compared", "; ".join(told) or "they were", not told)
+        untried = ["the candidate was not tried"] if found.verdict == NOT_CHECKED else []
+        lacking = untried or [each for each in found.warnings if each.startswith(ONLINE)]
+        told = "; ".join(lacking) or "they were"
+        yield Rule("integration online", "that online features were compared", told, not lacking)
