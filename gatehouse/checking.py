@@ -1,11 +1,8 @@
 """What is wrong with a project, all at once and before anything runs: its files, its queries, and what they name."""
 
-import contextlib
 import re
-import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import Repository, without_history
@@ -15,16 +12,13 @@ from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.validation.contract import Contract
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import ConfigurationError
+from gatehouse.first_rows import FirstRows, first_rows
 from gatehouse.project import PROJECT_FILE, Project, ProjectFile, ProjectParts, assembled, definitions_of, read_project
 from gatehouse.signatures import NAMES, parameters
 from gatehouse.yaml_lines import at_line, lines_of, nearest
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _FEAST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
-_MOST_ROWS = 10_000
 _Key = tuple[str | int, ...]
 
 
@@ -35,7 +29,7 @@ def check_project(folder: Path, store: ArtifactStore | None = None, data: bool =
         folder: The project.
         store: Definitions that are published there were checked before they were, and their queries are not run again.
             Where the source's columns alone have changed since, the stage that computes features finds what is wrong.
-        data: Also read the first rows of every table, and run the queries on them.
+        data: Also read the first rows of every table, hold the contract against them, and run the queries on them.
 
     Raises:
         ConfigurationError: listing every problem found, with file, line and key where it stands in a YAML file.
@@ -47,8 +41,8 @@ def check_project(folder: Path, store: ArtifactStore | None = None, data: bool =
 
 
 def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, data: bool) -> Iterator[str]:
-    if parts.contract is not None:
-        yield from _of_contract(file, parts.contract)
+    unfit = [] if parts.contract is None else list(_of_contract(file, parts.contract))
+    yield from unfit
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     yield from (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file))
     if parts.repository is None:
@@ -58,9 +52,9 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
 
         tables = file.source.tables
         typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
-        problems: list[str] = []
-        rows = _first_rows(parts.folder, file, problems) if data else {}
-        yield from [*problems, *dry_run(parts.repository, typed, rows)]
+        found = first_rows(parts.folder, file, None if unfit else parts.contract) if data else FirstRows()
+        parts.warnings.extend(found.warnings)
+        yield from [*found.problems, *dry_run(parts.repository, typed, found.tables)]
     yield from _of_files(file, parts.repository)
     yield from _of_settings(parts.repository.folder)
     yield from _of_slices(file, parts.repository)
@@ -70,26 +64,6 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
             line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
             where = ".".join(map(str, key))
             yield f"{PROJECT_FILE}:{line}: {where}: expected {expected}, found {found!r}{nearest(found, known)}"
-
-
-def _first_rows(folder: Path, file: ProjectFile, problems: list[str]) -> "dict[str, pa.Table]":
-    """The first rows of every table, as a snapshot would hold them; what cannot be read is a problem."""
-    from gatehouse.components.snapshot.sources.catalog import open_source
-
-    found = {}
-    try:
-        with (
-            tempfile.TemporaryDirectory() as scratch,
-            contextlib.chdir(folder),
-            open_source(file.source, "", ArtifactStore.open(scratch)) as source,
-        ):
-            source.state()
-            for name in file.source.tables:
-                if part := next(iter(source.parts(name, ())), None):
-                    found[name] = part.read().table.slice(0, _MOST_ROWS)
-    except GatehouseError as error:
-        problems.append(f"{PROJECT_FILE}: source: {error}")
-    return found
 
 
 def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:

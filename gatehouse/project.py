@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -274,6 +274,7 @@ class Project:
         definitions: Its feature definitions, as a configuration reference.
         policy: Its promotion policy as it is written; what it leaves open, the evaluation takes from the task.
         tests: Its own tests of candidates, as a configuration reference; None where it has none.
+        warnings: What is not wrong, and better known.
     """
 
     folder: Path
@@ -282,6 +283,7 @@ class Project:
     definitions: Config
     policy: GatePolicy
     tests: Config | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -309,6 +311,7 @@ class ProjectParts:
         contract: Its data contract.
         policy: Its promotion policy.
         repository: Its feature definitions.
+        warnings: What is not wrong, and better known, one sentence each.
     """
 
     folder: Path
@@ -317,6 +320,7 @@ class ProjectParts:
     contract: Contract | None = None
     policy: GatePolicy | None = None
     repository: Repository | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 def load_project(folder: Path) -> Project:
@@ -379,6 +383,7 @@ def assembled(parts: ProjectParts) -> Project:
         definitions=definitions_of(file, parts.repository),
         policy=parts.policy,
         tests=_tests(parts.folder, file),
+        warnings=tuple(parts.warnings),
     )
 
 

@@ -73,7 +73,10 @@ class Screen:
         line = Text(f"{mark} ", style=style)
         line.append(f"{task.title:<44}", style="default")
         line.append(f"{_duration(event, run):>12}  ", style="dim")
-        line.append(_gist(event, run.objective))
+        gist, told = _gist(event, run.objective), len(event.body.get("result", {}).get("warnings") or ())
+        line.append(gist)
+        if told:
+            line.append(f"{', ' * bool(gist)}{told} warning{'s' * (told > 1)}", style="yellow")
         return line
 
     def summarise(self, run: LocalRun) -> None:

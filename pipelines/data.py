@@ -46,14 +46,16 @@ def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any, *, lab
     if url_env := getattr(project.file.source, "url_env", ""):
         tasks.entrust(taken, "source-url", url_env)
     raw, as_of = taken.outputs["snapshot"], taken.outputs["as_of"]
-    kept, validation = _add_contract(tasks, raw)
+    kept, validation = _add_contract(tasks, raw, taken.outputs["delivery"])
     feature_tables, stale = _add_features(tasks, raw, as_of, kept)
     training_set = _add_training_set(tasks, raw, as_of, feature_tables) if labelled else ""
     return Data(raw, as_of, feature_tables, training_set, validation, stale)
 
 
-def _add_contract(tasks: Tasks, raw: Any) -> tuple[PipelineTask, Any]:
+def _add_contract(tasks: Tasks, raw: Any, delivery: Any) -> tuple[PipelineTask, Any]:
     """Add the validation of the snapshot `raw`, whom it is told to, and the task that ends the run on a breach.
+
+    What guards said of the `delivery` goes on its record.
 
     Returns:
         That last task, and the validation.
@@ -66,6 +68,7 @@ def _add_contract(tasks: Tasks, raw: Any) -> tuple[PipelineTask, Any]:
         baseline=file.baseline,
         statistics=configuration_slice(file.statistics),
         snapshots=file.snapshots,
+        delivery=delivery,
     )
     verdict, reasons, report = (validated.outputs[name] for name in ("verdict", "reasons", "validation"))
     # The webhook is told before the run is ended.

@@ -403,20 +403,6 @@ def test_no_query_is_blamed_for_a_broken_macro(project: Path) -> None:
         check_project(project)
 
 
-def test_queries_run_on_the_first_rows_of_the_data(project: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"(?s)source: .*orders\.csv"):
-        check_project(project, data=True)
-    header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
-    row = "o{0},c1,books,9.5,2024-01-0{1}T10:00:00Z,2024-02-01T10:00:00Z,{2}\n"
-    (project / "data").mkdir()
-    file = project / "data" / "orders.csv"
-    file.write_text(header + row.format(1, 1, 0) + row.format(2, 2, 1))
-    assert check_project(project, data=True).name == "returns"
-    file.write_text(header + row.format(1, 1, 0) + row.format(1, 1, 0).replace("9.5", "8.5"))
-    with pytest.raises(ConfigurationError, match=r"(?s)order_content.*o1"):
-        check_project(project, data=True)
-
-
 def test_a_project_that_is_right_is_said_to_be(project: Path) -> None:
     assert check_project(project).name == "returns"
     for folder in EXAMPLE.parent.iterdir():

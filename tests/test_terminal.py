@@ -23,7 +23,10 @@ def _finished(tmp_path: Path) -> LocalRun:
 def test_warnings_of_guards_and_of_stages_are_shown(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Screen(store).summarise(_finished(tmp_path))
+    run = _finished(tmp_path)
+    Screen(store).update(run)
+    assert "Snapshot the source" in (line := capsys.readouterr().out) and line.endswith("1 warning\n")
+    Screen(store).summarise(run)
     said = capsys.readouterr().out
     assert "warning in snapshot: Table flights: 9 columns are new." in said
     assert "warning in train: MLflow could not be written" in said

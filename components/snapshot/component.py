@@ -9,7 +9,7 @@ from gatehouse.components.artifacts.image import image_of
 
 @dsl.component(base_image=image_of("snapshot"), packages_to_install=[], install_kfp_package=False)
 def snapshot(store: str, source: str, location: str, window: str, backfill: str, code: str, force: str) -> NamedTuple(
-    "Outputs", [("snapshot", str), ("as_of", str)]
+    "Outputs", [("snapshot", str), ("as_of", str), ("delivery", list)]
 ):
     """Take an immutable snapshot of a source.
 
@@ -21,6 +21,11 @@ def snapshot(store: str, source: str, location: str, window: str, backfill: str,
         backfill: Why rows of the earlier snapshot may change; empty where they may not.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
+
+    Returns:
+        snapshot: Reference of the snapshot.
+        as_of: The newest availability time in it.
+        delivery: What the guards said of it.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.snapshot.sources.catalog import parse_source_json
@@ -32,4 +37,4 @@ def snapshot(store: str, source: str, location: str, window: str, backfill: str,
         source=wanted, window=window, location=location, backfill=backfill, code=code, force=force
     )
     result = take(request, ArtifactStore.open(store))
-    return (result.snapshot, result.as_of)
+    return (result.snapshot, result.as_of, list(result.delivery))

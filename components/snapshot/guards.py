@@ -94,10 +94,18 @@ def _schema(case: Case) -> Iterator[Finding]:
     extra = sorted(now.keys() - declared.keys())
     missing = sorted(declared.keys() - now.keys()) if now else []
     if extra:
-        yield Finding("new_column", guards.new_column, f"new_column: {', '.join(extra)}: not declared, left out.")
+        yield Finding(
+            "new_column",
+            guards.new_column,
+            f"new_column: {', '.join(extra)}: not declared, left out. Declare them under columns, or set "
+            "guards.new_column: accept.",
+        )
     if missing:
         yield Finding(
-            "missing_column", guards.missing_column, f"missing_column: {', '.join(missing)}: null in new rows."
+            "missing_column",
+            guards.missing_column,
+            f"missing_column: {', '.join(missing)}: null in new rows. "
+            "Have the columns delivered, or set guards.missing_column: accept.",
         )
     retyped = [
         f"{name} (was {before[name]}, is {now[name]})"
@@ -186,7 +194,8 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
             "late",
             guards.late,
             f"late: {counts['late']:,} new rows are older than {on_time.isoformat()}, the newest event time of the "
-            f"earlier snapshot{allowed}. What was computed from that snapshot did not know them.",
+            f"earlier snapshot{allowed}. What was computed from that snapshot did not know them. "
+            "Where rows come late by nature, raise guards.late_allowance.",
         )
     if counts["again"]:
         yield Finding(
@@ -198,7 +207,9 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
 
 
 def _not_judged(why: str) -> Finding:
-    return Finding("rewrite", "warn", f"rewrite, late, duplicate_rows: could not be judged: {why}")
+    return Finding(
+        "rewrite", "warn", f"rewrite, late, duplicate_rows: could not be judged: {why} Compare the rows yourself."
+    )
 
 
 def _split(parts: tuple[Stored, ...], kept: Counter[str]) -> tuple[list[Stored], list[Stored]]:

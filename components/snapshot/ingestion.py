@@ -65,7 +65,8 @@ class Opened:
 def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
     """The delivery that gave the same content before, read in the same way; None where none did, or it is not whole.
 
-    Where another delivery came since, this one is held against it, and recorded as the newest.
+    Where it is the newest, what guards said of it then still counts; where another came since, this one is held
+    against that, and recorded as the newest.
 
     Raises:
         DeliveryError: if a guard refuses it.
@@ -76,7 +77,7 @@ def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
         return None
     newest = opened.deliveries.newest()
     if newest is not None and newest.snapshot == delivery.snapshot:
-        return replace(delivery, warnings=())
+        return delivery
     warnings = _judged(opened, {name: table.parts for name, table in delivery.tables.items()}, store)
     delivery = replace(delivery, warnings=tuple(warnings), backfill=opened.backfill)
     opened.deliveries.add(delivery)
@@ -129,7 +130,10 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
     aside = [table.rejected for table in tables.values() if table.rejected]
     if memo.remember(store, _MEMO, opened.key, {"snapshot": delivery.snapshot, "rejected": aside}):
         return delivery
-    warning = f"Source {spec.name} says that it is as it was, and gave other rows than then: {delivery.snapshot}."
+    warning = (
+        f"Source {spec.name} says that it is as it was, and gave other rows than then: {delivery.snapshot}. "
+        "Have it tell another state when its rows change."
+    )
     logger.warning("%s", warning)
     return replace(delivery, warnings=(*warnings, warning))
 
@@ -154,7 +158,10 @@ def _lost(opened: Opened) -> list[str]:
             f"sources/{opened.spec.name} in the store from a copy, or run again with --backfill "
             '"reason" to begin with what the source still has.'
         )
-    warning = f"The parts of {snapshot} are not on record, so no guard could hold this delivery against it."
+    warning = (
+        f"The parts of {snapshot} are not on record, so no guard could hold this delivery against it. "
+        "Compare the rows yourself."
+    )
     logger.warning("%s", warning)
     return [warning]
 
@@ -197,10 +204,10 @@ def stale(spec: SourceSpec, delivery: Delivery, now: datetime) -> tuple[str, ...
         if now - newest > limit:
             age, most = (round(span.total_seconds() / 3600, 1) for span in (now - newest, limit))
             old = f"the newest row, of {newest.isoformat()}, is {age:g} hours old, expected {most:g} at most"
-            text = f"Table {name}: stale: {old}."
+            text = f"Table {name}: stale: {old}. Look why the source stands still."
             (failed if policy == "fail" else warned).append(text)
     if failed:
-        raise DeliveryError(f"{' '.join(failed)} Look why the source stands still.")
+        raise DeliveryError(" ".join(failed))
     return tuple(warned)
 
 

@@ -42,7 +42,8 @@ class SnapshotResult(StageModel):
         rows: Rows by table.
         rejected: By table, the reference of the rows that were set aside.
         rejected_rows: How many these are.
-        warnings: What the guards said.
+        warnings: What the guards said, and which tables are old.
+        delivery: What the guards said: as long as the snapshot is the newest, the same in every run.
         unchanged: Whether the source is as it was at an earlier snapshot, so that nothing was read.
     """
 
@@ -52,6 +53,7 @@ class SnapshotResult(StageModel):
     rejected: dict[str, str] = Field(default_factory=dict)
     rejected_rows: dict[str, int] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    delivery: tuple[str, ...] = ()
     unchanged: bool = False
 
 
@@ -102,5 +104,6 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         rejected={name: table.rejected for name, table in delivery.tables.items() if table.rejected},
         rejected_rows={name: table.rejected_rows for name, table in delivery.tables.items() if table.rejected},
         warnings=(*delivery.warnings, *stale(request.source, delivery, datetime.now(UTC))),
+        delivery=delivery.warnings,
         unchanged=known is not None,
     )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gatehouse.components.splitting.divide import unit_of
 from gatehouse.components.splitting.duplicates import Shared, shared_rows
 from gatehouse.components.splitting.geography import near_pairs
+from gatehouse.components.splitting.outcome import COULD_NOT_RUN, FAILED, NOTED, PASSED, Check
 from gatehouse.components.splitting.partition import PAIRS, PARTS, Partition, Parts
 from gatehouse.components.splitting.profile import MIN_ROWS, Profile, profile_of, sampled
 from gatehouse.components.splitting.spec import (
@@ -40,7 +41,6 @@ from gatehouse.components.splitting.training_set import Labels, Times, TrainingS
 from gatehouse.components.tasks.outcomes import outcomes
 
 NAMES: tuple[CheckName, ...] = get_args(CheckName)
-PASSED, FAILED, NOTED, COULD_NOT_RUN = "passed", "failed", "noted", "could not run"
 _POINTS = 20_000
 _MEANINGLESS = 0.2
 """Share of repeated rows from which on a part measures what a model remembers."""
@@ -57,30 +57,6 @@ Remark = str  # Said of a check that passed, such as what it covers.
 
 class CannotRun(Exception):
     """What a check needs is not there; the text says what, and what to do."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """The outcome of one check.
-
-    Attributes:
-        name: Which.
-        status: `passed`, `failed`, `noted` (found, where its severity is `note`) or `could not run`.
-        severity: `fail`, `warn` or `note`: what it means that something was found.
-        said: What was found, or why it could not run, one sentence each.
-        required: Whether the configuration demands that it runs and passes.
-    """
-
-    name: str
-    status: str
-    severity: Severity
-    said: tuple[str, ...]
-    required: bool = False
-
-    @property
-    def ends_the_run(self) -> bool:
-        """Whether the split must not be published."""
-        return self.severity == "fail" and (self.status == FAILED or (self.required and self.status == COULD_NOT_RUN))
 
 
 @dataclass

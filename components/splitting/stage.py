@@ -68,9 +68,10 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
         LeakageError: listing every check that ends the run: a part is empty or has one class only, or does not keep
             what its strategy promises.
     """
-    from gatehouse.components.splitting.checks import FAILED, as_json, run_checks
+    from gatehouse.components.splitting.checks import as_json, run_checks
     from gatehouse.components.splitting.divide import divide
     from gatehouse.components.splitting.measures import measures
+    from gatehouse.components.splitting.outcome import FAILED
     from gatehouse.components.splitting.training_set import TrainingSet
 
     training_set = TrainingSet.open(store, request.training_set)
@@ -82,11 +83,11 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     partition = divided.partition
     subject = _subject(request.spec, training_set, partition)
     checks = run_checks(subject)
-    broken = [f"{one.name}: {text}" for one in checks if one.ends_the_run for text in one.said]
+    broken = [text for one in checks if one.ends_the_run for text in one.told]
     if broken:
         raise _refused(request.training_set, broken)
     parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
-    warnings = tuple(f"{one.name}: {text}" for one in checks if one.status == FAILED for text in one.said)
+    warnings = tuple(text for one in checks if one.status == FAILED for text in one.told)
     found = store.publish(
         "split-checks",
         parts.name,

@@ -39,6 +39,16 @@ class Anomaly:
         at = f" (rows {where}{', …' if self.rows and self.rows > len(self.examples) else ''})" if where else ""
         return f"{place}: {self.rule}: expected {self.expected}, found {self.observed}{at}"
 
+    @property
+    def told(self) -> str:
+        """The anomaly, and what to do."""
+        place = f"{self.table}.{self.column}" if self.column else self.table
+        instead = {
+            "table": f"remove {place} from the contract",
+            "extra_columns": f"add {place} to the contract",
+        }.get(self.rule, f"change {self.rule} of {place} in the contract")
+        return f"{self}; have {self.owner or 'whoever delivers it'} correct the data, or {instead}"
+
     def to_json(self) -> dict[str, Any]:
         """The anomaly as JSON."""
         return asdict(self) | {"examples": list(self.examples)}
@@ -74,11 +84,11 @@ class Findings:
 
     def reasons(self) -> tuple[str, ...]:
         """Why the verdict is `fail`, short enough for a task's output; empty where it is `pass`."""
-        return _shortened([str(one) for one in self.sorted() if one.severity == "fail"])
+        return _shortened([one.told for one in self.sorted() if one.severity == "fail"])
 
     def warnings(self) -> tuple[str, ...]:
         """What does not fail the contract, and is to be known, as short as `reasons`."""
-        return _shortened([str(one) for one in self.sorted() if one.severity == "warn"])
+        return _shortened([one.told for one in self.sorted() if one.severity == "warn"])
 
 
 def _shortened(reasons: Sequence[str]) -> tuple[str, ...]:

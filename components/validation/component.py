@@ -14,6 +14,7 @@ def validate(
     contract: str,
     baseline: str,
     snapshots: dict,
+    delivery: list,
     code: str,
     force: str,
     metrics: dsl.Output[dsl.Metrics],
@@ -28,6 +29,7 @@ def validate(
         contract: Reference of the contract.
         baseline: Reference of an earlier validation to compare distributions with; empty for none.
         snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
+        delivery: What the guards said as the snapshot was taken.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
         statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
@@ -51,6 +53,7 @@ def validate(
         contract=contract,
         baseline=baseline,
         snapshots=snapshots,
+        delivery=tuple(delivery),
         statistics=engine,
         force=force,
     )

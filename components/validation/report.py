@@ -57,6 +57,7 @@ class Judged:
         measured: Statistics of the snapshot, its columns in the order of the table.
         before: Statistics of the baseline.
         contract: The contract as it was published: defaults left out.
+        delivery: What the guards said as the snapshot was taken.
     """
 
     snapshot: str
@@ -68,6 +69,7 @@ class Judged:
     measured: Measurement
     before: Measurement = field(default_factory=Measurement)
     contract: Mapping[str, Any] = field(default_factory=lambda: {"tables": {}})
+    delivery: Sequence[str] = ()
 
 
 def page(store: ArtifactStore, reference: str) -> str:
@@ -107,6 +109,7 @@ def page(store: ArtifactStore, reference: str) -> str:
             measured=replace(measured, statistics=statistics),
             before=replace(before, statistics=without_values(before.statistics, sensitive)),
             contract=json.loads(store.read_text(inputs["contract"], CONTRACT_FILE)),
+            delivery=verdict.get("delivery", ()),
         )
     )
 
@@ -178,8 +181,8 @@ def _by_column(anomalies: Sequence[Anomaly], anchors: Anchors) -> dict[tuple[str
 def _verdict(found: Judged) -> Verdict:
     failed, warned = ([one for one in found.anomalies if one.severity == word] for word in _SEVERITIES)
     unchecked = tuple(map(shortened, found.not_judged))
-    warnings = tuple(shortened(str(one), 160) for one in warned)
-    with_warnings = f", with {len(warned):,} warning{'s' * (len(warned) > 1)}" if warned else ""
+    warnings = tuple(shortened(text, 160) for text in (*found.delivery, *map(str, warned)))
+    with_warnings = f", with {len(warnings):,} warning{'s' * (len(warnings) > 1)}" if warnings else ""
     if not failed:
         text = f"The snapshot keeps its contract{with_warnings}."
         return Verdict("pass", text, warnings=warnings, unchecked=unchecked)

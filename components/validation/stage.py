@@ -22,6 +22,7 @@ class ValidateRequest(StageModel):
         contract: Reference of the contract, a configuration.
         baseline: Reference of an earlier validation to compare with; empty for none.
         snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
+        delivery: What the guards said as the snapshot was taken: it stands on the record of what is made of it.
         statistics: Where statistics are computed; it changes no result.
         force: Measure again whatever the memo holds; it changes no result.
     """
@@ -30,6 +31,7 @@ class ValidateRequest(StageModel):
     contract: str
     baseline: str = ""
     snapshots: dict[str, str] = Field({})
+    delivery: tuple[str, ...] = ()
     statistics: StatisticsSpec = operational(StatisticsSpec())
     force: str = operational("")
 
@@ -53,7 +55,8 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     """Judge a snapshot. A breach is a verdict, not an error.
 
     The artifact holds `anomalies.json`, which the alert and the page read, and `verdict.json` with how many rules were
-    judged and which could not be. Its statistics are an artifact of their own, which it is derived from.
+    judged, which could not be, and what the guards said. Its
+    statistics are an artifact of their own, which it is derived from.
 
     Raises:
         ConfigurationError: if the contract is not one, or needs values of a column that the source declares sensitive.
@@ -92,19 +95,16 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         Judge(connection, tables, contract, as_of, found.statistics, against, findings, elsewhere).run()
     inputs = {"snapshot": request.snapshot, "contract": request.contract, "statistics": measured}
     inputs |= {f"snapshot {name}": other for name, other in others.items()}
+    told = {"judged": findings.judged, "not_judged": findings.not_judged, "delivery": request.delivery}
     reference = store.publish(
         "validations",
         snapshot.name,
         {
             "anomalies.json": canonical_json([one.to_json() for one in findings.sorted()]),
-            "verdict.json": canonical_json({"judged": findings.judged, "not_judged": findings.not_judged}),
+            "verdict.json": canonical_json(told),
         },
         derived_from=inputs | ({"baseline": request.baseline} if request.baseline else {}),
-        details={"verdict": findings.verdict, "warnings": list(findings.warnings())},
+        details={"verdict": findings.verdict, "warnings": [*request.delivery, *findings.warnings()]},
     )
-    return ValidateResult(
-        validation=str(reference),
-        verdict=findings.verdict,
-        reasons=findings.reasons(),
-        warnings=findings.warnings(),
-    )
+    said = {"reasons": findings.reasons(), "warnings": findings.warnings()}
+    return ValidateResult(validation=str(reference), verdict=findings.verdict, **said)

@@ -10,12 +10,15 @@ from gatehouse.commands.place import project_folder
 
 def check(
     project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
-    data: Annotated[bool, typer.Option("--data", help="Also run the queries on the first rows of tables.")] = False,
+    data: Annotated[
+        bool, typer.Option("--data", help="Also hold the contract and the queries against the first rows of tables.")
+    ] = False,
 ) -> None:
     """Check every file and query of a project, and every name that they use, before anything runs.
 
-    With --data the queries run on the first rows. The contract is not held against these: `gatehouse run --until
-    validate` does that, on all rows. `gatehouse schedule apply` applies `schedules`.
+    With --data the first part of every table is read: rows that would be rejected are counted, the contract is held
+    against the rest, and the queries run on it. What only all rows can tell, such as their number, is for `gatehouse
+    run --until validate`. `gatehouse schedule apply` applies `schedules`.
     """
     from gatehouse.checking import check_project
 
@@ -25,5 +28,7 @@ def check(
 
         for name in names():  # Only the built pipelines know what needs a stage.
             build(name, checked)
+    for warning in checked.warnings:
+        typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW)
     told = "files, queries and the names that they use fit each other"
     typer.echo(f"✓ {checked.name}: {told}{', and the first rows of the data' * data}.")

@@ -20,6 +20,8 @@ REPORT = "leakage.json"
 _INPUTS = ("training_set", "feature_tables", "snapshot", "definitions")
 _NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
 _NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
+_MEND = "Stamp the rows of the view with the time since when their values are known"
+_CONSENTED = "{} {}. Once that is mended, take the view out of features.unchecked, and it is checked."
 _ADVICE = "Where that cannot be mended, state the view with a reason under features.unchecked in project.yaml."
 
 
@@ -96,7 +98,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"])
     unchecked = _unchecked(lacking, static, cuts)
     refused = [text for name, text in unchecked.items() if name not in request.unchecked]
-    warnings = [f"{text} {request.unchecked[name]}" for name, text in unchecked.items() if name in request.unchecked]
+    accepted = {name: reason.rstrip(".") for name, reason in request.unchecked.items()}
+    warnings = [_CONSENTED.format(text, accepted[name]) for name, text in unchecked.items() if name in accepted]
     reasons = [*_reasons(differences, areas, request.alarm), *(f"{text} {_ADVICE}" for text in refused)]
     verdict = "fail" if reasons else "pass"
     body = {
@@ -154,9 +157,11 @@ def _reasons(differences: Sequence["Difference"], areas: Mapping[str, float], al
     """Why the verdict is `fail`: the first difference of every feature, and every feature above the alarm."""
     first: dict[tuple[str, str], str] = {}
     for one in differences:
-        first.setdefault((one.view, one.feature), str(one))
+        first.setdefault((one.view, one.feature), f"{one}. {_MEND}")
     loud = [
-        f"{name} alone tells the label with ROC AUC {area:.3f}, above the alarm of {alarm:.2f}: it may hold the outcome"
+        f"{name} alone tells the label with ROC AUC {area:.3f}, above the alarm of {alarm:.2f}: it may hold "
+        "the outcome. Leave it out; or, where all of it is known at the decision, raise features.leakage_alarm in "
+        "project.yaml"
         for name, area in sorted(areas.items())
         if area > alarm
     ]

@@ -51,7 +51,8 @@ def test_a_backfill_with_a_reason_passes_and_is_recorded(events: Events) -> None
         None,
         "the sensor was calibrated",
     ]
-    assert events.take().warnings == (), "the same content again is no backfill"
+    assert events.take().warnings == taken.warnings
+    assert len(_records(events)) == 2, "the same content again is no backfill"
 
 
 @pytest.mark.parametrize("blank", [" ", "\n"])
@@ -180,6 +181,8 @@ def test_columns_that_come_and_go_follow_their_policy(events: Events) -> None:
     assert any("new_column: extra" in text for text in taken.warnings)
     assert any("missing_column: value" in text for text in taken.warnings)
     assert events.read(taken).to_pylist()[0]["value"] is None
+    again = events.take()  # It is not read again, and what was said of it still holds.
+    assert again.unchanged and again.warnings == taken.warnings == again.delivery
 
 
 def test_a_column_of_another_type_than_before_is_told(events: Events) -> None:

@@ -7,17 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gatehouse.components.splitting.checks import (
-    COULD_NOT_RUN,
-    FAILED,
-    NAMES,
-    NOTED,
-    PASSED,
-    Check,
-    Subject,
-    run_checks,
-)
+from gatehouse.components.splitting.checks import NAMES, Subject, run_checks
 from gatehouse.components.splitting.divide import divide
+from gatehouse.components.splitting.outcome import COULD_NOT_RUN, FAILED, NOTED, PASSED, Check
 from tests.components.splitting.conftest import opened, spec_of
 
 ROWS = 6000
@@ -85,6 +77,14 @@ def test_every_check_is_answered_and_none_passes_that_could_not_run(tmp_path: Pa
     }
     assert all(one.said for one in checks.values() if one.status == COULD_NOT_RUN)
     assert checks["time_order"].said == ("the training set has no column decision_time",)
+
+
+@pytest.mark.parametrize("name", ["parts", *NAMES])
+def test_what_a_check_found_is_told_with_what_to_do(name: str) -> None:
+    found = "1 row is odd"
+    (told,) = Check(name, FAILED, "warn", (found,)).told
+    # Those of duplicates end with the limits that they found broken.
+    assert told.startswith(f"{name}: {found}") and (". " in told) == ("duplicates" not in name)
 
 
 def test_a_random_split_is_noted_not_to_be_in_order_of_time(tmp_path: Path) -> None:

@@ -177,7 +177,11 @@ def test_missing_tables_and_columns_and_other_types_are_anomalies(judge: Validat
 
 def test_row_counts_and_an_empty_table(judge: Validate) -> None:
     few = judge({"t": pa.table({"a": [1]})}, _column({"type": "int64"}, min_rows=2))
-    assert few.reasons == ("t: min_rows: expected at least 2 rows, found 1 rows",)
+    (said,) = few.reasons
+    assert said == (
+        "t: min_rows: expected at least 2 rows, found 1 rows; have whoever delivers it correct the data, or change "
+        "min_rows of t in the contract"
+    )
     empty = judge({"t": pa.table({"a": pa.array([], pa.int64())})}, _column({"type": "int64", "max": 1}))
     assert empty.verdict == "fail"
 
@@ -317,6 +321,17 @@ def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Pa
     assert "flights.origin: allowed: expected one of EWR, JFK, LGA" in page(store, broken.validation)
     with pytest.raises(ContractBreachError, match=r"flights\.origin: allowed: .* found 1 of 6,125 rows .*\(rows 17\)"):
         require_contract(Requirement(verdict=broken.verdict, reasons=broken.reasons, report=broken.validation), store)
+
+
+def test_what_guards_said_of_the_delivery_is_on_the_record(store: ArtifactStore) -> None:
+    text = json.dumps({"version": 1, "tables": {"t": {"columns": {"a": {"type": "int64"}}}}})
+    contract = str(store.publish("config", "contract", {CONTRACT_FILE: text}))
+    request = ValidateRequest(snapshot=publish(store, {"t": pa.table({"a": [1]})}), contract=contract)
+    said = ("Table t: late: 3 rows.",)
+    result = validate(request.model_copy(update={"delivery": said}), store)
+    assert store.manifest(result.validation).details["warnings"] == list(said)
+    assert said[0] in page(store, result.validation)
+    assert result.warnings == ()  # The snapshot's own result told the reader.
 
 
 def test_a_rule_that_needs_values_of_what_the_source_hides_is_refused(store: ArtifactStore) -> None:

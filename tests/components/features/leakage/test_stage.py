@@ -109,7 +109,8 @@ def test_a_view_whose_tables_have_no_history_is_not_checked(flights: Flights) ->
     assert "not checked" in page(flights.store, result.leakage)
     accepted = checked(flights, without, cuts=1, unchecked={"origin_weather": "Bought once, hour by hour."})
     assert (accepted.verdict, accepted.reasons) == ("pass", ())
-    assert accepted.warnings == (f"{told} Bought once, hour by hour.",)
+    (said,) = accepted.warnings
+    assert said.startswith(f"{told} Bought once, hour by hour. Once that is mended, take the view out")
     with pytest.raises(ConfigurationError, match=r"features\.unchecked: expected views .* found wether"):
         checked(flights, without, cuts=1, unchecked={"wether": "Bought."})
 

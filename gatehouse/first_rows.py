@@ -1,0 +1,141 @@
+"""What the first rows of a project's source say of its declaration and of its contract, without a run."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.sources.base import KnownPart, Part, Source
+from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
+from gatehouse.errors import GatehouseError
+from gatehouse.project import PROJECT_FILE, ProjectFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gatehouse.components.snapshot.deliveries import Table
+    from gatehouse.components.validation.anomalies import Anomaly
+
+_MOST_ROWS = 10_000
+_OF_ALL_ROWS = {"min_rows", "freshness", "foreign_keys", "completeness", "min_distinct_share", "max_distinct_share"}
+"""Rules that some rows may break where all rows keep them; beside expressions with a tolerance."""
+
+
+@dataclass
+class FirstRows:
+    """The first part of every table, and what is wrong with it.
+
+    Attributes:
+        tables: At most 10,000 rows of each, as a snapshot would hold them.
+        problems: What would end a run, one sentence each.
+        warnings: What a run would go on with: rows that would be rejected, and rules that only warn.
+    """
+
+    tables: "dict[str, pa.Table]" = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """A source of whose tables the first part is read, and no more."""
+
+    source: Source
+    cut: set[str]
+
+    def state(self) -> Mapping[str, Any]:
+        return self.source.state()
+
+    def parts(self, table: str, known: tuple[KnownPart, ...]) -> Iterator[Part]:
+        parts = list(islice(self.source.parts(table, known), 2))
+        if len(parts) > 1:
+            self.cut.add(table)
+        yield from parts[:1]
+
+
+def first_rows(folder: Path, file: ProjectFile, contract: Contract | None) -> FirstRows:
+    """Take a snapshot of the first rows, by the code of a run, and hold the contract against it.
+
+    Rules that some rows may break where all rows keep them are judged only where the first part is the whole source.
+
+    Args:
+        folder: The project's.
+        file: Its project.yaml.
+        contract: What its tables promise; None for nothing.
+    """
+    from gatehouse.components.snapshot.deliveries import Deliveries
+    from gatehouse.components.snapshot.ingestion import Opened, take
+    from gatehouse.components.snapshot.sources.catalog import open_source
+
+    found = FirstRows()
+    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(folder):
+        store = ArtifactStore.open(scratch)
+        try:
+            with open_source(file.source, "", store) as source:
+                beginning = _Beginning(source, set())
+                opened = Opened(file.source, beginning, source.state(), Deliveries(store, file.source.name, ""), "", "")
+                delivery = take(opened, store)
+        except GatehouseError as error:
+            found.problems.append(f"{PROJECT_FILE}: source: {error}")
+            return found
+        found.warnings += (f"{PROJECT_FILE}: source: {warning}" for warning in delivery.warnings)
+        for name, table in delivery.tables.items():
+            found.tables[name] = _head(store, table)
+            found.warnings += _rejected(store, name, table)
+        if contract is not None:
+            try:
+                _judge(store, delivery.snapshot, file, contract, bool(beginning.cut), found)
+            except GatehouseError as error:
+                found.problems.append(f"{file.contract}: {error}")
+    return found
+
+
+def _head(store: ArtifactStore, table: "Table") -> "pa.Table":
+    import pyarrow.parquet as pq
+
+    return pq.read_table(store.paths(table.dataset)[0]).slice(0, _MOST_ROWS)
+
+
+def _rejected(store: ArtifactStore, name: str, table: "Table") -> Iterator[str]:
+    """The rows of a table that would be set aside, by what is wrong with them."""
+    from gatehouse.components.snapshot.rejected import groups_of
+
+    for group in groups_of(store, table.rejected, 1) if table.rejected else ():
+        (first,) = group.examples
+        column = f".columns.{group.column}" * bool(group.column)
+        yield (
+            f"{PROJECT_FILE}: source.tables.{name}{column}: {group.rows:,} of the first "
+            f"{table.rows + table.rejected_rows:,} rows would be rejected: {group.reason}, first at {first.place}, "
+            f"found {first.found or first.raw}. Correct the rows or the declaration"
+        )
+
+
+def _judge(
+    store: ArtifactStore, snapshot: str, file: ProjectFile, contract: Contract, cut: bool, found: FirstRows
+) -> None:
+    from gatehouse.components.validation.anomalies import Anomaly
+    from gatehouse.components.validation.stage import ValidateRequest, validate
+
+    # Other snapshots are in the project's store, and their keys are held against all rows.
+    own = {
+        name: table.model_copy(update={"foreign_keys": tuple(key for key in table.foreign_keys if not key.snapshot)})
+        for name, table in contract.tables.items()
+    }
+    text = contract_text(contract.model_copy(update={"tables": own}))
+    published = store.publish("config", f"{file.name}-contract", {CONTRACT_FILE: text})
+    judged = validate(ValidateRequest(snapshot=snapshot, contract=str(published)), store)
+    for body in store.read_json(judged.validation, "anomalies.json"):
+        one = Anomaly.from_json(body)
+        if not (cut and _of_all_rows(one, contract)):
+            told = f"{file.contract}: of the first rows, {one.told}"
+            (found.problems if one.severity == "fail" else found.warnings).append(told)
+
+
+def _of_all_rows(one: "Anomaly", contract: Contract) -> bool:
+    rule, _, name = one.rule.removeprefix("warn.").partition(" ")
+    tolerant = {each.name for each in contract.tables[one.table].expressions if each.tolerance}
+    return rule in _OF_ALL_ROWS or (rule == "expression" and name in tolerant)

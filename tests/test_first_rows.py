@@ -1,0 +1,60 @@
+"""`gatehouse check --data`: the first rows of a source against its declaration, the contract and the queries."""
+
+from pathlib import Path
+
+import pytest
+
+from gatehouse.checking import check_project
+from gatehouse.commands.init import create_project
+from gatehouse.errors import ConfigurationError
+
+PROJECT, CONTRACT = "project.yaml", "contract.yaml"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return create_project("returns", tmp_path)
+
+
+def test_queries_run_on_the_first_rows_of_the_data(project: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"(?s)source: .*orders\.csv"):
+        check_project(project, data=True)
+    header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
+    row = "o{0},c1,books,9.5,2024-01-0{1}T10:00:00Z,2024-02-01T10:00:00Z,{2}\n"
+    (project / "data").mkdir()
+    file = project / "data" / "orders.csv"
+    file.write_text(header + row.format(1, 1, 0) + row.format(2, 2, 1))
+    assert check_project(project, data=True).name == "returns"
+    file.write_text(header + row.format(1, 1, 0) + row.format(1, 1, 0).replace("9.5", "8.5"))
+    with pytest.raises(ConfigurationError, match=r"(?s)order_content.*o1"):
+        check_project(project, data=True)
+
+
+def test_the_contract_is_held_against_the_first_rows_and_rows_that_do_not_fit_are_told(project: Path) -> None:
+    header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
+    row = "o{0},c1,books,{1},2024-01-01T10:00:00Z,2024-02-01T10:00:00Z,0\n"
+    (project / "data").mkdir()
+    rows = [row.format(number, 9.5) for number in range(300)]
+    (project / "data" / "orders.csv").write_text(header + "".join(rows) + row.format("x", "much"))
+    for file, before, after in (
+        (PROJECT, "      event_time", "      on_invalid: reject\n      event_time"),
+        (CONTRACT, "min_rows: 1", "min_rows: 999"),
+        (CONTRACT, "amount: {type: double, min: 0}", "amount: {type: double, max: 5, warn: {min: 10}}"),
+    ):
+        (project / file).write_text((project / file).read_text().replace(before, after, 1))
+    with pytest.raises(ConfigurationError, match="2 problems") as caught:
+        check_project(project, data=True)
+    assert "orders: min_rows: expected at least 999 rows, found 300" in str(caught.value)
+    assert "orders.amount: max: expected at most 5, found 300 of 300 rows that break it" in str(caught.value)
+    assert "have nobody yet correct the data, or change max of orders.amount in the contract" in str(caught.value)
+    (project / PROJECT).write_text(
+        (project / PROJECT).read_text().replace("  path:", "  block_bytes: 4096\n  path:", 1)
+    )
+    (project / CONTRACT).write_text((project / CONTRACT).read_text().replace(" max: 5,", ""))
+    checked = check_project(project, data=True).warnings  # How many rows there are, the first block cannot tell.
+    assert "warn.min" in checked[0] and len(checked) == 1
+    (project / PROJECT).write_text((project / PROJECT).read_text().replace("block_bytes: 4096", "block_bytes: 65536"))
+    (project / CONTRACT).write_text((project / CONTRACT).read_text().replace("min_rows: 999", "min_rows: 1"))
+    rejected, _ = check_project(project, data=True).warnings
+    assert "project.yaml: source.tables.orders.columns.amount: 1 of the first 301 rows would be rejected" in rejected
+    assert "first at orders.csv, line 302, found 'much'. Correct the rows or the declaration" in rejected
