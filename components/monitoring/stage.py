@@ -57,9 +57,9 @@ class MonitorResult(StageModel):
         decision: `retrain` or `keep`; `not judged` where there are too few rows.
         reasons: Why.
         verdict: `fail` where anything alarms, also what asks for no new model; `warn` where something would have rung
-            and did not, or too few rows were there to judge; else `pass`.
+            and did not, or could not be judged; else `pass`.
         alarms: All alarms.
-        warnings: What would have rung and did not, and why; that nothing was judged; how many rows were not looked at,
+        warnings: What would have rung and did not, and why; what could not be judged; how many rows were not looked at,
             which makes no verdict.
     """
 
@@ -94,7 +94,8 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     spec, names = request.spec, Asked.__dataclass_fields__
     rows = read_rows(Asked(**{name: getattr(request, name) for name in names}), spec, store)
     found = decide(spec, [*_findings(request, store, rows)])
-    decision, reasons, warnings = found.decision, found.reasons, found.warnings
+    decision, reasons = found.decision, found.reasons
+    warnings = (*found.warnings, *(f"not judged: {each}" for each in found.unchecked))
     if rows.current.num_rows < spec.min_rows:
         few = f"rows: expected at least {spec.min_rows:,} current rows to judge, found {rows.current.num_rows:,}"
         decision, reasons, warnings = "not judged", (few,), (*warnings, few)

@@ -4,7 +4,7 @@ from gatehouse.components.evaluation.parts import Part
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Predictions
 from gatehouse.components.monitoring.checks.performance import Gate, measured, too_few, units_of
-from gatehouse.components.monitoring.finding import ALARM, CALIBRATION, CHANCE, QUIET, UNKNOWN, Finding
+from gatehouse.components.monitoring.finding import ALARM, CALIBRATION, CHANCE, IGNORED, QUIET, UNKNOWN, Finding
 from gatehouse.components.monitoring.spec import CalibrationSpec, PerformanceSpec
 
 METRIC = "calibration_error"
@@ -31,7 +31,7 @@ def calibration(
     """
     metric = metric_named(METRIC)
     if task not in metric.tasks:
-        return Finding(CALIBRATION, metric.title, UNKNOWN, f"it is measured of {', '.join(metric.tasks)} tasks alone")
+        return Finding(CALIBRATION, metric.title, IGNORED, f"only {', '.join(metric.tasks)} tasks have one")
     if gate is None:
         return Finding(CALIBRATION, metric.title, UNKNOWN, "the champion's evaluation does not hold it")
     units = units_of(part, sampling)

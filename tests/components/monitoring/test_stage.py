@@ -228,6 +228,19 @@ def test_a_column_that_is_only_a_unit_of_the_performance_is_read(store: Artifact
     assert "plane" in rows.labelled.column_names
 
 
+@pytest.mark.parametrize(
+    ("performance", "verdict", "warnings"),
+    [(None, "pass", ()), (PerformanceSpec(), "warn", ("not judged: performance: no model was given",))],
+)
+def test_a_check_that_cannot_run_is_a_warning_and_no_pass(
+    store: ArtifactStore, performance: PerformanceSpec | None, verdict: str, warnings: tuple[str, ...]
+) -> None:
+    checks = {"performance": performance, "calibration": None, "prediction_drift": None}
+    spec, table = SPEC.model_copy(update=checks), _table(0, 270)
+    result = _monitor(store, table, spec, since="2013-01-01T00:00:00Z", trained=table)
+    assert (result.decision, result.verdict, result.warnings) == ("keep", verdict, warnings)
+
+
 @pytest.mark.parametrize("days", [0, 5])
 def test_too_few_rows_are_not_judged_and_the_report_says_so(store: ArtifactStore, days: int) -> None:
     result = _monitor(store, _table(280, days))

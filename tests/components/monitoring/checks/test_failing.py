@@ -104,7 +104,7 @@ def test_performance_without_both_classes_is_not_judged() -> None:
 def test_calibration_decays_where_probabilities_no_longer_come_true(blur: float, state: str) -> None:
     found = calibration(CalibrationSpec(), SPEC, "binary", Gate(0.03, 0.01), *_rows(30, 40, 99, blur))
     assert found.state == state
-    assert calibration(CalibrationSpec(), SPEC, "regression", None, *_rows(3, 4, 99)).state == "not judged"
+    assert calibration(CalibrationSpec(), SPEC, "regression", None, *_rows(3, 4, 99)).state == "ignored"
 
 
 class _Rises:
