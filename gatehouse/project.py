@@ -229,7 +229,14 @@ class ProjectFile(BaseModel):
 
     @model_validator(mode="after")
     def _calibratable(self) -> "ProjectFile":
-        problems = self.calibration.problems(task_of(self.training).name) if self.calibration else ()
+        problems = list(self.calibration.problems(task_of(self.training).name)) if self.calibration else []
+        refits = self.tuning is not None and self.tuning.refits
+        if self.calibration and (refits or self.training.stopping.refit):
+            cause = "tuning.final_rows" if refits else "training.stopping.refit"
+            problems.append(
+                f"expected rows that the model was not trained on, but {cause} trains on the validation rows too; "
+                "remove one of the two"
+            )
         wrong = [
             InitErrorDetails(
                 type=PydanticCustomError("uncalibratable", "{why}", {"why": why}), loc=("calibration",), input=None

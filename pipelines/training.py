@@ -121,10 +121,10 @@ def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any
             resample_by=file.evaluation.resample_by,
         )
         _say_where(tuned, tasks)
-        wanted = {"spec": tuned.outputs["best"]}
+        wanted = {"spec": tuned.outputs["best"], "refit": file.tuning.refits}
     trained = tasks.add(
         train,
-        minutes=minutes,
+        minutes=minutes * (2 if wanted.get("refit") else 1),
         training_set=data.training_set,
         split=parts,
         transformation=transformation,

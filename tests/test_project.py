@@ -251,6 +251,26 @@ def test_a_calibration_of_another_task_is_refused(project: Path) -> None:
     assert calibration is not None and calibration.resolved("binary") == "platt"
 
 
+@pytest.mark.parametrize(
+    ("where", "told"), [("tuning", r"tuning\.final_rows"), ("training", r"training\.stopping\.refit")]
+)
+def test_a_calibration_on_rows_that_the_model_is_trained_on_is_refused(project: Path, where: str, told: str) -> None:
+    body = yaml.safe_load((project / "project.yaml").read_text())
+    body["calibration"] = {}
+    if where == "tuning":
+        body["tuning"]["final_rows"] = "train_and_validation"
+    else:
+        del body["tuning"]
+        body["training"]["stopping"] = {"refit": 1}
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    with pytest.raises(ConfigurationError, match=rf"calibration: expected rows that .*{told} trains on"):
+        load_project(project)
+    del body["calibration"]
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    tuning = load_project(project).file.tuning
+    assert tuning is None or tuning.refits
+
+
 def test_tests_of_candidates_are_published_where_they_run_and_refused_where_they_never_would(project: Path) -> None:
     (project / "integration").mkdir()
     (project / "integration" / "conftest.py").write_text("")

@@ -60,7 +60,8 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
     validation rows before and after. The weights are those of the model, which the store keeps once.
 
     Raises:
-        ConfigurationError: if the model is of another training set, split or task, or is calibrated already.
+        ConfigurationError: if the model is of another training set, split or task, is calibrated already, or was
+            trained on validation rows.
         CalibrationError: if the validation rows cannot tell.
         UnusablePartError: if the validation part has no rows, or of one class only.
     """
@@ -74,6 +75,11 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
     predictor = Predictor.load(store, request.model)
     if predictor.calibration is not None:
         raise ConfigurationError(f"{request.model} is calibrated already: expected the model that training published.")
+    if manifest.configuration.get("stopping", {}).get("refit"):
+        raise ConfigurationError(
+            f"{request.model} was trained on the validation rows too, and predicts them better than others: "
+            "expected a model that has not seen them. Remove the calibration, or tuning.final_rows."
+        )
     if problems := list(request.spec.problems(predictor.task.name)):
         raise ConfigurationError(f"calibration: {'; '.join(problems)}.")
     part = read_part(store, request.training_set, request.split, _PART, predictor.task)

@@ -174,7 +174,8 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
                 tracking, client, Reference.parse(trial["model"]), name=name, parent=str(run.info.run_id), new=True
             )
         else:
-            _show_failed_trial(client, experiment, run, name, trial)
+            job = measured.get("jobs", {}).get(str(trial["number"]), "")
+            _show_failed_trial(client, experiment, run, name, trial, job)
     value = manifest.details.get("value")
     points: list[Point] = [] if value is None else [("best_value", float(value), 0)]
     points += _spent(measured.get("seconds"), {}, True)
@@ -183,10 +184,10 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
 
 
 def _show_failed_trial(
-    client: "MlflowClient", experiment: str, above: "Run", name: str, trial: Mapping[str, Any]
+    client: "MlflowClient", experiment: str, above: "Run", name: str, trial: Mapping[str, Any], job: str
 ) -> None:
     # A job that was tracked while it ran has a run of its own, with the metrics up to its failure.
-    known = find_run(client, experiment, JOB, trial["job"], newest=True) if trial.get("job") else None
+    known = find_run(client, experiment, JOB, job, newest=True) if job else None
     key = f"{above.data.tags[REFERENCE]}#{trial['number']}"
     tags = {"gatehouse.error": str(trial.get("reason", "")), RUN_NAME: name, PARENT: str(above.info.run_id)}
     run = known or ensure_run(client, experiment, REFERENCE, key, name, tags, tags[PARENT])

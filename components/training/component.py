@@ -21,6 +21,7 @@ def train(
     candidate: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
     seed: int = -1,
+    refit: bool = False,
 ) -> NamedTuple("Outputs", [("model", str)]):
     """Train a candidate with torchrun and publish it.
 
@@ -35,11 +36,12 @@ def train(
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
         seed: Of the training in place of that of `spec`; negative for that.
+        refit: Train again on train and validation rows, for as many epochs as the first training found to be best.
 
     Returns:
         model: Reference of the model.
         candidate: The model for the UI: its metadata holds the reference.
-        metrics: Validation metrics for the UI.
+        metrics: Validation metrics for the UI; none of a refit.
     """
     import json
 
@@ -58,6 +60,7 @@ def train(
         spec=wanted if seed < 0 else changed(wanted, {"seed": seed}),
         model_name=model_name,
         live=True,
+        refit=refit,
     )
     result = run(request, opened, code=code, force=force)
     track_training(opened, result.model)

@@ -49,12 +49,16 @@ def page(store: ArtifactStore, reference: str) -> str:
 
 def _verdict(history: Sequence[Json], best: int, world_sizes: Sequence[Any] | None) -> Verdict:
     loss, last = _loss(history[best]), history[-1]["epoch"]
-    warnings = []
-    if best == last and len(history) > 1:
+    refit, warnings = loss not in history[best], []
+    if best == last and not refit and len(history) > 1:
         warnings.append("The last epoch was the best: with more of them the model may get better.")
     if world_sizes:
         warnings.append("The number of processes changed during training: a rerun gives other bits.")
-    text = f"Epoch {best} was the best of 0 to {last}: validation {_title(loss)} {number(history[best][loss])}."
+    text = (
+        f"Trained on train and validation rows for {last + 1} epochs, which no row was left to measure."
+        if refit
+        else f"Epoch {best} was the best of 0 to {last}: validation {_title(loss)} {number(history[best][loss])}."
+    )
     test = "test rows: the evaluation of this model measures them, and its gate decides"
     return Verdict("pass", text, warnings=tuple(warnings), unchecked=(test,), title="Trained")
 
@@ -66,17 +70,19 @@ def _add_training(drawn: Report, history: Sequence[Json], best: int) -> None:
     def line(title: str, key: str) -> Series:
         return Series(title, [(row["epoch"], row[key]) for row in history], marked=few)
 
-    losses = [line("validation", loss), line("train", _TRAIN + loss)]
-    figures = [(line_chart(losses, "epoch", _title(loss)), f"{_title(loss)} of both parts, by epoch.")]
+    measured = {"validation": loss, "train": _TRAIN + loss}
+    shown = {part: name for part, name in measured.items() if name in history[0]}
+    losses = [line(part, name) for part, name in shown.items()]
+    figures = [(line_chart(losses, "epoch", _title(loss)), f"{_title(loss)} by epoch: {' and '.join(shown)} rows.")]
     others = [name for name in history[0] if name not in ("epoch", loss, _TRAIN + loss)]
     figures += [
         (line_chart([line("validation", name)], "epoch", _title(name)), f"{_title(name)} of the validation rows.")
         for name in others
     ]
     drawn.figures(*figures)
-    names = ["epoch", loss, _TRAIN + loss, *others]
+    names = ["epoch", *shown.values(), *others]
     rows = [[row[name] for name in names] for row in history]
-    headers = ["epoch", f"validation {_title(loss)}", f"train {_title(loss)}", *map(_title, others)]
+    headers = ["epoch", *(f"{part} {_title(loss)}" for part in shown), *map(_title, others)]
     drawn.folded("Every epoch", table(headers, rows, {best: "good"}, label="Every epoch"))
 
 
@@ -104,7 +110,7 @@ def _short(value: Any) -> str:
 
 def _loss(row: Json) -> str:
     """The loss that was trained on, which is the one metric that the train rows have too."""
-    return next(name for name in row if _TRAIN + name in row)
+    return next(name for name in row if name.startswith(_TRAIN)).removeprefix(_TRAIN)
 
 
 def _title(name: str) -> str:

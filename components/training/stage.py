@@ -42,10 +42,15 @@ class TrainRequest(StageModel):
         description="Keep the last checkpoint, and begin at the one that a training with the same beginning has kept: "
         "it is looked for after every multiple of so many epochs. 0 for neither.",
     )
+    refit: bool = Field(
+        False,
+        description="Train twice: on the train rows, which finds how many epochs are the best, then for as many on "
+        "train and validation rows together. The second model is the result.",
+    )
 
 
 class TrainResult(StageModel):
-    """The model, and the validation metrics of the epoch whose weights it has."""
+    """The model, and the validation metrics of the epoch whose weights it has: none of a refit."""
 
     model: str
     best_epoch: int
@@ -65,7 +70,7 @@ def _builder(request: TrainRequest) -> str:
     outside=_builder,
 )
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
-    """Train one model through the launcher and publish it.
+    """Train one model through the launcher and publish it; a refit is the second of two.
 
     An interrupted run of the same request goes on at its last checkpoint and ends in the same bits. The artifact holds
     the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (all that scoring needs: architecture,
@@ -77,6 +82,15 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         FeatureError: if a feature, a label or the split cannot be used.
         LauncherError: if training ends without a model.
     """
+    if not request.refit:
+        return _trained(request, store)
+    first = train(request.model_copy(update={"refit": False}), store)
+    stopping = request.spec.stopping.model_copy(update={"refit": first.best_epoch + 1})
+    spec = request.spec.model_copy(update={"stopping": stopping})
+    return _trained(request.model_copy(update={"spec": spec, "refit": False}), store)
+
+
+def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     import json
 
     from gatehouse.components.launchers.choose import launcher

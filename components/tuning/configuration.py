@@ -92,7 +92,7 @@ def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
     found: dict[tuple[str | int, ...], Problem] = {}
     for problem in (*_setting_problems(spec, base), *_parameter_problems(spec, base), *_untrainable(spec, base)):
         found.setdefault(problem[0], problem)
-    for problem in () if found else (*_unmeasured(spec, base), *_rungless(spec, base)):
+    for problem in () if found else (*_refits(spec, base), *_unmeasured(spec, base), *_rungless(spec, base)):
         found.setdefault(problem[0], problem)
     return list(found.values())
 
@@ -145,6 +145,19 @@ def _reason(name: str, error: ValidationError) -> str:
     details = error.errors()
     own = [each for each in details if f"{'.'.join(map(str, each['loc']))}.".startswith(f"{name}.")]
     return f"{name}: {(own or details)[0]['msg'].removeprefix('Value error, ')}"
+
+
+def _refits(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
+    """Settings with which a trial would train on the rows that it is to be measured on."""
+    why = "a trial is measured on the validation rows, which a refit trains on; take final_rows: train_and_validation"
+    for chosen in _models(spec):
+        start = configured(base, chosen, spec.trial_settings)
+        if start.stopping.refit:
+            where = "trial_settings" if "stopping.refit" in spec.trial_settings else "final_rows"
+            yield (where,), start.stopping.refit, f"stopping.refit: {why}"
+    for index, parameter in enumerate(spec.parameters):
+        if parameter.name == "stopping.refit":
+            yield ("parameters", index, "name"), parameter.name, f"{parameter.name}: {why}"
 
 
 def _rungless(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:

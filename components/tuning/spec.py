@@ -119,6 +119,11 @@ class ExperimentSpec(Spec):
     )
     budget: Budget = Field(Budget(), description="What the experiment may use.")
     constraints: tuple[Constraint, ...] = Field((), description="What the best trial must keep to.")
+    final_rows: Literal["train", "train_and_validation"] = operational(
+        "train",
+        description="What the best configuration is trained on in the end: the train rows, or train and validation "
+        "rows together, for as many epochs as were the best on the train rows.",
+    )
     warm_start: tuple[str, ...] = Field(
         (), description="References of earlier experiments, whose best configurations are tried first."
     )
@@ -128,6 +133,11 @@ class ExperimentSpec(Spec):
     def ordered(self) -> list[ParameterSpec]:
         """The parameters, each after those that decide whether it is open."""
         return ordered(self.parameters)
+
+    @property
+    def refits(self) -> bool:
+        """Whether the best configuration is trained on train and validation rows in the end."""
+        return self.final_rows == "train_and_validation"
 
     def label(self, parameter: ParameterSpec) -> str:
         """The parameter's name for Optuna: with its condition where the setting stands twice."""

@@ -90,7 +90,8 @@ def _architecture(choice: object) -> str:
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     """Run the experiment; the artifact holds `trials.json`, and `experiment.json` with what was searched and found.
 
-    When it began, how long it and each trial took and what errors of trials said go to a measurement beside it. An
+    Its study, when it began, how long it and each trial took, their jobs and what errors of trials said go to a
+    measurement beside it. The checkpoints of trials that were stopped are kept for whoever tries the same settings. An
     experiment that was interrupted goes on, and so does one that is asked for with more trials or another budget.
 
     Raises:
@@ -111,10 +112,12 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     experiment = _publish(request, store, ended)
     failed = {str(trial.number): trial.told for trial in ended.trials if trial.told}
     seconds = {str(number): round(took, 3) for number, took in ended.seconds.items()}
+    jobs = {str(trial.number): trial.job for trial in ended.trials if trial.job}
     measured: dict[str, object] = {"stage": "tune", "began": began, "seconds": time.time() - began}
-    store.append(f"measurements/{experiment}", measured | {"failed": failed, "trial_seconds": seconds})
+    measured |= {"study": study_key(request), "jobs": jobs, "failed": failed, "trial_seconds": seconds}
+    store.append(f"measurements/{experiment}", measured)
     for trial in ended.trials if ended.ended != "stopped" else ():
-        if trial.job and (not trial.model or spec.algorithm.name == "population"):
+        if trial.job and (trial.state == "failed" or spec.algorithm.name == "population"):
             forget_job(store, trial.job)
     values = ", ".join(f"{name} {value:.4f}" for name, value in winner.values.items())
     names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal forgets their order.
@@ -174,7 +177,7 @@ def _publish(request: TuneRequest, store: ArtifactStore, ended: "Experiment") ->
     origin = {role: reference for role, reference in asdict(request.data).items() if reference}
     origin |= {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
     first = spec.objective[0].metric
-    details = {"study": study_key(request), "best_trial": winner.number, "value": winner.values[first]}
+    details = {"best_trial": winner.number, "value": winner.values[first]}
     published = store.publish(
         "experiments",
         request.model_name,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import optuna
@@ -172,7 +172,7 @@ class ExperimentStudy:
         identity = self._ids[trial.number]
         for name, violation in violations.items():
             self.storage.set_trial_system_attr(identity, f"constraints:{name}", violation)
-        self.storage.set_trial_user_attr(identity, _ENDED, ended.to_json() | {"told": ended.told})
+        self.storage.set_trial_user_attr(identity, _ENDED, asdict(ended))
         self.storage.set_trial_user_attr(identity, _TOOK, [seconds, elapsed])
         self.seconds[trial.number], self.elapsed = seconds, max(self.elapsed, elapsed)
         self._sample_for(trial.number)

@@ -22,10 +22,10 @@ class Trial:
         reason: Why it did not succeed: the class of an error, or at which step it was stopped; empty where it did.
         model: Reference of its model; empty where there is none.
         metrics: All that training measured.
-        job: Key of its training job.
+        job: Key of its training job, which names the code too, and so is in no artifact.
         beside: Numbers of the earlier trials that were running when it was suggested; all other earlier ones had ended.
         parent: Number of the trial whose checkpoint it goes on from, in a population; None where it begins anew.
-        told: What the error said, for people: words are in no artifact.
+        told: What the error said, for people: words are in no artifact either.
     """
 
     number: int
@@ -49,11 +49,11 @@ class Trial:
         return self.state != "running"
 
     def to_json(self) -> dict[str, Any]:
-        """The trial as the artifact holds it: without the words of its error."""
-        return {name: value for name, value in asdict(self).items() if name != "told"}
+        """The trial as the artifact holds it: data only."""
+        return {name: value for name, value in asdict(self).items() if name not in ("job", "told")}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "Trial":
-        """The trial that `to_json` wrote."""
+        """The trial of the fields in `body`, as `asdict` or `to_json` wrote them."""
         intermediate = tuple((int(step), float(value)) for step, value in body["intermediate"])
         return cls(**{**body, "intermediate": intermediate, "beside": tuple(body["beside"])})

@@ -49,8 +49,11 @@ def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
     """
     found: list[tuple[float, Found | Reference]] = []
     published = [(_written(store, f"{one}/manifest.json"), one) for one in store.references(KIND, name or None)]
-    details = [store.manifest(one).details for _, one in sorted(published, key=lambda each: each[0])]
-    trials = {str(one.get("study", "")): int(one.get("trials", 0)) for one in details}
+    trials = {
+        study: int(store.manifest(one).details.get("trials", 0))
+        for _, one in sorted(published, key=lambda each: each[0])
+        for study in _studies_of(store, one)
+    }
     for study, about in _studies(store):
         if not name or about["name"] == name:
             one = _under_way(store, study, about)
@@ -158,9 +161,14 @@ def _read(store: ArtifactStore, reference: Reference) -> Found:
     if reference.kind != KIND:
         raise ConfigurationError(f"{reference.short}: expected an experiment, found one of {reference.kind}.")
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
-    study = str(store.manifest(reference).details.get("study", ""))
+    study = next(_studies_of(store, reference), "")
     began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
     return Found(reference.name, study, reference, ENDED, Shown(reference.name, about, trials), began, changed)
+
+
+def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
+    """Keys of the studies that gave what was published: of the last one first, as other code may give the same."""
+    return (str(measured["study"]) for measured in store.measurements(reference, "tune") if "study" in measured)
 
 
 def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,5 +1,6 @@
 """Which project and which store a command means, where it names none: those of the folder in which it is typed."""
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,13 @@ def store_address(given: str, project: Path | None = None) -> str:
         body = None  # Whoever reads the project tells what is wrong with it.
     named = body.get("store") if isinstance(body, dict) else None
     return in_folder(folder, str(named or DEFAULT_STORE))
+
+
+def prices_of(folder: Path) -> str | None:
+    """The price table of the project in a folder, as JSON; None where it has none."""
+    path = folder / PROJECT_FILE
+    body = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader) if path.is_file() else None
+    return json.dumps(body["prices"]) if isinstance(body, dict) and body.get("prices") else None
 
 
 def in_folder(folder: Path, address: str) -> str:

@@ -1,6 +1,7 @@
 """`gatehouse tuning`: experiments that search hyperparameters, published and under way."""
 
 import logging
+import os
 import time
 import webbrowser
 from pathlib import Path
@@ -20,11 +21,13 @@ from gatehouse.commands.experiments import (
     refreshed,
 )
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.commands.place import PROJECT_FILE, project_folder
+from gatehouse.commands.place import PROJECT_FILE, prices_of, project_folder
 from gatehouse.commands.tuning_live import follow as follow_trials
 from gatehouse.commands.tuning_live import headline, trials_table
+from gatehouse.commands.tuning_resumed import enlarged, require_more
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.reports.rendering import rendered
+from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.tuning.reports.shown import values_of
 from gatehouse.components.tuning.reports.verdict import ending
 from gatehouse.errors import ConfigurationError, GatehouseError
@@ -123,24 +126,27 @@ def resume(
     max_trial_count: Annotated[
         int | None, typer.Option(min=1, help="How many trials it may have made at its end; default: as before.")
     ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="How many minutes it may have taken at its end; default: as before.")
+    ] = None,
+    cost: Annotated[
+        float | None,
+        typer.Option(help="What it may have cost at its end, by the prices of the project here; default: as before."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="How many steps its trials may have taken at its end; default: as before.")
+    ] = None,
     store: StoreOption = "",
 ) -> None:
-    """Go on with an experiment that was interrupted or stopped, or that may make more trials; on this machine."""
+    """Go on with an experiment that was interrupted or stopped, or that may use more than before; on this machine."""
     from gatehouse.components.tracking.training import track_experiment
     from gatehouse.components.tuning.stage import TuneRequest, study_key, tune
 
     opened = open_store(store)
     found = find_experiment(opened, name)
     request = TuneRequest.model_validate(asked_for(opened, found))
-    made = len(found.shown.trials)
-    if max_trial_count and max_trial_count <= made:
-        raise ConfigurationError(
-            f"--max-trial-count: {found.short} already has {made} trials; expected more than these, found "
-            f"{max_trial_count}."
-        )
-    if max_trial_count:
-        spec = request.spec.model_dump() | {"max_trial_count": max_trial_count}
-        request = TuneRequest.model_validate(request.model_dump() | {"spec": spec})
+    more = {"max_trial_count": max_trial_count, "minutes": minutes, "cost": cost, "steps": steps}
+    request = TuneRequest.model_validate(request.model_dump() | {"spec": enlarged(found, request.spec, more)})
     if found.state == RUNNING:
         raise GatehouseError(f"{found.short} is running. See it with: gatehouse tuning show {found.short} --follow")
     if study_key(request) != found.study:
@@ -148,9 +154,9 @@ def resume(
             f"{found.short} was made by other code than this installation has, so its trials do not compare with new "
             "ones. Run the training pipeline: it makes a new experiment, for which `warm_start` can name this one."
         )
-    if found.reference and made >= request.spec.max_trial_count:
-        most = request.spec.max_trial_count
-        raise GatehouseError(f"{found.short} has made its {most} trials; give more with --max-trial-count.")
+    require_more(found, request.spec)
+    if (prices := prices_of(Path.cwd())) is not None:
+        os.environ.setdefault(PRICES, prices)
     told = logging.getLogger("gatehouse.components.tuning")
     told.addHandler(handler := logging.StreamHandler())
     told.setLevel(logging.INFO)

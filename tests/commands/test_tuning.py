@@ -21,12 +21,13 @@ from gatehouse.commands.tuning_live import events, follow
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.cost import PRICES, prices_here
 from gatehouse.components.tuning import stage
 from gatehouse.components.tuning.journal import ask_to_stop, is_asked_to_stop, remember
 from gatehouse.components.tuning.lease import ControllerLease
 from gatehouse.components.tuning.opening import opened_study
 from gatehouse.components.tuning.reports.shown import Shown
-from gatehouse.components.tuning.spec import ExperimentSpec
+from gatehouse.components.tuning.spec import Budget, ExperimentSpec
 from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
 from tests.components.tuning.reports.experiments import about, trials
 
@@ -50,23 +51,26 @@ def run(store: ArtifactStore, *arguments: str) -> Result:
     return result
 
 
-def published(store: ArtifactStore, count: int = 8, **details: Any) -> Reference:
+def published(store: ArtifactStore, count: int = 8, study: str = "", **changes: Any) -> Reference:
     made = trials(count)
     ended = [one for one in made if one["state"] == "succeeded"]
     best = min(ended, key=lambda one: one["values"]["log_loss"])["number"]
-    files = {"experiment.json": canonical_json(about(best_trial=best)), "trials.json": canonical_json(made)}
-    return store.publish("experiments", "flights", files, details={"best_trial": best, "trials": count} | details)
+    files = {"experiment.json": canonical_json(about(best_trial=best, **changes)), "trials.json": canonical_json(made)}
+    found = store.publish("experiments", "flights", files, details={"best_trial": best, "trials": count})
+    store.append(f"measurements/{found}", {"stage": "tune", "study": study})
+    return found
 
 
-def begun(store: ArtifactStore, ended: int = 2, running: int = 1, key: str = STUDY, failed: int = 0) -> None:
+def begun(
+    store: ArtifactStore, ended: int = 2, running: int = 1, key: str = STUDY, failed: int = 0, spec: Any = SPEC
+) -> None:
     """A study with so many trials that ended and that run, whose controller is gone."""
-    spec = ExperimentSpec.model_validate(SPEC)
     request = {
-        "training_set": "", "split": "", "base": {"model": {"architecture": "tabular_mlp"}}, "spec": SPEC,
+        "training_set": "", "split": "", "base": {"model": {"architecture": "tabular_mlp"}}, "spec": spec,
         "model_name": "flights", "seed": 1,
     }  # fmt: skip
     remember(store.objects, key, {"name": "flights", "request": request, "steps": 4, "seed": 1})
-    with opened_study(store.objects, key, spec, 1, 4) as study:
+    with opened_study(store.objects, key, ExperimentSpec.model_validate(spec), 1, 4) as study:
         for _ in range(failed):
             study.end(replace(study.ask(), state="failed", reason="OutOfMemory"))
         for number in range(ended):
@@ -186,12 +190,12 @@ def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many trials the stage was asked for, which makes none."""
-    found: list[int] = []
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[ExperimentSpec]:
+    """What the stage was asked for, which makes no trial."""
+    found: list[ExperimentSpec] = []
 
     def tune(request: stage.TuneRequest, store: ArtifactStore) -> stage.TuneResult:
-        found.append(request.spec.max_trial_count)
+        found.append(request.spec)
         logging.getLogger("gatehouse.components.tuning.controller").info("trial 3 started: model.dropout 0.2")
         experiment = str(published(store, study=STUDY))
         return stage.TuneResult(
@@ -204,13 +208,28 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_resume_asks_the_stage_for_the_same_or_for_more_trials(store: ArtifactStore, asked: list[int]) -> None:
+def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
+    store: ArtifactStore, asked: list[ExperimentSpec]
+) -> None:
     begun(store)
     first = run(store, "resume", "flights")
     assert "trial 3 started: model.dropout 0.2" in first.stderr
     assert "trial 3: log_loss 0.5" in first.stdout
     run(store, "resume", "flights", "--max-trial-count", "12")
-    assert asked == [6, 12]
+    assert [one.max_trial_count for one in asked] == [6, 12]
+
+
+def test_resume_asks_for_a_larger_budget_by_the_prices_of_the_project_here(
+    store: ArtifactStore, asked: list[ExperimentSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(PRICES, "")
+    monkeypatch.delenv(PRICES)
+    (tmp_path / "project.yaml").write_text("prices: {per_hour: {default: 2.0}}")
+    begun(store)
+    run(store, "resume", "flights", "--minutes", "90", "--cost", "4.5", "--steps", "200")
+    assert asked[0].budget == Budget(minutes=90, cost=4.5, steps=200) and asked[0].max_trial_count == 6
+    assert prices_here().cost(3600.0) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -218,6 +237,7 @@ def test_resume_asks_the_stage_for_the_same_or_for_more_trials(store: ArtifactSt
     [
         (STUDY, (), "has made its 6 trials"),
         (STUDY, ("--max-trial-count", "8"), "already has 8 trials"),
+        (STUDY, ("--minutes", "0"), "no limit; expected more than 0, found 0"),
         ("other", ("--max-trial-count", "20"), "made by other code"),
     ],
 )
@@ -226,7 +246,7 @@ def test_what_cannot_go_on_is_said(
     arguments: tuple[str, ...],
     said: str,
     store: ArtifactStore,
-    asked: list[int],
+    asked: list[ExperimentSpec],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun(store)
@@ -238,6 +258,22 @@ def test_what_cannot_go_on_is_said(
         result = CliRunner().invoke(app, ["resume", STUDY, "--store", store.address])
     assert "--follow" in str(result.exception)
     assert asked == []
+
+
+def test_an_experiment_that_used_its_budget_goes_on_with_a_larger_one(
+    store: ArtifactStore, asked: list[ExperimentSpec]
+) -> None:
+    spec = SPEC | {"max_trial_count": 20, "budget": {"minutes": 30}}
+    begun(store, spec=spec)
+    published(store, study=STUDY, ended="minutes", budget={"minutes": 30})
+    for given, said in {
+        (): "used its budget of minutes, 30; give more with --minutes",
+        ("--minutes", "30"): "more",
+    }.items():
+        result = CliRunner().invoke(app, ["resume", "flights", *given, "--store", store.address])
+        assert said in str(result.exception) and not asked
+    run(store, "resume", "flights", "--minutes", "45")
+    assert asked[0].budget.minutes == 45
 
 
 def test_following_prints_a_line_for_each_event_and_ends_with_the_controller(store: ArtifactStore) -> None:

@@ -51,6 +51,18 @@ def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_
     assert train_spec(json.loads(given["spec"]["runtimeValue"]["constant"])) == flights.file.training
 
 
+def test_the_model_is_trained_again_on_all_rows_where_the_project_asks_for_it(flights: Project, tmp_path: Path) -> None:
+    asked = flights.file.tuning.model_copy(update={"final_rows": "train_and_validation"})
+    project = replace(flights, file=flights.file.model_copy(update={"tuning": asked}))
+    given = {}
+    for name, each in {"usual": flights, "asked": project}.items():
+        compiled = with_a_short_stack(compile_pipeline, "training", each, tmp_path / name)
+        given[name] = (
+            read_spec(compiled).task("train").body["inputs"]["parameters"]["refit"]["runtimeValue"]["constant"]
+        )
+    assert given == {"usual": False, "asked": True}
+
+
 def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_for(flights: Project) -> None:
     usual = {stage for _, stage, _ in with_a_short_stack(build, "training", flights).plan}
     assert not usual & {"calibrate", "probe", "compare_online", "integrate"}

@@ -50,7 +50,9 @@ class Prepared:
 
 @contextmanager
 def job_directory(store: ArtifactStore, name: str) -> Iterator[Path]:
-    """The directory of one job, for one process at a time; removed at the end, and kept where an error ends the job.
+    """The directory of one job, for one process at a time; removed at the end.
+
+    Where an error ends the job it is kept, without the arrays of the data, which the next attempt writes anew.
 
     Another process that wants the same job waits. A process that is killed gives the directory free as it stands.
     """
@@ -65,7 +67,12 @@ def job_directory(store: ArtifactStore, name: str) -> Iterator[Path]:
                 _wait_for(descriptor)
             if not _is_at(descriptor, directory):
                 continue  # The process that we waited for has finished and removed it.
-            yield directory
+            try:
+                yield directory
+            except BaseException:
+                for part in PARTS:
+                    shutil.rmtree(directory / part, ignore_errors=True)
+                raise
             shutil.rmtree(directory)
             return
         finally:
@@ -97,7 +104,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def prepare_job(
     store: ArtifactStore, training_set: str, split: str, spec: TrainSpec, directory: Path, transformation: str = ""
 ) -> Prepared:
-    """Write `job.json` and the arrays of both parts into `directory`.
+    """Write `job.json` and the arrays of both parts into `directory`; those of a refit are one part, `train`.
 
     With `data.train_fraction` below 1 an evenly spaced part of the train rows is used. `transformation` is the
     reference of one that was fitted on the whole train part; empty for the default one.
@@ -105,7 +112,10 @@ def prepare_job(
     Raises:
         FeatureError: if a part has too few rows, or a feature, a label, a weight or a group cannot be used.
     """
-    parts = {part: read_part(store, training_set, split, part) for part in PARTS}
+    if spec.stopping.refit:
+        parts = {"train": read_part(store, training_set, split, *PARTS)}
+    else:
+        parts = {part: read_part(store, training_set, split, part) for part in PARTS}
     train_rows = parts["train"].num_rows
     if spec.data.train_fraction < 1.0:
         parts["train"] = parts["train"].thinned(spec.data.train_fraction)

@@ -17,7 +17,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Part:
-    """The rows of a training set that belong to one part (`train`, `validation` or `test`), in the part's order."""
+    """The rows of a training set that belong to a part (`train`, `validation` or `test`), in the part's order."""
 
     def __init__(self, paths: Sequence[Path], rows: Numbers) -> None:
         """Read from the training set's files the rows with these numbers."""
@@ -79,8 +79,8 @@ class Part:
         return self.schema.field(name).type
 
 
-def read_part(store: ArtifactStore, training_set: str, split: str, part: str) -> Part:
-    """One part of a split (`train`, `validation` or `test`).
+def read_part(store: ArtifactStore, training_set: str, split: str, *parts: str) -> Part:
+    """A part of a split (`train`, `validation` or `test`), or several of them one after another.
 
     Raises:
         FeatureError: if the split divides another training set.
@@ -88,7 +88,8 @@ def read_part(store: ArtifactStore, training_set: str, split: str, part: str) ->
     divided = store.manifest(split).derived_from.get("training_set", "")
     if divided != str(Reference.parse(training_set)):
         raise FeatureError(f"{split} divides {divided or 'nothing'}, expected {training_set}. Split that training set.")
-    return Part(store.paths(training_set), pq.read_table(store.path(split, f"{part}.parquet"))["row"].to_numpy())
+    rows = [pq.read_table(store.path(split, f"{part}.parquet"))["row"].to_numpy() for part in parts]
+    return Part(store.paths(training_set), np.concatenate(rows))
 
 
 def _ascending(numbers: Numbers) -> bool:

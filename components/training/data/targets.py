@@ -121,7 +121,7 @@ def _require_enough(labels: dict[str, npt.NDArray[np.float64]], spec: LossSpec) 
     for part, values in labels.items():
         if lacking := task_of_loss(spec.kind).lacks(values):
             raise FeatureError(f"Part {part} of the split has {lacking}. {advice}")
-    if spec.kind == "multiclass":
+    if spec.kind == "multiclass" and "validation" in labels:
         unknown = sorted(set(np.unique(labels["validation"])) - set(np.unique(labels["train"])))
         if unknown:
             shown = ", ".join(f"{value:g}" for value in unknown[:5])

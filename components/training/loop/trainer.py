@@ -29,7 +29,7 @@ from gatehouse.components.training.data.sampler import Position
 from gatehouse.components.training.loop.divergence import ROWS, DivergedError, origin
 from gatehouse.components.training.loop.metrics import log_epochs
 from gatehouse.components.training.loop.state import Progress, TrainState, copy_of
-from gatehouse.components.training.loop.stopping import best_epoch, out_of_patience
+from gatehouse.components.training.loop.stopping import best_epoch, is_over
 from gatehouse.components.training.loop.validation import validate
 from gatehouse.components.training.loop.weights import save_weights
 from gatehouse.components.training.loss.losses import loss_of
@@ -60,7 +60,8 @@ class Trainer:
         Args:
             spec: What to train.
             architecture: What `build_model` takes.
-            directory: Holds the data of both parts; takes metrics, checkpoints and weights.
+            directory: Holds the data of both parts, or of `train` alone for a refit; takes metrics, checkpoints and
+                weights.
             heartbeat: Told of every step.
         """
         self.spec, self.directory = spec, directory
@@ -69,7 +70,8 @@ class Trainer:
         self.device = torch.device("cpu") if kind == "cpu" else torch.device("cuda", torch.cuda.current_device())
         self.layout = lay_out(spec.parallelism, kind)
         self.loss = loss_of(spec.loss)
-        self.data = {part: Rows.load(directory / part) for part in ("train", "validation")}
+        parts = (directory / part for part in ("train", "validation"))
+        self.data = {part.name: Rows.load(part) for part in parts if part.exists()}
         self.loader = Loader(self.data["train"], spec, self.layout.data_rank, self.layout.data_size)
         seed_all(spec.seed)
         rows = math.ceil(spec.data.batch_size / (self.layout.data_size * spec.data.accumulation))
@@ -106,7 +108,7 @@ class Trainer:
         agreed = Agreement()
         steps = self.loader.from_position(position)
         try:
-            while not out_of_patience(state.progress.history, self.spec) and (step := next(steps, None)):
+            while not is_over(state.progress.history, self.spec) and (step := next(steps, None)):
                 if step.index == 0:
                     self._seed(step.epoch)
                     self.began = state.progress.step, time.monotonic()
@@ -216,16 +218,17 @@ class Trainer:
         self._log_speed()
         name = self.loss.name
         row = {"epoch": epoch, f"train_{name}": self._train_loss()}
-        row |= validate(
-            self.execution,
-            self.data["validation"],
-            self.layout,
-            self.loss,
-            measured_metrics(self.spec),
-            self.outputs,
-            self.device,
-            lambda: self.barrier.beat(progress.step),
-        )
+        if "validation" in self.data:
+            row |= validate(
+                self.execution,
+                self.data["validation"],
+                self.layout,
+                self.loss,
+                measured_metrics(self.spec),
+                self.outputs,
+                self.device,
+                lambda: self.barrier.beat(progress.step),
+            )
         self._require_sound(row)
         progress.history.append(row)
         log_epochs(self.metrics, [row])
@@ -252,9 +255,10 @@ class Trainer:
 
     def _require_sound(self, row: dict[str, Any]) -> None:
         name, epoch = self.loss.name, row["epoch"]
-        if not math.isfinite(row[name]):
+        part = "validation" if name in row else "train"
+        if not math.isfinite(row.get(name, row[f"train_{name}"])):
             raise DivergedError(
-                f"The validation {name} is not finite after epoch {epoch}. {self.checkpointer.last} {_ADVICE}"
+                f"The {part} {name} is not finite after epoch {epoch}. {self.checkpointer.last} {_ADVICE}"
             )
         history, most = self.state.progress.history, self.spec.stopping.divergence
         if most and history and row[f"train_{name}"] > most * history[0][f"train_{name}"]:

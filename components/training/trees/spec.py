@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gatehouse.components.artifacts.identity import Spec
 
@@ -43,6 +43,18 @@ class RoundsSpec(Spec):
     metric: str = Field("", description="Validation metric that early stopping watches; empty for the loss itself.")
     patience: int = Field(20, ge=1, description="Rounds without a better validation metric.")
     least_gain: float = Field(0.0, ge=0.0, description="A metric is better only if it is so by more than this.")
+    refit: int = Field(
+        0,
+        ge=0,
+        description="Train on train and validation rows together, for exactly so many rounds, and measure nothing "
+        "on the way; 0 trains on the train rows and watches the validation rows.",
+    )
+
+    @model_validator(mode="after")
+    def _refit_within(self) -> "RoundsSpec":
+        if self.refit > self.rounds:
+            raise ValueError(f"refit: expected at most the rounds {self.rounds}, found {self.refit}")
+        return self
 
 
 class TreesParallelismSpec(Spec):

@@ -32,7 +32,7 @@ from gatehouse.components.training.checkpointing.checkpointer import Checkpointe
 from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.loop.divergence import DivergedError
 from gatehouse.components.training.loop.metrics import log_epochs, metrics_of, sums_of
-from gatehouse.components.training.loop.stopping import best_epoch, out_of_patience
+from gatehouse.components.training.loop.stopping import best_epoch, is_over
 from gatehouse.components.training.loss.losses import loss_of
 from gatehouse.components.training.loss.spec import HuberLoss
 from gatehouse.components.training.spec import TreesTraining, measured_metrics
@@ -79,22 +79,22 @@ class BoostingTrainer:
     def __init__(
         self, spec: TreesTraining, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
     ) -> None:
-        """Read this process's share of the train rows, and all of the validation rows; collective."""
+        """Read this process's share of the train rows, and all of the validation rows, if any; collective."""
         self.spec, self.directory = spec, directory
         self.loss = loss_of(spec.loss)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         whole = Rows.load(directory / "train")
         self.rows = whole.numbers.shape[0]
         self.train_rows = _share(whole, self.rank, self.world)
-        self.validation_rows = Rows.load(directory / "validation")
+        held_out = [Rows.load(part) for part in [directory / "validation"] if part.exists()]
         types = column_types(architecture["width"], len(architecture["cardinalities"]))
         given = {"feature_types": types, "enable_categorical": True, "nthread": spec.parallelism.threads}
         self.train_matrix = xgboost.QuantileDMatrix(**_matrix(self.train_rows), max_bin=spec.model.bins, **given)
-        self.validation_matrix = xgboost.DMatrix(**_matrix(self.validation_rows), **given)
+        self.validation = [(rows, xgboost.DMatrix(**_matrix(rows), **given)) for rows in held_out]
         settings = parameters(spec, architecture["outputs"])
         if isinstance(spec.loss, HuberLoss):
             settings["base_score"] = float(np.median(whole.labels.numpy()))
-        self.state = BoostingState(settings, [self.train_matrix, self.validation_matrix])
+        self.state = BoostingState(settings, [self.train_matrix, *(matrix for _, matrix in self.validation)])
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
         self.barrier = StepBarrier(heartbeat)
         self.metrics = SpoolWriter(directory / METRICS) if self.rank == 0 else None
@@ -112,7 +112,7 @@ class BoostingTrainer:
         self.barrier.beat(len(state.history))
         agreed = Agreement()
         try:
-            while len(state.history) < self.spec.stopping.rounds and not out_of_patience(state.history, self.spec):
+            while len(state.history) < self.spec.stopping.rounds and not is_over(state.history, self.spec):
                 number = len(state.history)
                 self._round(number)
                 done = number + 1
@@ -142,8 +142,8 @@ class BoostingTrainer:
             booster.update(self.train_matrix, number)
         seconds = time.monotonic() - began
         row = {"epoch": number, f"train_{name}": self._train_loss()}
-        margins, names = self._margins(self.validation_matrix), measured_metrics(self.spec)
-        row |= metrics_of(margins, self.validation_rows, self.loss, names)
+        for rows, matrix in self.validation:
+            row |= metrics_of(self._margins(matrix), rows, self.loss, measured_metrics(self.spec))
         if not all(map(math.isfinite, row.values())):
             raise DivergedError(
                 f"The {name} is not finite after round {number}. {self.checkpointer.last} Lower "

@@ -130,6 +130,13 @@ def test_a_model_that_is_calibrated_or_of_another_split_or_says_one_thing_is_ref
     once = calibrated(bench).model
     with pytest.raises(ConfigurationError, match="is calibrated already"):
         calibrated(bench, once)
+    seen = bench.store.manifest(bench.models["good"])
+    files = {entry.path: entry for entry in seen.files}
+    refit = bench.store.publish(
+        "models", "refit", files, derived_from=seen.derived_from, configuration={"stopping": {"refit": 3}}
+    )
+    with pytest.raises(ConfigurationError, match="was trained on the validation rows too"):
+        calibrated(bench, str(refit))
     other = Bench(bench.store, bench.training_set, publish_split(bench.store, bench.training_set))
     with pytest.raises(ConfigurationError, match=r"split: expected splits/.* which .* was trained on, found splits/"):
         calibrated(other, bench.models["good"])

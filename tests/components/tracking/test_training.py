@@ -94,9 +94,11 @@ def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: Arti
     folder = open_spool(shared, "job-7", "live", tmp_path / "link", params={"dropout": 9})
     SpoolWriter(folder).log({"step_loss": 3.0}, 0)
     close_spool(shared, folder, "", "diverged")
-    trials = [{"number": 0, "parameters": {"dropout": 9}, "state": "failed", "reason": "diverged", "job": "job-7"}]
+    trials = [{"number": 0, "parameters": {"dropout": 9}, "state": "failed", "reason": "diverged"}]
     files = {"trials.json": canonical_json(trials)}
-    track_experiment(shared, str(shared.publish("experiments", "live", files, details={"best_trial": 0})))
+    experiment = str(shared.publish("experiments", "live", files, details={"best_trial": 0}))
+    shared.append(f"measurements/{experiment}", {"stage": "tune", "jobs": {"0": "job-7"}})
+    track_experiment(shared, experiment)
     _, trial, tune = _runs(shared, "live")
     assert (trial.info.run_name, trial.info.status, trial.data.metrics) == ("trial 0", "FAILED", {"step_loss": 3.0})
     assert trial.data.tags["mlflow.parentRunId"] == tune.info.run_id

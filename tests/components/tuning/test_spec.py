@@ -226,6 +226,24 @@ def test_a_first_rung_beyond_the_end_of_a_trial_is_told() -> None:
         assert not infeasible(early, NETWORK)
 
 
+REFIT = {"name": "stopping.refit", "type": "int", "min": 0, "max": 3}
+
+
+@pytest.mark.parametrize(
+    ("base", "given", "where"),
+    [
+        (changed(NETWORK, {"stopping.refit": 2}), {}, ("final_rows",)),
+        (NETWORK, {"trial_settings": {"stopping.refit": 2}}, ("trial_settings",)),
+        (NETWORK, {"parameters": [REFIT]}, ("parameters", 0, "name")),
+    ],
+)
+def test_a_trial_that_would_train_on_validation_rows_is_told(
+    base: TrainSpec, given: dict[str, Any], where: tuple[Any, ...]
+) -> None:
+    [(place, _, why)] = infeasible(ExperimentSpec.model_validate({"parameters": [RATE]} | given), base)
+    assert place == where and "stopping.refit: a trial is measured on the validation rows" in why
+
+
 def test_choices_keep_their_types_and_may_be_whole_models() -> None:
     choices = [[16, 8], [8]]
     space = ExperimentSpec.model_validate(

@@ -10,7 +10,10 @@ import pytest
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.launcher import TrainingFailedError
+from gatehouse.components.launchers.launcher import TrainingFailedError, stopped
+from gatehouse.components.launchers.stopping import stop_here
+from gatehouse.components.tracking.following import FOLLOWER
+from gatehouse.components.tracking.spool import Point
 from gatehouse.components.training.optimizer.spec import OptimizerSpec
 from gatehouse.components.training.spec import (
     NetworkTraining,
@@ -23,7 +26,7 @@ from gatehouse.components.training.spec import (
 )
 from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
-from gatehouse.components.tuning import controller, optimism, training_trials
+from gatehouse.components.tuning import controller, optimism, stage, training_trials
 from gatehouse.components.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
 from gatehouse.components.tuning.controller import ExperimentFailedError
 from gatehouse.components.tuning.journal import ask_to_stop
@@ -129,8 +132,7 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
     assert any(said in line for line in lines) and lines[-3].startswith(f"| {winner['number']} | ")
     about = store.read_json(result.experiment, "experiment.json")
     assert (about["ended"], about["counts"], about["optimism"]) == ("max_trial_count", {"succeeded": 3}, None)
-    details = store.manifest(result.experiment).details
-    assert (details["trials"], details["study"]) == (3, study_key(_request(store)))
+    assert store.manifest(result.experiment).details["trials"] == 3
 
 
 def test_a_population_ends_in_the_schedule_of_its_best_member_and_keeps_no_checkpoint(
@@ -175,7 +177,8 @@ def test_an_experiment_goes_on_with_more_trials_and_removes_what_failed_trials_l
     requests: list[TrainRequest] = []
     _simulate(monkeypatch, _simulated(requests, fails=lambda call: call == 1))
     first = tune.function(_request(store), store)
-    left = store.scratch(f"train-{_trials(store, first.experiment)[1]['job']}")  # As a checkpoint would be there.
+    (measured,) = store.measurements(first.experiment, "tune")
+    left = store.scratch(f"train-{measured['jobs']['1']}")  # As a checkpoint would be there.
     more = _request(store, SPACE.model_copy(update={"max_trial_count": 5, "parallel_trial_count": 2}))
     result = tune.function(more, store)
     assert len(requests) == 5, "trials were trained again"
@@ -183,6 +186,42 @@ def test_an_experiment_goes_on_with_more_trials_and_removes_what_failed_trials_l
     assert not left.exists()
     other = more.model_copy(update={"seed": 12})
     assert study_key(more) == study_key(_request(store)) != study_key(other)
+
+
+def test_a_trial_that_is_stopped_early_keeps_its_checkpoint_for_whoever_tries_the_same(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+
+    def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
+        kept.append(store.scratch(f"train-{job_key(request)}"))
+        if len(kept) == 1:
+            return _simulated([])(request, store)
+        follower = FOLLOWER.get()
+        assert follower is not None
+        for epoch in range(3):
+            follower([Point("log_loss", 0.5 + epoch, epoch, 0.0)])
+        while not stop_here().asked():
+            time.sleep(0.001)
+        raise stopped()
+
+    _simulate(monkeypatch, train)
+    changes = {"early_stopping": {"name": "patience", "patience": 1}, "trial_settings": {}, "max_trial_count": 2}
+    space = ExperimentSpec.model_validate(SPACE.model_dump() | changes)
+    result = tune.function(_request(store, space), store)
+    assert [trial["state"] for trial in _trials(store, result.experiment)] == ["succeeded", "early_stopped"]
+    assert kept[1].exists()
+
+
+def test_two_studies_that_find_the_same_publish_the_same(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    _simulate(monkeypatch, _simulated([], fails=lambda call: call % 3 == 1))
+    request = _request(store)
+    first = tune.function(request, store).experiment
+    key = study_key(request)
+    monkeypatch.setattr(stage, "study_key", lambda _: f"{key}-of-other-code")
+    monkeypatch.setattr(training_trials, "job_key", lambda request: f"other-{job_key(request)}")
+    assert tune.function(request, store).experiment == first
+    assert [each["study"] for each in store.measurements(first, "tune")] == [f"{key}-of-other-code", key]
 
 
 def test_an_experiment_that_somebody_stopped_goes_on_when_it_is_asked_for_again(

@@ -89,6 +89,17 @@ def test_a_fraction_of_the_train_rows_is_spread_over_all_of_them(store: Artifact
     assert len(np.load(tmp_path / "validation" / "labels.npy")) == synthetic.VALIDATION
 
 
+def test_a_refit_has_the_rows_of_both_parts_in_one(store: ArtifactStore, tmp_path: Path) -> None:
+    data = synthetic.lay_out(store)
+    for name, spec in {"two": SPEC, "one": vary(SPEC, refit=1)}.items():
+        (tmp_path / name).mkdir()
+        prepare_job(store, *data, spec, tmp_path / name)
+    assert not (tmp_path / "one" / "validation").exists()
+    for name in ("numbers", "ids", "labels"):
+        parts = [np.load(tmp_path / "two" / part / f"{name}.npy") for part in ("train", "validation")]
+        assert np.array_equal(np.load(tmp_path / "one" / "train" / f"{name}.npy"), np.concatenate(parts)), name
+
+
 def test_one_process_at_a_time_has_the_job(store: ArtifactStore) -> None:
     waited: list[float] = []
     left: list[Path] = []
@@ -116,11 +127,12 @@ def _fail(checkpoint: Path) -> None:
     raise RuntimeError
 
 
-def test_a_job_that_ends_in_an_error_keeps_its_checkpoints(store: ArtifactStore) -> None:
+def test_a_job_that_ends_in_an_error_keeps_its_checkpoints_without_the_data(store: ArtifactStore) -> None:
     directory = store.scratch("job")
+    (directory / "train").mkdir()
     with pytest.raises(RuntimeError), job_directory(store, "job"):
         _fail(directory / "checkpoint")
-    assert (directory / "checkpoint").exists()
+    assert [each.name for each in directory.iterdir()] == ["checkpoint"]
     descriptor = os.open(directory, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(descriptor)

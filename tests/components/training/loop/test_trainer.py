@@ -27,7 +27,7 @@ from gatehouse.components.training.loop import trainer as trainer_module
 from gatehouse.components.training.loop import validation
 from gatehouse.components.training.loop.divergence import DivergedError
 from gatehouse.components.training.loop.metrics import metrics_of
-from gatehouse.components.training.loop.stopping import best_epoch, out_of_patience
+from gatehouse.components.training.loop.stopping import best_epoch, is_over
 from gatehouse.components.training.loop.trainer import Trainer
 from gatehouse.components.training.loss.losses import loss_of
 from gatehouse.components.training.loss.spec import SquaredLoss
@@ -94,6 +94,17 @@ def test_weights_are_those_of_the_best_epoch_and_patience_ends_training(
     with torch.no_grad():
         loss = binary_cross_entropy_with_logits(model(rows.numbers, rows.ids), rows.labels)
     assert float(loss) == pytest.approx(min(losses), abs=1e-6)
+
+
+def test_a_refit_ends_after_its_epochs_with_the_last_weights_on_the_schedule_of_all(
+    store: ArtifactStore, tmp_path: Path, alone: None
+) -> None:
+    spec = vary(SPEC, epochs=9, refit=2, patience=1, learning_rate=0.05)
+    architecture = _prepare(store, spec, tmp_path / "job")
+    result = _train(spec, architecture, tmp_path / "job")
+    assert result["best_epoch"] == 1 and [set(row) for row in result["history"]] == [{"epoch", "train_log_loss"}] * 2
+    longer = _train(vary(spec, refit=3), architecture, tmp_path / "job")
+    assert longer["history"][:2] == result["history"] and longer["weights_sha256"] != result["weights_sha256"]
 
 
 def test_a_run_that_stops_after_any_epoch_resumes_to_the_same_bits(
@@ -412,5 +423,5 @@ def test_a_train_loss_far_over_the_first_halts(tmp_path: Path, alone: None) -> N
 def test_patience_counts_only_gains_that_are_large_enough() -> None:
     history = [{"log_loss": loss} for loss in (0.70, 0.60, 0.599, 0.598, 0.597)]
     assert best_epoch(history, network(least_gain=0.01)) == 1
-    assert out_of_patience(history, network(least_gain=0.01, patience=3))
-    assert not out_of_patience(history, network(patience=3))
+    assert is_over(history, network(least_gain=0.01, patience=3))
+    assert not is_over(history, network(patience=3))

@@ -17,6 +17,7 @@ from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.data.job import prepare_job
 from gatehouse.components.training.data.rows import Rows
+from gatehouse.components.training.report import page
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
 from gatehouse.components.training.trees import trainer as boosting
@@ -75,6 +76,23 @@ def test_trees_learn_and_the_artifact_holds_them_as_data(trained: tuple[Artifact
     assert booster.num_boosted_rounds() == result.best_epoch + 1
     importance = store.read_json(result.model, "model.json")["importance"]
     assert max(importance, key=importance.get) in ("distance", "delay_rate")
+
+
+def test_a_refit_trains_on_train_and_validation_rows_for_as_many_rounds_as_were_the_best(
+    trained: tuple[ArtifactStore, TrainResult], tmp_path: Path, alone: None
+) -> None:
+    store, first = trained
+    result = train(_request(store).model_copy(update={"refit": True}), store)
+    assert result.best_epoch == first.best_epoch and result.metrics == {} and result.model != first.model
+    manifest, rounds = store.manifest(result.model), first.best_epoch + 1
+    assert manifest.configuration["stopping"] == {"refit": rounds, "rounds": 30}
+    history = store.read_json(result.model, "history.json")
+    assert len(history) == rounds and set(history[0]) == {"epoch", "train_log_loss"}
+    rows = synthetic.TRAIN + synthetic.VALIDATION
+    assert f"trained on train and validation rows for {rounds} epochs" in page(store, result.model).lower()
+    again = _grown(synthetic.table(), store, tmp_path, refit=rounds)
+    assert (tmp_path / WEIGHTS).read_bytes() == store.path(result.model, "weights.ubj").read_bytes()
+    assert again["predictor"].predict(synthetic.table()).shape == (rows + synthetic.TEST,)
 
 
 def test_a_killed_run_resumes_and_ends_in_the_same_bits(

@@ -1,0 +1,58 @@
+"""With how much more an experiment goes on: trials, minutes, cost, steps."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.commands.experiments import Found
+from gatehouse.errors import ConfigurationError, GatehouseError
+
+if TYPE_CHECKING:
+    from gatehouse.components.tuning.spec import ExperimentSpec
+
+
+def enlarged(found: Found, spec: "ExperimentSpec", wanted: Mapping[str, float | None]) -> dict[str, Any]:
+    """The experiment as JSON, with more of what it may use.
+
+    Args:
+        found: The experiment as it stands.
+        spec: As it was asked for.
+        wanted: `max_trial_count`, and keys of `budget`; None for what stays.
+
+    Raises:
+        ConfigurationError: if something is not more than was used, or was allowed.
+    """
+    given = {name: value for name, value in wanted.items() if value is not None}
+    before = spec.budget.model_dump() | {"max_trial_count": len(found.shown.trials)}
+    for name, value in given.items():
+        least = before[name] or 0
+        if value <= least:
+            had = f"already has {least} trials" if name == "max_trial_count" else f"had {before[name] or 'no limit'}"
+            raise ConfigurationError(
+                f"{_option(name)}: {found.short} {had}; expected more than {least:g}, found {value:g}."
+            )
+    trials = given.pop("max_trial_count", spec.max_trial_count)
+    budget = spec.budget.model_dump() | given
+    return spec.model_dump() | {"max_trial_count": trials, "budget": budget}
+
+
+def require_more(found: Found, spec: "ExperimentSpec") -> None:
+    """Check that what is published of an experiment may go on.
+
+    Raises:
+        GatehouseError: if it has used what it may, and gets no more.
+    """
+    if not found.reference:
+        return
+    if len(found.shown.trials) >= spec.max_trial_count:
+        raise GatehouseError(
+            f"{found.short} has made its {spec.max_trial_count} trials; give more with --max-trial-count."
+        )
+    ended = str(found.shown.about.get("ended"))
+    budget = spec.budget.model_dump()
+    if ended in budget and budget[ended] == found.shown.about["budget"][ended]:
+        more = "" if ended == "expected_improvement" else f"; give more with {_option(ended)}"
+        raise GatehouseError(f"{found.short} has used its budget of {ended}, {budget[ended]:g}{more}.")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
