@@ -5,6 +5,7 @@ interpreter would import it all again, which takes seconds for every worker and 
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import signal
@@ -33,10 +34,14 @@ def main() -> None:
     # before, and waits for workers that are dead.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     program, directory = sys.argv[-2:]
+    gc.disable()  # Modules are no garbage, and looking through them takes a sixth of the time.
     _watch_workers(forked=importlib.import_module(program).preload(Path(directory)))
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous.api import RendezvousError
     from torch.distributed.run import main as torchrun
+
+    gc.freeze()
+    gc.enable()
 
     try:
         torchrun(sys.argv[1:])

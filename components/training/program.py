@@ -40,8 +40,8 @@ def preload(directory: Path) -> bool:
     if spec.compute.device == "cuda":
         return False
     importlib.import_module("gatehouse.components.training.loop.trainer")
-    if spec.parallelism.processes > 1:
-        importlib.import_module("torch._dynamo")  # DDP, FSDP and DTensor import torch's compiler where they are used.
+    if spec.parallelism.data == "fsdp" or spec.parallelism.model_size > 1:
+        importlib.import_module("torch._dynamo")  # FSDP and DTensor import torch's compiler where they are used.
     return True
 
 

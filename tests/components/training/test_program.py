@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch.distributed as dist
@@ -59,3 +59,17 @@ def test_workers_on_gpus_are_not_forked(tmp_path: Path, device: Literal["cpu", "
     spec = network(compute=ComputeSpec(device=device))
     (tmp_path / JOB).write_text(json.dumps({"spec": spec.model_dump(mode="json")}))
     assert program.preload(tmp_path) is forked
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "compiler"), [({}, False), ({"data": "fsdp"}, True), ({"tensor": 2}, True), ({"pipeline": 2}, True)]
+)
+def test_the_compiler_is_imported_before_workers_are_forked_where_they_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: dict[str, Any], compiler: bool
+) -> None:
+    spec = network(processes=2, accumulation=2, **parallelism)
+    (tmp_path / JOB).write_text(json.dumps({"spec": spec.model_dump(mode="json")}))
+    imported: list[str] = []
+    monkeypatch.setattr(program.importlib, "import_module", imported.append)
+    program.preload(tmp_path)
+    assert ("torch._dynamo" in imported) is compiler
