@@ -12,6 +12,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.errors import ConfigurationError
+from gatehouse.forkserver import ForkServer
 from gatehouse.pipelines.grid import grid
 from gatehouse.project import Project, load_project
 from tests.compiling import with_a_short_stack
@@ -41,7 +42,8 @@ def test_the_best_of_a_grid_is_found_on_this_machine(
         "transformation": fit_transformation(wanted, store).transformation,
     }
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "kfp"))
-    found = with_a_short_stack(lambda: grid(project)(**given, store=store.address).output)
+    with ForkServer():  # as the driver runs tasks; without it each one starts an interpreter and imports KFP
+        found = with_a_short_stack(lambda: grid(project)(**given, store=store.address).output)
     models = [key.rsplit("/", 1)[0] for key in store.objects.list("models") if key.endswith("manifest.json")]
     losses = {model: store.read_json(model, "history.json")[0]["log_loss"] for model in models}
     assert len(losses) == 2 and found == min(losses, key=lambda model: losses[model])
