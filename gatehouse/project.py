@@ -31,7 +31,7 @@ from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.spec import TrainSpec, task_of
 from gatehouse.components.training.transformation.spec import TransformationSpec
-from gatehouse.components.tuning.configuration import configured, infeasible
+from gatehouse.components.tuning.configuration import configured, infeasible, none_held_out
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.components.validation.spec import StatisticsSpec
@@ -230,13 +230,7 @@ class ProjectFile(BaseModel):
     @model_validator(mode="after")
     def _calibratable(self) -> "ProjectFile":
         problems = list(self.calibration.problems(task_of(self.training).name)) if self.calibration else []
-        refits = self.tuning is not None and self.tuning.refits
-        if self.calibration and (refits or self.training.stopping.refit):
-            cause = "tuning.final_rows" if refits else "training.stopping.refit"
-            problems.append(
-                f"expected rows that the model was not trained on, but {cause} trains on the validation rows too; "
-                "remove one of the two"
-            )
+        problems += none_held_out(self.training, self.tuning) if self.calibration else []
         wrong = [
             InitErrorDetails(
                 type=PydanticCustomError("uncalibratable", "{why}", {"why": why}), loc=("calibration",), input=None

@@ -160,6 +160,16 @@ def _refits(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
             yield ("parameters", index, "name"), parameter.name, f"{parameter.name}: {why}"
 
 
+def none_held_out(base: TrainSpec, spec: ExperimentSpec | None) -> list[str]:
+    """Why no rows are left on which the final model could be corrected; empty where there are some."""
+    refits = spec is not None and spec.refits
+    if not (refits or base.stopping.refit):
+        return []
+    cause = "tuning.final_rows" if refits else "training.stopping.refit"
+    why = f"expected rows that the model was not trained on, but {cause} trains on the validation rows too"
+    return [f"{why}; remove one of the two"]
+
+
 def _rungless(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
     """A first rung that lies beyond the end of every trial."""
     rule, steps = spec.early_stopping, steps_of(spec, base)
