@@ -1,6 +1,6 @@
 """What a served model takes and gives, as tensors of KServe's Open Inference Protocol (version 2)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -64,6 +64,16 @@ class Inference(BaseModel):
     parameters: dict[str, Any] = {}
     inputs: Annotated[list[Tensor], Field(min_length=1)]
     outputs: list[Wanted] = []
+
+    def binary_outputs(self, known: Sequence[str]) -> set[str]:
+        """The outputs that are wanted as bytes: those that say so, and by `binary_data_output` those that say nothing.
+
+        Args:
+            known: All outputs of the model.
+        """
+        usual = self.parameters.get("binary_data_output", False)
+        wanted = self.outputs or [Wanted(name=name) for name in known]
+        return {each.name for each in wanted if each.parameters.get("binary_data", usual) is True}
 
 
 def _now() -> datetime:

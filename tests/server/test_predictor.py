@@ -1,10 +1,13 @@
 """The predictor server: the protocol's answers, the batch's bits, features read by keys, and wrong requests."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,14 +25,17 @@ from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.transformation.fitting import fit
 from gatehouse.errors import ConfigurationError
 from gatehouse.server import inference
+from gatehouse.server.access import Access
+from gatehouse.server.following import Following
 from gatehouse.server.inference import Online, ServedModel
 from gatehouse.server.predictor import create_app
+from gatehouse.server.rate import Rate
 from tests.components.evaluation.candidates import publish_model
 from tests.components.features import shops
 from tests.components.registry.gate import NAME, make_gate
 from tests.components.training.specs import architecture, network
 from tests.components.training.synthetic import CATEGORICAL, NUMERIC, publish_split, publish_training_set, table
-from tests.server.serving import serving
+from tests.server.serving import client, serving
 
 FEATURES = [*NUMERIC, *CATEGORICAL]
 ROWS = table(150)
@@ -72,7 +78,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, 
 
 @pytest.fixture(scope="module")
 def address(published: tuple[ArtifactStore, ServedModel, pa.Table]) -> Iterator[str]:
-    with serving(create_app(published[1])) as address:
+    with serving(create_app(Following(published[1]))) as address:
         yield address
 
 
@@ -209,7 +215,7 @@ def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Pat
     kinds = {"shop": "INT64", "amount": "FP64", "currency": "BYTES"}
     assert {each.name: each.datatype for each in read.inputs} == kinds
     batch = predictor.predict(rows)
-    with serving(create_app(served)) as address:
+    with serving(create_app(Following(served))) as address:
         assert data(infer(address, tensors(rows, kinds)))["probability"] == batch.tolist()
         assert data(infer(address, tensors(rows.slice(9, 1), kinds)))["probability"] == [batch[9]]
         assert "or the keys shop, amount, currency alone" in infer(address, tensors(rows, {"shop": "INT64"}), 400)
@@ -229,3 +235,134 @@ def test_an_alias_is_served_as_the_version_that_holds_it(store: ArtifactStore, m
         ServedModel.of(store, NAME, online=False)
     with pytest.raises(ConfigurationError, match="delays@canary: no version is canary now; expected delays@champion"):
         ServedModel.of(store, f"{NAME}@canary", online=False)
+
+
+def in_bytes(inputs: list[dict[str, Any]], **asked: Any) -> tuple[bytes, dict[str, str]]:
+    """The body and the headers of a request with all inputs as bytes."""
+    heads, blobs = [], []
+    for each in inputs:
+        values = each["data"]
+        if each["datatype"] == "BYTES":
+            texts = [value.encode() for value in values]
+            blobs.append(b"".join(len(text).to_bytes(4, "little") + text for text in texts))
+        else:
+            blobs.append(np.array(values, "<f8").tobytes())
+        head = {name: value for name, value in each.items() if name != "data"}
+        heads.append(head | {"parameters": {"binary_data_size": len(blobs[-1])}})
+    told = json.dumps({"inputs": heads} | asked).encode()
+    return b"".join([told, *blobs]), {"Inference-Header-Content-Length": str(len(told))}
+
+
+def test_tensors_as_bytes_are_scored_and_answered_as_those_in_json(address: str) -> None:
+    rows = ROWS.slice(0, 20)
+    inputs = tensors(rows, KINDS)
+    inputs[0]["data"][3] = None
+    expected = data(infer(address, inputs))
+    inputs[0]["data"][3] = float("nan")
+    url = f"{address}/v2/models/delays/infer"
+    one = [{"name": "positive", "parameters": {"binary_data": True}}, {"name": "probability"}]
+    cases: list[tuple[dict[str, Any], set[str]]] = [
+        ({}, set()),
+        ({"parameters": {"binary_data_output": True}}, {"probability", "positive"}),
+        ({"outputs": one}, {"positive"}),
+    ]
+    for asked, binary in cases:
+        body, headers = in_bytes(inputs, **asked)
+        answer = requests.post(url, data=body, headers=headers, timeout=60)
+        assert answer.status_code == 200, answer.text
+        at = int(answer.headers.get("Inference-Header-Content-Length", len(answer.content)))
+        found = {}
+        for output in json.loads(answer.content[:at])["outputs"]:
+            assert ("data" not in output) is (output["name"] in binary)
+            if output["name"] not in binary:
+                found[output["name"]] = output["data"]
+                continue
+            size = output["parameters"]["binary_data_size"]
+            kind = {"FP64": "<f8", "BOOL": "?"}[output["datatype"]]
+            found[output["name"]] = np.frombuffer(answer.content[at : at + size], kind).tolist()
+            at += size
+        assert at == len(answer.content)
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "length", "told"),
+    [
+        (lambda body: body[:-1], None, "expected 14 bytes, found 13"),
+        (lambda body: body + b"x", None, "as binary_data_size of the inputs say"),
+        (lambda body: body, "99999999", "Inference-Header-Content-Length: expected at most"),
+        (lambda body: body, "7", "body: expected JSON"),
+        (lambda body: body.replace(b'"FP64"', b'"FP16"', 1), None, "expected a datatype of BOOL"),
+        (lambda body: body.replace(b'"shape"', b'"data": [], "shape"', 1), None, "expected data, or binary_data_size"),
+    ],
+)
+def test_bytes_that_are_not_what_the_request_says_are_named(
+    address: str, change: Callable[[bytes], bytes], length: str | None, told: str
+) -> None:
+    body, headers = in_bytes(tensors(ROWS.slice(0, 2), KINDS))
+    head = int(headers["Inference-Header-Content-Length"])
+    changed = change(body)
+    inside = change(body[:head]) if len(changed) - len(body) not in (-1, 1) else body[:head]
+    given = {"Inference-Header-Content-Length": length or str(len(inside))}
+    answer = requests.post(f"{address}/v2/models/delays/infer", data=changed, headers=given, timeout=60)
+    assert (answer.status_code, told in answer.json()["error"]) == (400, True), answer.text
+
+
+def test_where_tokens_are_asked_for_only_their_holders_are_answered(
+    published: tuple[ArtifactStore, ServedModel, pa.Table],
+) -> None:
+    store, served, _ = published
+    reader = client(store, "", "ros", "read")
+    body = {"inputs": tensors(ROWS.slice(0, 1), KINDS)}
+    with serving(create_app(Following(served), Access(store, Rate(1000, 2)))) as address:
+        reader.address = address
+        for path in ("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/delays/ready", "/metrics"):
+            assert requests.get(address + path, timeout=60).status_code == 200, path
+        for headers in ({}, {"Authorization": "Bearer gatehouse_x"}):
+            url = f"{address}/v2/models/delays"
+            for answer in (
+                requests.get(url, headers=headers, timeout=60),
+                requests.post(f"{url}/infer", json=body, headers=headers, timeout=60),
+            ):
+                assert answer.status_code == 401 and "Expected a token" in answer.json()["error"]
+        assert reader.post("/v2/models/delays/infer", **body).status_code == 200
+        assert reader.get("/v2/models/delays").json()["name"] == "delays"
+
+
+def test_a_moved_alias_is_followed_and_no_answer_is_half_of_two_versions(
+    published: tuple[ArtifactStore, ServedModel, pa.Table],
+) -> None:
+    _, first, _ = published
+    described = first.predictor.description
+    other = Predictor(described, build_model(described["architecture"]).state_dict())
+    models = {"4": first, "5": replace(first, version="5", predictor=other)}
+    expected = {version: each.predictor.predict(ROWS).tolist() for version, each in models.items()}
+    assert expected["4"] != expected["5"]
+    held = ["4"]
+    followed = Following(first, lambda present: models[held[0]], seconds=0.001)
+    seen: set[str] = set()
+
+    def ask(_: int) -> None:
+        answer = infer(address, tensors(ROWS, KINDS))
+        assert data(answer)["probability"] == expected[answer["model_version"]]
+        seen.add(answer["model_version"])
+
+    with serving(create_app(followed)) as address, ThreadPoolExecutor(4) as threads:
+        for _ in range(500):
+            if len(seen) == 2:
+                break
+            held[0] = "5" if held[0] == "4" else "4"
+            list(threads.map(ask, range(8)))
+    assert seen == {"4", "5"}
+
+
+def test_where_the_next_model_cannot_be_loaded_the_present_one_is_served_on(
+    published: tuple[ArtifactStore, ServedModel, pa.Table], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(present: ServedModel) -> ServedModel:
+        raise ConfigurationError("no version is champion now")
+
+    followed = Following(published[1], fail)
+    followed.look()
+    assert followed.model is published[1]
+    assert "delays:4 is served on" in caplog.text and "no version is champion now" in caplog.text
