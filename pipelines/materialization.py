@@ -6,11 +6,10 @@ from kfp import dsl
 
 from gatehouse.components.control.stage import require_no_skew
 from gatehouse.components.features.online.stage import materialize
+from gatehouse.components.launchers.spec import ONLINE_STORE
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
-
-ONLINE_STORE = "GATEHOUSE_ONLINE_STORE"
 
 
 def materialization(project: Project, tasks: Tasks) -> Any:

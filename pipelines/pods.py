@@ -5,26 +5,12 @@ from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
 from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
 from gatehouse.platforms import Platform, Pods
 from gatehouse.project import TaskResources
-
-SETTINGS_KEYS = {
-    "mlflow-tracking-uri": "GATEHOUSE_MLFLOW_TRACKING_URI",
-    "aws-endpoint-url": "AWS_ENDPOINT_URL",
-    "aws-region": "AWS_DEFAULT_REGION",
-    "kfp-endpoint": "GATEHOUSE_KFP_ENDPOINT",
-    "kfp-namespace": "GATEHOUSE_KFP_NAMESPACE",
-    "kfp-ui": "GATEHOUSE_KFP_UI",
-    "metrics-endpoint": "GATEHOUSE_METRICS_ENDPOINT",
-}
-CREDENTIAL_KEYS = {
-    "mlflow-tracking-token": "GATEHOUSE_MLFLOW_TRACKING_TOKEN",
-    "aws-access-key-id": "AWS_ACCESS_KEY_ID",
-    "aws-secret-access-key": "AWS_SECRET_ACCESS_KEY",
-}
 
 
 def equip(

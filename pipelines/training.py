@@ -13,7 +13,7 @@ from gatehouse.components.evaluation.stage import evaluate
 from gatehouse.components.features.leakage.stage import check_leakage
 from gatehouse.components.features.serving.stage import compare_online
 from gatehouse.components.integration.stage import integrate
-from gatehouse.components.launchers.spec import LocalLaunch
+from gatehouse.components.launchers.spec import ONLINE_STORE, LocalLaunch
 from gatehouse.components.launchers.timeouts import stage_minutes
 from gatehouse.components.probing.stage import probe
 from gatehouse.components.registry.registering.stage import register
@@ -26,7 +26,6 @@ from gatehouse.components.training.transformation.stage import fit_transformatio
 from gatehouse.components.tuning.stage import tune
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks, configuration_slice
-from gatehouse.pipelines.materialization import ONLINE_STORE
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 

@@ -74,6 +74,22 @@ class Volume(Spec):
 
 
 SETTINGS, CREDENTIALS = "gatehouse-settings", "gatehouse-credentials"
+SETTINGS_KEYS = {
+    "mlflow-tracking-uri": "GATEHOUSE_MLFLOW_TRACKING_URI",
+    "aws-endpoint-url": "AWS_ENDPOINT_URL",
+    "aws-region": "AWS_DEFAULT_REGION",
+    "kfp-endpoint": "GATEHOUSE_KFP_ENDPOINT",
+    "kfp-namespace": "GATEHOUSE_KFP_NAMESPACE",
+    "kfp-ui": "GATEHOUSE_KFP_UI",
+    "metrics-endpoint": "GATEHOUSE_METRICS_ENDPOINT",
+}
+CREDENTIAL_KEYS = {
+    "mlflow-tracking-token": "GATEHOUSE_MLFLOW_TRACKING_TOKEN",
+    "aws-access-key-id": "AWS_ACCESS_KEY_ID",
+    "aws-secret-access-key": "AWS_SECRET_ACCESS_KEY",
+}
+ONLINE_STORE = "GATEHOUSE_ONLINE_STORE"
+"""The variable of the key `online-store` of the credentials, for pods alone that read or write that store."""
 STORE_SECRETS = (
     FromSecret(variable="AWS_ENDPOINT_URL", source="config_map", name=SETTINGS, key="aws-endpoint-url"),
     FromSecret(variable="AWS_DEFAULT_REGION", source="config_map", name=SETTINGS, key="aws-region"),

@@ -24,7 +24,7 @@ def handoff(
     """Write a version's InferenceService for KServe, the schema of its tensors, and the plan of a canary or shadow."""
     import yaml
 
-    from gatehouse.server.handoff import Serving, inference_service, plan
+    from gatehouse.components.registry.handoff import Serving, inference_service, plan
     from gatehouse.server.inference import ServedModel
 
     opened = open_store(store)

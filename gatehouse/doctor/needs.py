@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gatehouse.components.launchers.spec import LocalLaunch
-from gatehouse.pipelines.pods import CREDENTIAL_KEYS, SETTINGS_KEYS
+from gatehouse.components.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS, LocalLaunch
 from gatehouse.platforms import Platform
 from gatehouse.project import Project
 

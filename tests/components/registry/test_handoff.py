@@ -17,10 +17,10 @@ from gatehouse.components.evaluation.gate import Comparison
 from gatehouse.components.evaluation.rules.champion import ChampionRule
 from gatehouse.components.evaluation.sample_size import paired_units, parallel_units
 from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.registry.handoff import PORT, Serving, inference_service, plan
 from gatehouse.components.registry.naming import Named, named
 from gatehouse.components.registry.promoting.stage import PromoteRequest, promote
 from gatehouse.errors import ConfigurationError
-from gatehouse.server.handoff import PORT, Serving, inference_service, plan
 from gatehouse.server.inference import ServedModel
 from tests.components.registry.gate import NAME, Gate, make_gate
 from tests.kubernetes_kinds import validator_of

@@ -9,14 +9,12 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Comparison
 from gatehouse.components.evaluation.sample_size import paired_units, parallel_units
 from gatehouse.components.evaluation.spec import GatePolicy
-from gatehouse.components.launchers.spec import CREDENTIALS, SETTINGS
+from gatehouse.components.launchers.spec import CREDENTIAL_KEYS, CREDENTIALS, ONLINE_STORE, SETTINGS, SETTINGS_KEYS
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.registry.naming import Named
 from gatehouse.components.registry.state import CANARY, CHAMPION, SHADOW
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import TRAINING, image
-from gatehouse.pipelines.materialization import ONLINE_STORE
-from gatehouse.pipelines.pods import CREDENTIAL_KEYS, SETTINGS_KEYS
 
 PORT = 8080
 _SERVED = (CHAMPION, CANARY, SHADOW)
