@@ -16,7 +16,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.registry.explaining.comparison import CompareRequest, compare
 from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation, explain
 from gatehouse.components.registry.explaining.report import lineage_picture
-from gatehouse.components.registry.explaining.search import SearchRequest, search
+from gatehouse.components.registry.explaining.search import Found, SearchRequest, search
 from gatehouse.components.registry.state import Verdict
 from gatehouse.components.reports.format import moment, number
 from gatehouse.components.reports.rendering import has_page, rendered
@@ -143,13 +143,14 @@ def list_models(request: Request) -> HTMLResponse:
 @router.get("/search")
 def find_versions(request: Request, query: Text = "", trained_on: Text = "") -> HTMLResponse:
     """The versions that meet a query, as of `gatehouse models search`, and were made from artifacts."""
-    visit, found, wrong = Visit(request), (), ""
+    visit, wrong = Visit(request), ""
+    versions: tuple[Found, ...] = ()
     try:
         asked = SearchRequest(query=query, trained_on=tuple(trained_on.split()))
-        found = search(asked, visit.server.store)
+        versions = search(asked, visit.server.store)
     except ConfigurationError as error:
         wrong = str(error)
-    return visit.draw("search.html", query=query, trained_on=trained_on, found=found, wrong=wrong)
+    return visit.draw("search.html", query=query, trained_on=trained_on, found=versions, wrong=wrong)
 
 
 @router.get("/compare")
