@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator
+from datetime import datetime
 from pathlib import Path
 
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -44,6 +45,7 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
     unfit = [] if parts.contract is None else list(_of_contract(file, parts.contract))
     yield from unfit
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
+    parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
     yield from (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file))
     if parts.repository is None:
         return
@@ -195,6 +197,21 @@ def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository
                 f"{file.policy}: fairness.{name}: expected a column that {file.contract} or evaluation.protected calls "
                 f"protected ({', '.join(named) or 'none'}){nearest(name, named)}"
             )
+
+
+def _of_fixed_dates(file: ProjectFile) -> Iterator[str]:
+    """Boundaries that stay where they are though models are trained again: each would learn from the same rows."""
+    kept = {key: getattr(file.split, key, None) for key in ("train_until", "test_from")}
+    fixed = next((key for key, bound in kept.items() if isinstance(bound, datetime)), "")
+    orders = {"training": True, "monitoring": bool(file.monitoring.retrain.on)}
+    ordering = [name for name, each in file.schedules.items() if each.enabled and orders.get(each.pipeline or name)]
+    if fixed and ordering:
+        instead = "write how long before the newest decision it lies, as P28D" if fixed == "train_until" else "move it"
+        yield (
+            f"split.{fixed}: {kept[fixed]:%Y-%m-%d} stays where it is, and {', '.join(ordering)} of schedules "
+            f"order{'s' * (len(ordering) == 1)} models to be trained again: each would learn from the same rows. To "
+            f"have them learn newer ones, {instead}"
+        )
 
 
 def _of_schedules(file: ProjectFile) -> Iterator[str]:

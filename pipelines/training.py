@@ -19,8 +19,9 @@ from gatehouse.components.probing.stage import probe
 from gatehouse.components.registry.registering.stage import register
 from gatehouse.components.registry.resolving.stage import resolve
 from gatehouse.components.splitting.stage import split
+from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tracking.cost import PRICES
-from gatehouse.components.training.spec import operation_of, settings_of
+from gatehouse.components.training.spec import operation_of, settings_of, task_of
 from gatehouse.components.training.stage import train
 from gatehouse.components.training.transformation.stage import fit_transformation
 from gatehouse.components.tuning.stage import tune
@@ -73,6 +74,7 @@ def training(project: Project, tasks: Tasks) -> Any:
 def _add_split_tasks(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any]]:
     """Leakage check, its requirement, and the split; returns the split, and what checked it and the training set."""
     file = tasks.project.file
+    policy = tasks.project.policy.resolved(judging_of(task_of(file.training)))
     checked = tasks.add(
         check_leakage,
         snapshot=data.snapshot,
@@ -80,6 +82,7 @@ def _add_split_tasks(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any]]:
         training_set=data.training_set,
         definitions=str(tasks.project.definitions.reference),
         alarm=file.features.leakage_alarm,
+        model_alarm=(policy.leakage_alarm or {}).get("roc_auc", 1.0),
         unchecked=file.features.unchecked,
     )
     verdict, reasons, report = (checked.outputs[name] for name in ("verdict", "reasons", "leakage"))

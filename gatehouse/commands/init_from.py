@@ -3,19 +3,29 @@
 import contextlib
 import itertools
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
 from rich.console import Console
 from rich.text import Text
 
 from gatehouse.commands.first_look import FirstLook, declared, show, table_name, taken
 from gatehouse.commands.place import DEFAULT_STORE, whole_or_none
 from gatehouse.commands.table_project import project_files, write_files
-from gatehouse.commands.table_roles import Roles, Wanted, chosen, facts, names_in, require_columns, someone_is_there
+from gatehouse.commands.table_roles import (
+    Column,
+    Roles,
+    Wanted,
+    chosen,
+    facts,
+    names_in,
+    require_columns,
+    someone_is_there,
+)
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
@@ -28,7 +38,10 @@ if TYPE_CHECKING:
 
 _TRAIN, _VALIDATION = 0.7, 0.85
 _MOST_ALIKE, _FEWEST_GROUPS = 0.01, 100
-_MOST_OF_GROUP = 10
+_MOST_OF_GROUP = 20
+_VALUES_THAT_TELL = 3
+_UNITS = (timedelta(days=1), timedelta(hours=1), timedelta(seconds=1))
+_ISO = TypeAdapter(timedelta)
 
 
 def init_from(target: Path, name: str, file: Path, time: str, alarm: float, wanted: Wanted) -> None:
@@ -90,16 +103,24 @@ def _roles(
         if roles.task == "binary":
             _refuse_one_sided(connection, roles)
         boundaries = _boundaries(connection, time) if timed and not roles.group else None
-        repeated = names_in(roles.features, rows, lambda name: _few_each(connection, name))
+        told = (*roles.features, roles.label)
+        repeated = names_in(roles.features, rows, lambda name: _share_more(connection, name, told))
         return replace(roles, repeated=repeated), boundaries, _alike(connection, roles, rows)
 
 
-def _few_each(connection: "duckdb.DuckDBPyConnection", name: str) -> bool:
-    """Whether each value of a column stands in two rows at least, and in a few at most."""
-    quoted = '"' + name.replace('"', '""') + '"'
-    counted = f"SELECT count(*) AS n FROM rows WHERE {quoted} IS NOT NULL GROUP BY {quoted}"
-    least, most = connection.execute(f"SELECT min(n), max(n) FROM ({counted})").fetchall()[0]
-    return bool(least > 1 and most <= _MOST_OF_GROUP)
+def _share_more(connection: "duckdb.DuckDBPyConnection", name: str, columns: Sequence[Column]) -> bool:
+    """Whether each value of a column stands in 2 to 20 rows, and these always agree in another column too."""
+    key, *others = ('"' + each.replace('"', '""') + '"' for each in (name, *_telling(name, columns)))
+    counted = ", ".join(f"max(count(DISTINCT {each})) OVER ()" for each in others)
+    sizes = "min(count(*)) OVER (), max(count(*)) OVER ()"
+    grouped = f"SELECT {', '.join(filter(None, [sizes, counted]))} FROM rows WHERE {key} IS NOT NULL GROUP BY {key}"
+    least, most, *different = connection.execute(f"{grouped} LIMIT 1").fetchall()[0]
+    return bool(least > 1 and most <= _MOST_OF_GROUP and 1 in different)
+
+
+def _telling(name: str, columns: Sequence[Column]) -> list[str]:
+    """The other columns with so many values that rows hardly agree in them by chance."""
+    return [each.name for each in columns if each.name != name and each.values >= _VALUES_THAT_TELL]
 
 
 def _refuse_one_sided(connection: "duckdb.DuckDBPyConnection", roles: Roles) -> None:
@@ -126,7 +147,7 @@ def _alike(connection: "duckdb.DuckDBPyConnection", roles: Roles, rows: int) -> 
 
 
 def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str) -> tuple[str, str] | None:
-    """Where the first 70 and 85 in 100 rows end; at midnight where every part is of some days."""
+    """How long before the newest row the first 70 and 85 in 100 rows end; whole days where every part is of some."""
     quoted = '"' + time.replace('"', '""') + '"'
     asked = f"epoch_us({quoted})"
     first, *cuts, last = connection.execute(
@@ -137,9 +158,9 @@ def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str) -> tuple[str
     lengths = [later - earlier for earlier, later in itertools.pairwise(moments)]
     if min(lengths) <= timedelta(0):
         return None
-    if min(lengths) > timedelta(days=3):
-        moments = [each.replace(hour=0, minute=0, second=0, microsecond=0) for each in moments]
-    return moments[1].isoformat(), moments[2].isoformat()
+    unit = next((each for each in _UNITS if min(lengths) > 3 * each), timedelta(microseconds=1))
+    train, validation = (round((moments[-1] - each) / unit) * unit for each in moments[1:3])
+    return _ISO.dump_python(train, mode="json"), _ISO.dump_python(validation, mode="json")
 
 
 def _tell(
@@ -155,7 +176,7 @@ def _tell(
         "label": f"known at {roles.known or roles.time}",
         "divided": f"by {roles.group}, whose rows stay in one part"
         if roles.group
-        else f"by time, at {' and '.join(boundaries)}"
+        else f"by time, {' and '.join(boundaries)} before the newest row"
         if boundaries
         else "by a hash: no times divide the rows",
     }

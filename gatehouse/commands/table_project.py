@@ -72,7 +72,8 @@ monitoring: {{}}
 """
 
 _TIME_SPLIT = """\
-# Boundaries in the time of the decision, UTC. `gap` is kept free before each; a label counts once it is known.
+# How long before the newest decision train and validation end: so a later training learns newer rows. `gap` is kept
+# free before each; a label counts once it is known.
 split:
   train_until: {train_until}
   validation_until: {validation_until}
@@ -181,7 +182,8 @@ def project_files(
         table: Of the table.
         source: The declaration that reads it.
         roles: What its columns are.
-        boundaries: Where train and validation end, ISO 8601 in UTC; None where times cannot divide the rows.
+        boundaries: How long before the newest row train and validation end, ISO 8601; None where times cannot divide
+            the rows.
         alike: Columns in which many rows are alike, and which no row lacks; empty for none.
         alarm: The ROC AUC above which a feature, or a model, is taken for a leak.
     """

@@ -21,6 +21,7 @@ _FEWEST_GROUPS = 3
 _OF_KEYS = ("int64", "string")
 _RARELY_REPEATED = 0.5
 _FEW = 50
+_MOST_OF_ID = 100
 _SLICES = 12
 NUMERIC, TIME = ("int64", "double", "bool"), "timestamp"
 _TASKS: tuple[TaskName, ...] = ("binary", "multiclass", "regression")
@@ -143,16 +144,20 @@ def _require_group(column: Column, used: Collection[str]) -> None:
         )
 
 
-def names_in(features: Sequence[Column], rows: int, few_each: Callable[[str], bool]) -> tuple[str, ...]:
-    """Features that may be names of something with several rows each: by their own name, or as each value has a few.
+def names_in(features: Sequence[Column], rows: int, share_more: Callable[[str], bool]) -> tuple[str, ...]:
+    """Features that may be names of something with several rows each, such as a person.
+
+    Of at least 50 whole numbers or texts, and called an id with at most 100 rows a value: with more, it is a category
+    that comes back, such as a shop. Or each value has a few rows that agree in another column too, such as the age.
 
     Args:
         features: The features.
         rows: How many rows there are.
-        few_each: Whether each value of a column stands in a few rows, and in more than one.
+        share_more: Whether each value of a column stands in a few rows, and these agree in another column.
     """
     whole = [one for one in features if one.kind in _OF_KEYS and _FEW <= one.values < rows]
-    return tuple(one.name for one in whole if _ID.search(one.name) or few_each(one.name))
+    named = {one.name for one in whole if _ID.search(one.name) and rows <= _MOST_OF_ID * one.values}
+    return tuple(one.name for one in whole if one.name in named or share_more(one.name))
 
 
 def _refuse_equal(names: Sequence[str]) -> None:

@@ -1,6 +1,10 @@
 """`gatehouse init --from`: a project from a table of one's own, whose columns are chosen by flags or by answers."""
 
+import re
+import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 
 import duckdb
@@ -8,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
+from sklearn.datasets import load_diabetes
 from typer.testing import CliRunner
 
 from gatehouse.checking import check_project
@@ -15,6 +20,7 @@ from gatehouse.cli import _register, app
 from gatehouse.commands import init_from, table_roles
 from gatehouse.commands.init import create_project
 from gatehouse.commands.table_roles import Column, Wanted, chosen
+from gatehouse.components.splitting.spec import TimeSplit
 from gatehouse.components.training.spec import task_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.project import Project
@@ -56,10 +62,29 @@ def _keys(project: Project, table: str) -> tuple[int, int]:
     return int(counted[0]), int(counted[1])
 
 
+def test_boundaries_of_time_move_along_with_the_rows(folder: Path) -> None:
+    _init("visits", "--from", _visits(folder), "--label", "bought", "--positive", "yes")
+    split = check_project(folder / "visits").file.split
+    # Pairs of rows, 2.5 hours apart: the newest 120 rows are validation and test, the newest 60 are test.
+    assert isinstance(split, TimeSplit)
+    assert (split.train_until, split.validation_until) == (timedelta(days=6), timedelta(days=3))
+    text = (folder / "visits/project.yaml").read_text()
+    fixed = text.replace(": P6D", ": 2023-11-20").replace(": P3D", ": 2023-12-01")
+    ordered = "\nschedules: {weekly: {pipeline: training, cron: '0 0 4 * * 1'}}\n"
+    (folder / "visits/project.yaml").write_text(fixed)
+    assert not check_project(folder / "visits").warnings
+    (folder / "visits/project.yaml").write_text(text + ordered)
+    assert not check_project(folder / "visits").warnings
+    (folder / "visits/project.yaml").write_text(fixed + ordered)
+    (told,) = check_project(folder / "visits").warnings
+    assert re.match(r"project.yaml:\d+: split.train_until: 2023-11-20 stays where it is, and weekly of schedules", told)
+    assert told.endswith("write how long before the newest decision it lies, as P28D")
+
+
 def test_a_table_with_times_and_no_key(folder: Path) -> None:
     output = _init("visits", "--from", _visits(folder), "--label", "bought", "--positive", "yes", "--alarm", 0.9).output
     assert "predicts  bought = 'yes'" in output and "decided   visited at" in output
-    assert "divided   by time, at 20" in output
+    assert "divided   by time, P" in output
     project = check_project(folder / "visits")
     assert project.file.split.strategy == "time" and project.file.features.leakage_alarm == 0.9
     assert project.policy.leakage_alarm == {"roc_auc": 0.9} and project.policy.must_beat_baseline == ("log_loss",)
@@ -115,7 +140,7 @@ def test_numbers_since_1970_are_the_time_when_they_are_named(folder: Path) -> No
 
 
 def test_rows_of_one_person_stay_in_one_part(folder: Path) -> None:
-    lines = "".join(f"{n // 4},u{n % 60},{n % 7 / 2},{n % 40},{n * 7 % 3 // 2}\n" for n in range(400))
+    lines = "".join(f"{n // 4},u{n % 60},{n % 7 / 2},{n // 4 % 40},{n * 7 % 3 // 2}\n" for n in range(400))
     (folder / "trips.csv").write_text("individual,user_id,cost,age,chosen\n" + lines)
     asked = ("--from", folder / "trips.csv", "--label", "chosen")
     assert "individual, user_id: may name something" in _init("plain", *asked).output
@@ -125,6 +150,51 @@ def test_rows_of_one_person_stay_in_one_part(folder: Path) -> None:
     assert project.file.split.strategy == "group" and project.file.split.columns == ("individual",)
     definitions = (folder / "grouped/features/definitions.py").read_text()
     assert "keeps=('individual',)" in definitions and '"individual":' not in definitions
+
+
+def _chicks(folder: Path) -> Path:
+    """Weights of 50 chicks, each weighed up to twelve times on its diet, as the package river ships them."""
+    return shutil.copy(files("river") / "datasets" / "chick-weights.csv", folder / "table.csv")
+
+
+def _prices(folder: Path) -> Path:
+    """Gold and oil by day, of the same package: a day's row is one thing."""
+    return shutil.copy(files("river") / "datasets" / "trump_approval.csv.gz", folder / "table.csv.gz")
+
+
+def _patients(folder: Path) -> Path:
+    """Ages, pressures and more of 442 patients, as scikit-learn ships them: equal ages are other people."""
+    data = load_diabetes(scaled=False)
+    lines = (
+        f"{row[0]:.0f},{row[2]:.1f},{row[3]:.0f},{target > 140:d}"
+        for row, target in zip(data.data, data.target, strict=True)
+    )
+    (folder / "table.csv").write_text("\n".join(["age,bmi,bp,ill", *lines, ""]))
+    return folder / "table.csv"
+
+
+def _sales(folder: Path) -> Path:
+    """A shop's name comes back in a thousand rows; and so does each amount, in other shops."""
+    lines = (f"s{n % 60},{n // 4 * 37 % 9973},{n % 7},{n * 7 % 3 // 2}" for n in range(12_000))
+    (folder / "table.csv").write_text("\n".join(["shop_id,amount,weekday,returned", *lines, ""]))
+    return folder / "table.csv"
+
+
+@pytest.mark.parametrize(
+    ("table", "label", "named"),
+    [
+        (_chicks, ("diet", "--task", "multiclass"), "chick"),
+        (_prices, ("gallup", "--task", "regression"), ""),
+        (_patients, ("ill",), ""),
+        (_sales, ("returned",), ""),
+    ],
+)
+def test_a_column_is_called_a_name_only_where_rows_belong_together(
+    folder: Path, table: Callable[[Path], Path], label: tuple[str, ...], named: str
+) -> None:
+    output = _init("tried", "--from", table(folder), "--label", *label, "--key", "none").output
+    found = [line.partition(":")[0] for line in output.splitlines() if "may name something" in line]
+    assert found == ([named] if named else [])
 
 
 def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:

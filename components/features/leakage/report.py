@@ -49,6 +49,13 @@ def leakage_page(service: str, body: Mapping[str, Any]) -> str:
     report.section(
         "What one feature tells alone", f"ROC AUC against the label; above {alarm:.2f} it is taken for a leak."
     )
+    if together := body.get("together"):
+        report.facts(
+            {
+                "all together, by a linear model": f"{together['area']:.3f} ({together['low']:.3f} to "
+                f"{together['high']:.3f}), alarm of the gate {body['model_alarm']:g}"
+            }
+        )
     report.figures((bar_chart(ordered[:20], marker=alarm, marker_name="alarm"), "The features that tell most."))
     marks = {index: "bad" for index, (_, area) in enumerate(ordered) if area > alarm}
     rows = [[name, area] for name, area in ordered]

@@ -1,6 +1,7 @@
 """The stage that judges whether a training set holds only what was known at decision time."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -14,10 +15,12 @@ from gatehouse.components.features.spec import Reason
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from gatehouse.components.features.leakage.all_features import Together
     from gatehouse.components.features.leakage.replay import Difference
 
 REPORT = "leakage.json"
 _INPUTS = ("training_set", "feature_tables", "snapshot", "definitions")
+_JUDGED_BY = ("alarm", "model_alarm", "cuts", "unchecked")
 _NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
 _NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
 _MEND = "Stamp the rows of the view with the time since when their values are known"
@@ -34,6 +37,7 @@ class LeakageRequest(StageModel):
         training_set: Reference of the training set.
         definitions: Reference of the feature definitions.
         alarm: ROC AUC above which one feature is taken for a leak.
+        model_alarm: ROC AUC above which the gate takes a model for leaky; 1 where it takes none, or for another task.
         cuts: At how many moments of its own rows each view is replayed; all are at the middle decision too.
         unchecked: Views that need not be checked, each with the reason; other views that cannot be checked fail.
     """
@@ -45,6 +49,7 @@ class LeakageRequest(StageModel):
     training_set: str
     definitions: str
     alarm: float = 0.80
+    model_alarm: float = 1.0
     cuts: int = 7
     unchecked: dict[str, Reason] = Field(default_factory=dict)
 
@@ -73,6 +78,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     import pyarrow.parquet as pq
 
     from gatehouse.components.features.definitions.repository import check_out, without_history
+    from gatehouse.components.features.leakage.all_features import told_together
     from gatehouse.components.features.leakage.replay import Difference, plan, replay
     from gatehouse.components.features.leakage.single_features import single_feature_auc
     from gatehouse.components.features.table_files import feature_files, raw_tables
@@ -96,11 +102,15 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
             differences += found
     task = TASKS[details["task"]]
     areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"])
+    names = (details["label"], details["decision_time"], details["numeric"], details["categorical"])
+    together = told_together(training_set, *names) if request.model_alarm < 1 and task.name == "binary" else None
     unchecked = _unchecked(lacking, static, cuts)
     refused = [text for name, text in unchecked.items() if name not in request.unchecked]
     accepted = {name: reason.rstrip(".") for name, reason in request.unchecked.items()}
     warnings = [_CONSENTED.format(text, accepted[name]) for name, text in unchecked.items() if name in accepted]
     reasons = [*_reasons(differences, areas, request.alarm), *(f"{text} {_ADVICE}" for text in refused)]
+    if together and together.area > request.model_alarm:
+        (reasons if together.low > request.model_alarm else warnings).append(_too_good(together, request.model_alarm))
     verdict = "fail" if reasons else "pass"
     body = {
         "verdict": verdict,
@@ -113,6 +123,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "cuts": cuts,
         "differences": [one.as_dict() for one in differences],
         "single_feature_auc": {name: round(area, 6) for name, area in areas.items()},
+        "together": asdict(together) if together else None,
+        "model_alarm": request.model_alarm,
     }
     reference = _publish(store, request, manifest.name, body)
     return LeakageResult(leakage=str(reference), verdict=verdict, reasons=tuple(reasons), warnings=tuple(warnings))
@@ -124,7 +136,7 @@ def _publish(store: ArtifactStore, request: LeakageRequest, name: str, body: dic
         name,
         {REPORT: canonical_json(body)},
         derived_from={name: getattr(request, name) for name in _INPUTS},
-        configuration={"alarm": request.alarm, "cuts": request.cuts, "unchecked": request.unchecked},
+        configuration={name: getattr(request, name) for name in _JUDGED_BY},
         details={"verdict": body["verdict"], "warnings": body["warnings"]},
     )
 
@@ -151,6 +163,15 @@ def _status(view: str, static: Collection[str], unchecked: Collection[str]) -> s
     if view in static:
         return "declared static"
     return "not checked" if view in unchecked else "replayed"
+
+
+def _too_good(together: "Together", alarm: float) -> str:
+    return (
+        f"all features together tell the label with ROC AUC {together.area:.3f} ({together.low:.3f} to "
+        f"{together.high:.3f}) by a linear model, above leakage_alarm in policy.yaml ({alarm:g}), so the gate would "
+        "refuse whatever is trained to beat it. Look which of them hold the outcome; where a model can be that good, "
+        "raise leakage_alarm in policy.yaml"
+    )
 
 
 def _reasons(differences: Sequence["Difference"], areas: Mapping[str, float], alarm: float) -> list[str]:

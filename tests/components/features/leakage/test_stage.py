@@ -16,6 +16,7 @@ def checked(
     changes: Mapping[str, str] | None = None,
     cuts: int = 3,
     unchecked: Mapping[str, str] | None = None,
+    model_alarm: float = 1.0,
 ) -> LeakageResult:
     """The verdict on a training set of the first week, with other definitions."""
     first = flights.first_week
@@ -28,6 +29,7 @@ def checked(
         training_set=flights.retrieve(feature_tables) if changes else flights.training_set,
         definitions=definitions,
         alarm=0.80,
+        model_alarm=model_alarm,
         cuts=cuts,
         unchecked=dict(unchecked or {}),
     )
@@ -48,6 +50,16 @@ def test_honest_views_pass(flights: Flights) -> None:
     assert f"of the training set's {report['rows']:,} rows" in page(flights.store, result.leakage).replace(
         "&#x27;", "'"
     )
+
+
+def test_what_the_gate_would_refuse_is_told_before_anything_is_trained(flights: Flights) -> None:
+    result = checked(flights, cuts=1, model_alarm=0.55)
+    assert result.verdict == "fail" and "raise leakage_alarm in policy.yaml" in result.reasons[0]
+    area = flights.store.read_json(result.leakage, "leakage.json")["together"]["area"]
+    assert f"all features together tell the label with ROC AUC {area:.3f}" in result.reasons[0]
+    assert f"{area:.3f}" in page(flights.store, result.leakage)
+    unsure = checked(flights, cuts=1, model_alarm=area - 0.001)
+    assert unsure.verdict == "pass" and "so the gate would refuse" in unsure.warnings[0]
 
 
 LEAKS = {
