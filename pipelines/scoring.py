@@ -5,6 +5,7 @@ from typing import Any
 from kfp import dsl
 
 from gatehouse.components.features.decisions.stage import retrieve_decisions
+from gatehouse.components.features.keys.stage import take_keys
 from gatehouse.components.registry.champion.stage import champion
 from gatehouse.components.scoring.stage import score
 from gatehouse.pipelines.data import add_data_tasks
@@ -23,6 +24,7 @@ def scoring(project: Project, tasks: Tasks) -> Any:
         window: str = "",
         since: str = "",
         until: str = "",
+        keys: str = "",
         force: str = "",
         backfill: str = "",
     ) -> None:
@@ -34,11 +36,13 @@ def scoring(project: Project, tasks: Tasks) -> Any:
             window: Only events of START/END (end exclusive); empty for all.
             since: Score decisions from this time on (ISO 8601 with zone); empty for all.
             until: Score decisions before this time; empty for all up to which the snapshot knows everything.
+            keys: Score these keys and times instead, a CSV or Parquet file as the tasks see it; empty for decisions.
             force: Stages to run whatever the memo holds; empty for none.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
         with tasks.begin(store, force, since=since, until=until):
             found = tasks.add(champion, model_name=file.model)
+            taken = tasks.add(take_keys, keys=keys, name=project.name)
             data = add_data_tasks(tasks, source, window, backfill, labelled=False)
             retrieved = tasks.add(
                 retrieve_decisions,
@@ -49,6 +53,7 @@ def scoring(project: Project, tasks: Tasks) -> Any:
                 as_of=data.as_of,
                 since=since,
                 until=until,
+                keys=taken.outputs["taken"],
             )
             rows = retrieved.outputs["decisions"]
             tasks.add(score, model=found.outputs["model"], rows=rows, version=found.outputs["version"])

@@ -1,8 +1,9 @@
 """The score stage: a registered model scores a table of rows, piece after piece."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.declaration import CONTENTS, Resources
@@ -52,8 +53,8 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     last one, and a table that holds rows of an earlier one takes the pieces that they have in common.
 
     Raises:
-        ConfigurationError: if the table has no rows, lacks a feature or does not say its keys, is of another task, or
-            its features were made in another way than those that the model learned from.
+        ConfigurationError: if the table has no rows, lacks a feature or does not say its keys, is of another task or
+            has other keys than what the model learned from, or its features were made in another way.
         FeatureError: if a feature is not as it was in training.
     """
     from gatehouse.components.scoring.answers import classes_of
@@ -61,8 +62,9 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     from gatehouse.components.training.scoring.predictor import Predictor
 
     manifest, predictor = store.manifest(request.rows), Predictor.load(store, request.model)
-    _require_fit(manifest, predictor)
-    _require_same_features(store, request.model, manifest)
+    training_set = store.manifest(store.manifest(request.model).derived_from["training_set"])
+    _require_fit(manifest, predictor, training_set.details)
+    _require_same_features(store, training_set, manifest)
     names = [*manifest.details["entity_keys"], manifest.details["decision_time"]]
     columns = [*dict.fromkeys([*names, *predictor.features])]
     classes, files, done = classes_of(store, request.model), {}, 0
@@ -91,13 +93,19 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     return ScoreResult(predictions=str(published), rows=done)
 
 
-def _require_fit(manifest: Manifest, predictor: "Predictor") -> None:
+def _require_fit(manifest: Manifest, predictor: "Predictor", learned: Mapping[str, Any]) -> None:
     details, where = manifest.details, str(manifest.reference)
     if "entity_keys" not in details or "decision_time" not in details:
         raise ConfigurationError(f"{where}: expected decisions or a training set, which say their keys and their time.")
     if (task := details.get("task", predictor.task.name)) != predictor.task.name:
         raise ConfigurationError(
             f"{where}: expected rows of the task {predictor.task.name}, which the model has, found {task}."
+        )
+    if details["entity_keys"] != learned["entity_keys"]:
+        told, found = (", ".join(each["entity_keys"]) for each in (learned, details))
+        raise ConfigurationError(
+            f"{where}: expected rows by {told}, as the model learned from, found rows by {found}: "
+            "there a row means something else."
         )
     held = {column.name for column in manifest.columns}
     if lacking := [name for name in predictor.features if name not in held]:
@@ -109,11 +117,10 @@ def _require_fit(manifest: Manifest, predictor: "Predictor") -> None:
         raise ConfigurationError(f"{where}: expected rows to score, found none.")
 
 
-def _require_same_features(store: ArtifactStore, model: str, rows: Manifest) -> None:
+def _require_same_features(store: ArtifactStore, training_set: Manifest, rows: Manifest) -> None:
     """Where both say of which definitions they are, hold these against each other."""
     from gatehouse.components.features.definitions.same_features import require_same_features
 
-    training_set = store.manifest(store.manifest(model).derived_from["training_set"])
     learned, given = (each.derived_from.get("definitions", "") for each in (training_set, rows))
     if learned and given:
         require_same_features(store, str(training_set.configuration["service"]), learned, given)

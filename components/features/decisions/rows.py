@@ -1,11 +1,19 @@
-"""The decisions of a span: entity rows as the label view has them, whether or not their outcome is known."""
+"""Rows to score: decisions of a span as the label view has them, or keys and times that a user gives."""
+
+from datetime import datetime
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gatehouse.components.features.computing.compute import SQL_TYPES, require_columns, stage_tables, table_of
 from gatehouse.components.features.database import quoted
 from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.features.point_in_time.entity_file import read_entity_rows
+from gatehouse.errors import ConfigurationError
+
+DECISION_TIME = "decision_time"
 
 
 def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
@@ -33,3 +41,46 @@ def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) 
         f"ORDER BY __decided, {', '.join(map(quoted, label.entities))}",
         where,
     )
+
+
+def given_rows(connection: duckdb.DuckDBPyConnection, repository: Repository, path: Path, as_of: datetime) -> pa.Table:
+    """The rows of a file, in the columns and in the order of `decided_rows`; its other columns are passed over.
+
+    Args:
+        connection: Any.
+        repository: Says which keys there are, and which values on-demand views take.
+        path: A CSV file with a header, or a Parquet file.
+        as_of: Up to when everything is known.
+
+    Raises:
+        ConfigurationError: if the file cannot be read, lacks a column or has one of another type, has a row without a
+            key or a time, one after `as_of`, or one twice.
+    """
+    keys = {key: repository.entities[key] for key in repository.label.entities}
+    values = repository.request_values()
+    given = read_entity_rows(path, keys)
+    wanted = [*keys, DECISION_TIME, *values]
+    if lacking := [name for name in wanted if name not in given.column_names]:
+        raise ConfigurationError(
+            f"{path.name}: expected the columns {', '.join(wanted)}, found {', '.join(given.column_names)}: "
+            f"{', '.join(lacking)} is missing."
+        )
+    connection.register("given", given)
+    casts = [f"{quoted(key)}" for key in keys] + [f"{quoted(DECISION_TIME)}::TIMESTAMPTZ AS {DECISION_TIME}"]
+    casts += [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items()]
+    order = ", ".join([DECISION_TIME, *map(quoted, keys)])
+    rows = table_of(connection, f"SELECT {', '.join(casts)} FROM given ORDER BY {order}", path.name)
+    named = [*keys, DECISION_TIME]
+    wrong = {
+        "without a key or a time": rows.num_rows - rows.select(named).drop_null().num_rows,
+        f"after {as_of.isoformat()}, up to which the snapshot knows everything": _after(rows, as_of),
+        "that are there before": rows.num_rows - rows.group_by(named).aggregate([]).num_rows,
+    }
+    if told := [f"{count:,} {what}" for what, count in wrong.items() if count]:
+        raise ConfigurationError(f"{path.name}: expected each key and time once, found rows: {'; '.join(told)}.")
+    return rows
+
+
+def _after(rows: pa.Table, as_of: datetime) -> int:
+    found: int | None = pc.sum(pc.greater(rows[DECISION_TIME], pa.scalar(as_of, rows[DECISION_TIME].type))).as_py()
+    return found or 0

@@ -1,4 +1,4 @@
-"""The stage that retrieves rows to score: decisions of a span, with the features that were known at each."""
+"""The stage that retrieves rows to score, decisions of a span or given keys, with the features known at each."""
 
 from datetime import UTC, datetime
 
@@ -20,6 +20,7 @@ class DecisionsRequest(StageModel):
         as_of: Time up to which the snapshot knows everything, ISO 8601.
         since: Only decisions from this time on, ISO 8601; empty for all.
         until: Only decisions before this time, ISO 8601; empty for all up to `as_of`.
+        keys: Reference of keys and times that take the place of the label's decisions; empty for these.
     """
 
     snapshot: str
@@ -29,6 +30,7 @@ class DecisionsRequest(StageModel):
     as_of: str
     since: str = ""
     until: str = ""
+    keys: str = ""
 
 
 class DecisionsResult(StageModel):
@@ -48,11 +50,12 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     """Join a feature service point-in-time to decisions whose outcome need not be known; no label is read.
 
     Raises:
-        ConfigurationError: if the span is none or holds no decision, the definitions do not load, or there is no such
+        ConfigurationError: if the span is none or holds no decision, or there is one beside keys, the keys are none
+            of the label's rows, the definitions do not load, or there is no such
             service.
     """
     from gatehouse.components.features.database import connect, open_tables, set_time, write_parquet
-    from gatehouse.components.features.decisions.rows import decided_rows
+    from gatehouse.components.features.decisions.rows import decided_rows, given_rows
     from gatehouse.components.features.definitions.repository import check_out
     from gatehouse.components.features.point_in_time.feast_store import applied
     from gatehouse.components.features.point_in_time.retrieval import retrieve
@@ -67,13 +70,20 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
             f"Decisions: expected since before until, and until at most {as_of.isoformat()}, up to which the snapshot "
             f"knows everything; found {request.since or 'no since'} and {request.until or 'no until'}."
         )
+    if request.keys and (since or until):
+        raise ConfigurationError("keys: expected them without since and until, as each row says its time.")
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         with connect() as connection:
             open_tables(connection, raw_tables(store, request.snapshot))
             for name, moment in (("as_of", as_of), ("decided_since", since), ("decided_until", until)):
                 set_time(connection, name, moment)
-            rows = decided_rows(connection, repository)
+            if request.keys:
+                (file,) = store.manifest(request.keys).files
+                store.copy(request.keys, file.path, workspace / "keys" / file.path)
+                rows = given_rows(connection, repository, workspace / "keys" / file.path, as_of)
+            else:
+                rows = decided_rows(connection, repository)
         if not rows.num_rows:
             raise ConfigurationError(
                 f"Decisions: expected some from {request.since or 'the beginning'} on and before {end.isoformat()}, "
@@ -83,7 +93,8 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
             table = retrieve(feast, repository, request.service, rows, workspace).table
         path = workspace / "part-00000.parquet"
         write_parquet(table, path)
-        inputs = {name: getattr(request, name) for name in ("snapshot", "feature_tables", "definitions")}
+        roles = ("snapshot", "feature_tables", "definitions", "keys")
+        inputs = {role: made for role in roles if (made := getattr(request, role))}
         asked = {"service": request.service, "as_of": request.as_of, "since": request.since, "until": request.until}
         reference = store.publish(
             "decisions",

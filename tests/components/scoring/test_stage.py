@@ -149,6 +149,12 @@ def test_rows_of_features_that_mean_something_else_are_refused(scorer: Scorer) -
             scorer.score(scorer.publish(scorer.rows, definitions=other), model)
 
 
+def test_rows_by_other_keys_are_refused(scorer: Scorer) -> None:
+    rows = scorer.publish(scorer.rows, entity_keys=["carrier"])
+    with pytest.raises(ConfigurationError, match=r"expected rows by flight_id, .* found rows by carrier: there a row"):
+        scorer.score(rows)
+
+
 def test_after_a_kill_it_goes_on_where_it_was(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
     predict = Predictor.predict
     left = iter(range(6))

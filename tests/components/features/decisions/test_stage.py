@@ -1,7 +1,9 @@
 """Decisions of a week of flights: the rows of the training set without their labels, those without an outcome too."""
 
+from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -54,3 +56,66 @@ def test_a_span_begins_with_its_first_moment_and_ends_before_its_last(flights: F
 def test_a_span_that_is_none_is_named(flights: Flights, span: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         retrieve_decisions.function(request(flights, **span), flights.store)
+
+
+def given(flights: Flights, table: pa.Table) -> str:
+    """A reference of keys."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return str(flights.store.publish("keys", "asked", {"asked.parquet": sink.getvalue().to_pybytes()}))
+
+
+def own_keys(flights: Flights) -> pa.Table:
+    """Keys and times of a few decisions of the first week."""
+    found = retrieve_decisions.function(request(flights, since="2013-01-03T12:00:00Z"), flights.store)
+    table = pq.read_table(flights.store.paths(found.decisions)).slice(3, 40)
+    keys = flights.store.manifest(found.decisions).details["entity_keys"]
+    values = flights.repository.request_values()
+    return table.select([*dict.fromkeys([*keys, "decision_time", *values])])
+
+
+def test_own_keys_get_the_features_of_their_own_times(flights: Flights) -> None:
+    asked = own_keys(flights)
+    later = pc.add(asked["decision_time"], pa.scalar(600_000_000, pa.duration("us")))
+    moved = asked.set_column(asked.column_names.index("decision_time"), "decision_time", later)
+    whole = pq.read_table(flights.store.paths(retrieve_decisions.function(request(flights), flights.store).decisions))
+    found = retrieve_decisions.function(request(flights, keys=given(flights, asked)), flights.store)
+    table = pq.read_table(flights.store.paths(found.decisions))
+    assert found.rows == 40 and table.column_names == whole.column_names
+    same = whole.filter(pc.is_in(whole[KEY], asked[KEY].combine_chunks()))
+    assert table.sort_by(KEY).equals(same.sort_by(KEY))
+    reference = given(flights, moved)
+    other = retrieve_decisions.function(request(flights, keys=reference), flights.store)
+    manifest = flights.store.manifest(other.decisions)
+    assert manifest.derived_from["keys"] == reference
+    times = pq.read_table(flights.store.paths(other.decisions))["decision_time"]
+    assert sorted(times.to_pylist()) == sorted(later.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.drop_columns(["decision_time"]), "decision_time is missing"),
+        (lambda table: table.drop_columns([KEY]), f"{KEY} is missing"),
+        (lambda table: pa.concat_tables([table, table.slice(0, 2)]), "found rows: 2 that are there before"),
+        (lambda table: late(table), "found rows: 40 after 2013-01-08"),
+        (lambda table: table.slice(0, 0), "expected entity rows, found none"),
+    ],
+)
+def test_keys_that_are_none_of_the_labels_rows_are_named(
+    flights: Flights, change: Callable[[pa.Table], pa.Table], message: str
+) -> None:
+    reference = given(flights, change(own_keys(flights)))
+    with pytest.raises(ConfigurationError, match=message):
+        retrieve_decisions.function(request(flights, keys=reference), flights.store)
+
+
+def late(table: pa.Table) -> pa.Table:
+    """The rows a year later."""
+    times = pc.add(table["decision_time"], pa.scalar(365 * 86_400_000_000, pa.duration("us")))
+    return table.set_column(table.column_names.index("decision_time"), "decision_time", times)
+
+
+def test_keys_and_a_span_exclude_each_other(flights: Flights) -> None:
+    with pytest.raises(ConfigurationError, match="expected them without since and until"):
+        retrieve_decisions.function(request(flights, keys="keys/x", since="2013-01-03"), flights.store)

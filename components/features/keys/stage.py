@@ -1,0 +1,58 @@
+"""The stage that takes a user's table of keys and times, which are scored in place of the label's rows."""
+
+from gatehouse.components.artifacts.declaration import CONTENTS, Effects
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+
+KIND = "keys"
+
+
+class TakeKeysRequest(StageModel):
+    """Where the table is.
+
+    Attributes:
+        keys: A CSV or Parquet file, as a path or URL, or a reference of one that was taken before; empty for none.
+        name: Name of the artifact.
+    """
+
+    keys: str
+    name: str
+
+
+class TakeKeysResult(StageModel):
+    """The reference of the table, or nothing."""
+
+    taken: str
+
+
+@stage(
+    "take_keys",
+    title="Take the keys to score",
+    effects=Effects(reads="the table", why="A file changes without its path; the same bytes give the same artifact."),
+    pages={KIND: CONTENTS},
+)
+def take_keys(request: TakeKeysRequest, store: ArtifactStore) -> TakeKeysResult:
+    """Publish a file of keys and times as it is.
+
+    Raises:
+        ConfigurationError: if there is no such file, or the reference is none of keys.
+        MissingArtifactError: if the reference is not in the store.
+    """
+    import fsspec
+
+    if not request.keys:
+        return TakeKeysResult(taken="")
+    if "/sha256-" in request.keys:
+        reference = Reference.parse(request.keys)
+        if reference.kind != KIND:
+            raise ConfigurationError(f"keys: expected a file, or a reference {KIND}/…, found {request.keys}.")
+        return TakeKeysResult(taken=str(store.manifest(reference).reference))
+    files, path = fsspec.core.url_to_fs(request.keys)
+    if not files.isfile(path):
+        raise ConfigurationError(f"keys: expected a CSV or Parquet file at {request.keys}, found none.")
+    name = path.rpartition("/")[2]
+    with store.workspace() as workspace:
+        files.get_file(path, str(workspace / name))
+        return TakeKeysResult(taken=str(store.publish(KIND, request.name, {name: workspace / name})))
