@@ -61,17 +61,7 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     from gatehouse.components.features.point_in_time.retrieval import retrieve
     from gatehouse.components.features.table_files import feature_files, raw_tables
 
-    as_of = _moment("as_of", request.as_of)
-    since = _moment("since", request.since) if request.since else None
-    until = _moment("until", request.until) if request.until else None
-    end = until or as_of
-    if end > as_of or (since is not None and since >= end):
-        raise ConfigurationError(
-            f"Decisions: expected since before until, and until at most {as_of.isoformat()}, up to which the snapshot "
-            f"knows everything; found {request.since or 'no since'} and {request.until or 'no until'}."
-        )
-    if request.keys and (since or until):
-        raise ConfigurationError("keys: expected them without since and until, as each row says its time.")
+    as_of, since, until = _span(request)
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         with connect() as connection:
@@ -86,8 +76,8 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
                 rows = decided_rows(connection, repository)
         if not rows.num_rows:
             raise ConfigurationError(
-                f"Decisions: expected some from {request.since or 'the beginning'} on and before {end.isoformat()}, "
-                f"found none in {request.snapshot}. Give another since, or take a newer snapshot."
+                f"Decisions: expected some from {request.since or 'the beginning'} on and before "
+                f"{(until or as_of).isoformat()}, found none in {request.snapshot}. Give another since, or take a newer snapshot."
             )
         with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
             table = retrieve(feast, repository, request.service, rows, workspace).table
@@ -112,6 +102,22 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
             },
         )
     return DecisionsResult(decisions=str(reference), rows=table.num_rows)
+
+
+def _span(request: DecisionsRequest) -> tuple[datetime, datetime | None, datetime | None]:
+    """`as_of`, and since and until where they are given."""
+    as_of = _moment("as_of", request.as_of)
+    since = _moment("since", request.since) if request.since else None
+    until = _moment("until", request.until) if request.until else None
+    end = until or as_of
+    if end > as_of or (since is not None and since >= end):
+        raise ConfigurationError(
+            f"Decisions: expected since before until, and until at most {as_of.isoformat()}, up to which the snapshot "
+            f"knows everything; found {request.since or 'no since'} and {request.until or 'no until'}."
+        )
+    if request.keys and (since or until):
+        raise ConfigurationError("keys: expected them without since and until, as each row says its time.")
+    return as_of, since, until
 
 
 def _moment(name: str, text: str) -> datetime:
