@@ -77,7 +77,8 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
         if not rows.num_rows:
             raise ConfigurationError(
                 f"Decisions: expected some from {request.since or 'the beginning'} on and before "
-                f"{(until or as_of).isoformat()}, found none in {request.snapshot}. Give another since, or take a newer snapshot."
+                f"{(until or as_of).isoformat()}, found none in {request.snapshot}. Give another "
+                "since, or take a newer snapshot."
             )
         with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
             table = retrieve(feast, repository, request.service, rows, workspace).table
