@@ -54,9 +54,9 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
 
         tables = file.source.tables
         typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
-        found = first_rows(parts.folder, file, None if unfit else parts.contract) if data else FirstRows()
-        parts.warnings.extend(found.warnings)
-        yield from [*found.problems, *dry_run(parts.repository, typed, found.tables)]
+        first = first_rows(parts.folder, file, None if unfit else parts.contract) if data else FirstRows()
+        parts.warnings.extend(first.warnings)
+        yield from [*first.problems, *dry_run(parts.repository, typed, first.tables)]
     yield from _of_files(file, parts.repository)
     yield from _of_settings(parts.repository.folder)
     yield from _of_slices(file, parts.repository)

@@ -102,8 +102,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
             differences += found
     task = TASKS[details["task"]]
     areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"])
-    names = (details["label"], details["decision_time"], details["numeric"], details["categorical"])
-    together = told_together(training_set, *names) if request.model_alarm < 1 and task.name == "binary" else None
+    columns = (details["label"], details["decision_time"], details["numeric"], details["categorical"])
+    together = told_together(training_set, *columns) if request.model_alarm < 1 and task.name == "binary" else None
     unchecked = _unchecked(lacking, static, cuts)
     refused = [text for name, text in unchecked.items() if name not in request.unchecked]
     accepted = {name: reason.rstrip(".") for name, reason in request.unchecked.items()}
