@@ -5,16 +5,20 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from pathlib import Path
 
+from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import Repository, without_history
 from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.components.kfp_api.specs import problems_of
+from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.loss.spec import PairwiseLoss
+from gatehouse.components.tuning.cores import short_of_cores
 from gatehouse.components.validation.contract import Contract
 from gatehouse.errors import ConfigurationError
 from gatehouse.first_rows import FirstRows, first_rows
+from gatehouse.limits import cpus_of, processors
 from gatehouse.project import PROJECT_FILE, Project, ProjectFile, ProjectParts, assembled, definitions_of, read_project
 from gatehouse.signatures import NAMES, parameters
 from gatehouse.yaml_lines import at_line, lines_of, nearest
@@ -47,6 +51,7 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
     yield from (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file))
+    parts.warnings.extend(_of_cores(file))
     if parts.repository is None:
         return
     if data or store is None or not store.exists(definitions_of(file, parts.repository).reference):
@@ -66,6 +71,22 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
             line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
             where = ".".join(map(str, key))
             yield f"{PROJECT_FILE}:{line}: {where}: expected {expected}, found {found!r}{nearest(found, known)}"
+
+
+def _of_cores(file: ProjectFile) -> Iterator[str]:
+    """Trials that want more cores than there are: of this machine, or, where the store is remote, of their pods."""
+    if file.tuning is None:
+        return
+    remote, asked = "://" in file.store, file.resources.get("tune")
+    pod = asked.cpu if asked and asked.cpu else declared_stages()["tune"].declared.resources.cpu
+    if not isinstance(file.launch, LocalLaunch):
+        cores, where = cpus_of(file.launch.resources.cpu), "each pod of a trial (launch.resources.cpu)"
+    else:
+        cores, where = (
+            (cpus_of(pod), "the pod of tune (resources.tune.cpu)") if remote else (processors(), "this machine")
+        )
+    if short := short_of_cores(file.tuning, file.training, file.launch, cores, where):
+        yield short
 
 
 def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:

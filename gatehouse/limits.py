@@ -39,6 +39,11 @@ def confine_arrow() -> None:
     pa.set_cpu_count(processors())
 
 
+def cpus_of(quantity: str) -> float:
+    """Processors of a quantity as Kubernetes writes it: `500m` are half of one."""
+    return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
+
+
 def bytes_of(quantity: str) -> int:
     """Bytes of a quantity as Kubernetes writes it: `512Mi` are 512 times 1024 times 1024, `4G` four billion.
 

@@ -43,6 +43,7 @@ class Screen:
 
     def update(self, run: LocalRun) -> None:
         """Show the run as it stands."""
+        self._tell_trials(run)
         if self._live:
             self._live.update(self._steps(run))
             return
@@ -51,6 +52,15 @@ class Screen:
             if event and event.event in _MARKS and task.stage not in self._told:
                 self._told.add(task.stage)
                 self._console.print(self._line(run, task, event), soft_wrap=True)
+
+    def _tell_trials(self, run: LocalRun) -> None:
+        """Print a line for each trial that has ended since: above the steps, where they are shown live."""
+        ended = [event for event in run.events if event.event == "trial"]
+        for event in sorted(ended, key=lambda one: float(one.body["at"])):
+            line = f"  {event.body['message']}"
+            if f"{event.attempt}{line}" not in self._told:
+                self._told.add(f"{event.attempt}{line}")
+                self._console.print(Text(line, style="dim"), soft_wrap=True)
 
     def _steps(self, run: LocalRun) -> RenderableType:
         if not run.plan:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import gatehouse
 from gatehouse.checking import check_project
@@ -407,6 +408,17 @@ def test_a_project_that_is_right_is_said_to_be(project: Path) -> None:
     assert check_project(project).name == "returns"
     for folder in EXAMPLE.parent.iterdir():
         assert check_project(folder).name == folder.name
+
+
+def test_trials_that_want_more_cores_than_there_are_are_warned_of(project: Path) -> None:
+    body = yaml.safe_load((project / PROJECT).read_text())
+    assert check_project(project).warnings == ()
+    body["tuning"]["parallel_trial_count"] = 1000
+    body["resources"] = {"tune": {"cpu": "1500m"}}
+    for store, where in {"store": "this machine has ", "gs://acme/store": "(resources.tune.cpu) has 1.5."}.items():
+        (project / PROJECT).write_text(yaml.safe_dump(body | {"store": store}))
+        (told,) = check_project(project).warnings
+        assert "want 1000 cores" in told and where in told
 
 
 @pytest.mark.parametrize("command", [["check"], ["compile"], ["run"]])

@@ -81,6 +81,11 @@ def test_quantities(quantity: str, expected: int) -> None:
     assert limits.bytes_of(quantity) == expected
 
 
+@pytest.mark.parametrize(("quantity", "expected"), [("4", 4), ("0.5", 0.5), ("1500m", 1.5)])
+def test_quantities_of_processors(quantity: str, expected: float) -> None:
+    assert limits.cpus_of(quantity) == expected
+
+
 def test_what_is_no_quantity_is_refused() -> None:
     with pytest.raises(ValueError, match="expected an amount of memory, such as 4G or 512Mi, found '4 GB'"):
         limits.bytes_of("4 GB")

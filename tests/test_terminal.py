@@ -33,6 +33,17 @@ def test_warnings_of_guards_and_of_stages_are_shown(
     assert "MLflow has nothing" not in said
 
 
+def test_each_trial_that_ends_has_a_line_once(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, screen = _finished(tmp_path), Screen(store)
+    lines = {10: "trial 10: log_loss 0.5, best so far", 2: "trial 2: log_loss 0.7; best so far is trial 1 with 0.6"}
+    run.events = [Event("tune:trials", 1, "trial", {"at": at, "message": line}) for at, line in lines.items()]
+    screen.update(run)
+    screen.update(run)
+    assert capsys.readouterr().out.splitlines() == [f"  {lines[2]}", f"  {lines[10]}"]
+
+
 def test_that_nobody_was_told_of_a_failure_is_shown(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,8 +31,9 @@ _REPEATED = ("warned", "paused")
 class Event:
     """One thing that happened to one attempt of a stage.
 
-    `event` is `started`, then `hit`, `finished`, `failed`, `stopped` or `tolerated`; between them `paused` and
-    `warned`. What is asked for again in the same run, as a task that KFP tries again, has the same `asked`.
+    `event` is `started`, then `hit`, `finished`, `failed`, `stopped` or `tolerated`; between them `paused`, `warned`,
+    and `trial` for the end of each trial of an experiment. What is asked for again in the same run, as a task that KFP
+    tries again, has the same `asked`.
     """
 
     stage: str

@@ -65,9 +65,14 @@ def steps_of(spec: ExperimentSpec, base: TrainSpec) -> int:
     """
     if spec.steps_per_trial:
         return spec.steps_per_trial
-    starts = [configured(base, chosen, spec.trial_settings).stopping for chosen in _models(spec)]
-    epochs = [stopping.epochs for stopping in starts if hasattr(stopping, "epochs")]
-    return max(epochs) if epochs else min(20, *(getattr(stopping, "rounds", 20) for stopping in starts))
+    stoppings = [start.stopping for start in starts(spec, base)]
+    epochs = [stopping.epochs for stopping in stoppings if hasattr(stopping, "epochs")]
+    return max(epochs) if epochs else min(20, *(getattr(stopping, "rounds", 20) for stopping in stoppings))
+
+
+def starts(spec: ExperimentSpec, base: TrainSpec) -> list[TrainSpec]:
+    """The training of a trial before its other parameters are chosen, one for each model of the search."""
+    return [configured(base, chosen, spec.trial_settings) for chosen in _models(spec)]
 
 
 def _models(spec: ExperimentSpec) -> list[dict[str, Any]]:
@@ -150,8 +155,7 @@ def _reason(name: str, error: ValidationError) -> str:
 def _refits(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
     """Settings with which a trial would train on the rows that it is to be measured on."""
     why = "a trial is measured on the validation rows, which a refit trains on; take final_rows: train_and_validation"
-    for chosen in _models(spec):
-        start = configured(base, chosen, spec.trial_settings)
+    for start in starts(spec, base):
         if start.stopping.refit:
             where = "trial_settings" if "stopping.refit" in spec.trial_settings else "final_rows"
             yield (where,), start.stopping.refit, f"stopping.refit: {why}"
@@ -185,8 +189,8 @@ def _unmeasured(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
         for index, each in enumerate(spec.objective)
     ]
     named += [(("constraints", index, "measure"), each.measure) for index, each in enumerate(spec.constraints)]
-    for chosen in _models(spec):
-        measured = measured_metrics(configured(base, chosen, spec.trial_settings))
+    for start in starts(spec, base):
+        measured = measured_metrics(start)
         for where, metric in named:
             if metric not in (*measured, *MEASURES):
                 why = (

@@ -92,6 +92,7 @@ class Controller:
         runner: Runner,
         *,
         stopped: Callable[[], bool] = lambda: False,
+        told: Callable[[int, str], None] = lambda number, line: None,
         cost: Callable[[float], float | None] = lambda seconds: cost_here(seconds).get("cost"),
         inbox: Inbox | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -102,6 +103,7 @@ class Controller:
             study: The trials, those that an earlier controller left running among them.
             runner: Runs trials.
             stopped: Whether somebody asked the experiment to end; asked every second.
+            told: Takes the number of each trial that ends, and a line that says how, and which one is the best so far.
             cost: Cost of so many seconds of a trial; None where no price is known.
             inbox: Where events arrive.
             clock: Seconds that go on.
@@ -110,6 +112,7 @@ class Controller:
             ConfigurationError: if there is a budget of cost and no price.
         """
         self._study, self._runner, self._stopped, self._cost, self._clock = study, runner, stopped, cost, clock
+        self._told, self._best = told, best_trial(study.trials, study.spec)
         self._inbox: Inbox = inbox or queue.SimpleQueue()
         self._endings = Endings(study)
         self._running: dict[int, _Running] = {}
@@ -214,7 +217,6 @@ class Controller:
             self._flushed = self._clock()
 
     def _stop_early(self, number: int, step: int) -> None:
-        logger.info("trial %d stopped early at step %d of %d", number, step, self._study.steps)
         self._stop(number, "early_stopped", f"pruned at step {step} of {self._study.steps}")
 
     def _stop(self, number: int, state: State, reason: str, told: str = "") -> None:
@@ -250,12 +252,25 @@ class Controller:
     def _end(self, trial: Trial) -> None:
         now, running = self._clock(), self._running.pop(trial.number)
         ended = self._study.end(trial, now - running.began, now - self._began)
+        line = self._line(ended)
+        logger.log(logging.WARNING if ended.state == "failed" else logging.INFO, "%s", line)
+        self._told(ended.number, line)
+
+    def _line(self, ended: Trial) -> str:
+        """How a trial ended, and which one is the best so far, where there is one objective and it is another."""
         if ended.state == "succeeded":
             best = is_undominated(ended, self._study.trials, self._study.spec)
-            note = ", best so far" * best + ", breaks a constraint" * (not ended.feasible)
-            logger.info("trial %d: %s%s", ended.number, _words(ended.values), note)
-        elif ended.state == "failed":
-            logger.warning("trial %d failed: %s: %s", ended.number, ended.reason, ended.told)
+            self._best = ended if best else self._best
+            line = f"trial {ended.number}: {_words(ended.values)}" + ", breaks a constraint" * (not ended.feasible)
+            if best:
+                return f"{line}, best so far"
+        else:
+            told = f": {ended.told}" if ended.told else ""
+            line = f"trial {ended.number} {ended.state.replace('_', ' ')}: {ended.reason}{told}"
+        known = self._best
+        if known is None or len(self._study.spec.objective) > 1:
+            return line
+        return f"{line}; best so far is trial {known.number} with {_words(known.values)}"
 
     def _experiment(self, ending: Ending) -> Experiment:
         study, trials = self._study, tuple(self._study.trials)

@@ -1,5 +1,6 @@
 """The tune stage: a search space becomes an experiment, and the spec of its best trial on the full budget."""
 
+import functools
 import os
 from typing import TYPE_CHECKING
 
@@ -7,11 +8,12 @@ from gatehouse.components.artifacts.builder_code import builder_code
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.identity import identity_of
-from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.spec import TrainSpec, settings_of
 from gatehouse.components.tuning.configuration import configured, infeasible, steps_of
+from gatehouse.components.tuning.cores import short_of_cores_here
 from gatehouse.components.tuning.data import TrialData
 from gatehouse.components.tuning.description import described
 from gatehouse.components.tuning.spec import ExperimentSpec
@@ -105,6 +107,8 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     from gatehouse.components.training.stage import forget_job
 
     began, spec = time.time(), request.spec
+    if short := short_of_cores_here(spec, request.base):
+        Attempt(store, "tune:cores").warn(short)
     if wrong := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(spec, request.base)]:
         raise ConfigurationError(f"The search space does not fit the training:{''.join(wrong)}")
     ended = _run(request, store)
@@ -149,10 +153,16 @@ def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":
     warm = best_configurations(store, spec)
     body = request.model_dump(mode="json")
     about = {"stage": "tune", "name": request.model_name, "request": body, "steps": steps, "seed": request.seed}
+    ends = Attempt(store, "tune:trials")
+
+    def tell(number: int, line: str) -> None:
+        ends.note(f"trial-{number}", message=line)
+
     with opened_study(store.objects, key, spec, request.seed, steps, warm) as study:
         remember(store.objects, key, about, os.environ.get(RUN_ID, ""))
         with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as trials:
-            return Controller(study, trials, stopped=lambda: is_asked_to_stop(store.objects, key)).run()
+            asked = functools.partial(is_asked_to_stop, store.objects, key)
+            return Controller(study, trials, stopped=asked, told=tell).run()
 
 
 def _publish(request: TuneRequest, store: ArtifactStore, ended: "Experiment") -> str:

@@ -37,6 +37,27 @@ def run(spec: ExperimentSpec, script: Script = trained, seed: int = 3, **given: 
     return Controller(ExperimentStudy(spec, seed, STEPS, NAME), Scripted(script), **given).run()
 
 
+def test_each_trial_that_ends_is_told_with_the_best_so_far() -> None:
+    values = {0: 0.5, 2: 0.625, 3: 0.25}
+
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        value = values.get(number)
+        yield (
+            Failed(number, "OutOfMemoryError", "No memory.")
+            if value is None
+            else Succeeded(number, {"log_loss": value})
+        )
+
+    told: dict[int, str] = {}
+    run(experiment(max_trial_count=4), script, told=told.__setitem__)
+    assert told == {
+        0: "trial 0: log_loss 0.5, best so far",
+        1: "trial 1 failed: OutOfMemoryError: No memory.; best so far is trial 0 with log_loss 0.5",
+        2: "trial 2: log_loss 0.625; best so far is trial 0 with log_loss 0.5",
+        3: "trial 3: log_loss 0.25, best so far",
+    }
+
+
 class Killed(Exception):
     """Stands for the end of the controller's process."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import TrainingFailedError, stopped
 from gatehouse.components.launchers.stopping import stop_here
@@ -27,6 +28,7 @@ from gatehouse.components.training.spec import (
 from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.components.tuning import controller, optimism, stage, training_trials
+from gatehouse.components.tuning import cores as cores_module
 from gatehouse.components.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
 from gatehouse.components.tuning.controller import ExperimentFailedError
 from gatehouse.components.tuning.journal import ask_to_stop
@@ -211,6 +213,20 @@ def test_a_trial_that_is_stopped_early_keeps_its_checkpoint_for_whoever_tries_th
     result = tune.function(_request(store, space), store)
     assert [trial["state"] for trial in _trials(store, result.experiment)] == ["succeeded", "early_stopped"]
     assert kept[1].exists()
+
+
+def test_the_record_of_a_run_says_how_trials_ended_and_that_they_share_cores(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_ID, "run-1")
+    _simulate(monkeypatch, _simulated([]))
+    for number, cores in enumerate((1, 2)):
+        monkeypatch.setattr(cores_module, "processors", lambda cores=cores: cores)
+        tune.function(_request(store, SPACE.model_copy(update={"parallel_trial_count": 2})), store)
+        warned = [event for _, event in events(store, "run-1") if event.event == "warned"]
+        told = [event.body["message"] for _, event in events(store, "run-1") if event.event == "trial"]
+        assert [line.split(":")[0] for line in told] == ["trial 0", "trial 1", "trial 2"]
+        assert ["want 2 cores, and this machine has 1" in one.body["message"] for one in warned] == [True], number
 
 
 def test_two_studies_that_find_the_same_publish_the_same(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:

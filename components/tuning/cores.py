@@ -1,0 +1,42 @@
+"""Whether trials that run at once have a core for each of their threads; where not, they share and are only slower."""
+
+import os
+
+from gatehouse.components.launchers.choose import LAUNCH, launch_of
+from gatehouse.components.launchers.spec import Launch, LocalLaunch
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.tuning.configuration import starts
+from gatehouse.components.tuning.spec import ExperimentSpec
+from gatehouse.limits import processors
+
+
+def short_of_cores(spec: ExperimentSpec, base: TrainSpec, launch: Launch, cores: float, where: str) -> str:
+    """What to know where trials want more cores than there are; empty where these are enough.
+
+    Args:
+        spec: The experiment.
+        base: The training whose settings are searched.
+        launch: Where trials run: of one on a cluster, each pod has its own cores.
+        cores: Of that place: of the machine or the pod that runs the experiment, or of each pod of a trial.
+        where: Names the place.
+    """
+    parallel = [start.parallelism for start in starts(spec, base)]
+    widest = max(parallel, key=lambda each: each.processes * each.threads)
+    if isinstance(launch, LocalLaunch):
+        trials, processes, lower = spec.parallel_trial_count, widest.processes, "tuning.parallel_trial_count or "
+    else:
+        trials, processes, lower = 1, widest.processes // launch.nodes, ""
+    wanted = trials * processes * widest.threads
+    if wanted <= cores:
+        return ""
+    told = f"trials at once ({trials}) x processes ({processes}) x threads ({widest.threads}) want {wanted} cores"
+    return (
+        f"tuning: {told}, and {where} has {cores:g}. They share them: each trial takes longer and gives the same bits. "
+        f"Lower {lower}tuning.trial_settings.parallelism.processes, or take more cores."
+    )
+
+
+def short_of_cores_here(spec: ExperimentSpec, base: TrainSpec) -> str:
+    """The same of an experiment whose trials run in this process's machine or pod; empty where they run elsewhere."""
+    launch = launch_of(os.environ.get(LAUNCH, ""))
+    return short_of_cores(spec, base, launch, processors(), "this machine") if isinstance(launch, LocalLaunch) else ""
