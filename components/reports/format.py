@@ -12,6 +12,7 @@ from typing import Any
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _NOTHING = "–"
 _MINUS = "−"
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Html(str):
@@ -126,10 +127,23 @@ def ticks(values: list[float], step: float) -> list[str]:
     largest = max((abs(value) for value in values), default=0.0)
     unit, suffix = next((pair for pair in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= 10 * pair[0]), (1.0, ""))
     if largest >= 1e13 or 0 < largest < 1e-4:
-        return [_signed_right(f"{value:.3g}") for value in values]
+        return [power(value) for value in values]
     decimals = next((count for count in range(9) if _is_whole(step / unit * 10**count)), 9)
     labels = [f"{value / unit + 0.0:.{decimals}f}" for value in values]
     return [_signed_right(label) + (suffix if float(label) else "") for label in labels]
+
+
+def power(value: float) -> str:
+    """A number times a power of ten, in three figures, for an axis of very small or very large ones.
+
+    Example:
+        >>> power(2e-6), power(1e-7), power(-1.25e9), power(0.0)
+        ('2×10⁻⁶', '10⁻⁷', '−1.25×10⁹', '0')
+    """
+    figures, exponent = f"{value:.2e}".split("e")
+    figures = figures.rstrip("0").rstrip(".")
+    ten = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    return "0" if not value else ten if figures == "1" else f"{_signed_right(figures)}×{ten}"
 
 
 def _is_whole(value: float) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gatehouse.components.reports.axes import Frame, Point, Tick, axis_limits, drawn_axes, left_of, number_ticks
 from gatehouse.components.reports.charts import clipped, framed_svg, with_legend
-from gatehouse.components.reports.format import Html, escape
+from gatehouse.components.reports.format import Html, escape, power
 
 SIZE = (450, 310)
 _LONGEST_LABEL = 16
@@ -39,17 +39,17 @@ class Axis:
     whole: bool = False
 
     @classmethod
-    def of(cls, label: str, values: Sequence[float], log: bool = False) -> "Axis":
+    def of(cls, label: str, values: Sequence[float], log: bool = False, whole: bool = False) -> "Axis":
         """The axis that spans these values, those that are not finite left out, with a margin."""
         finite = [value for value in values if math.isfinite(value) and (value > 1e-290 or not log)]
         if log:
             low, high = (math.log10(end(finite, default=1.0)) for end in (min, max))
             margin = (high - low) * 0.05 or 0.1
-            return cls(label, 10 ** (low - margin), 10 ** (high + margin), True)
+            return cls(label, 10 ** (low - margin), 10 ** (high + margin), True, whole=whole)
         low, high = min(finite, default=0.0), max(finite, default=1.0)
         low, high = axis_limits([low, high], None)
         margin = (high - low) * 0.05
-        return cls(label, low - margin, high + margin)
+        return cls(label, low - margin, high + margin, whole=whole)
 
     @property
     def ends(self) -> Point:
@@ -69,6 +69,8 @@ class Axis:
         if self.choices:
             every = math.ceil(len(self.choices) / _MOST_LABELS)
             return [(float(at), _cut(name)) for at, name in enumerate(self.choices) if at % every == 0]
+        if self.whole and self.log:
+            return [(at, str(round(10**at))) for at, _ in _log_ticks(low, high) if math.isclose(10**at, round(10**at))]
         if self.whole:
             wanted = max(1, min(5, 1 + math.floor(high) - max(0, math.ceil(low))))
             found = number_ticks(low, high, wanted)
@@ -185,7 +187,7 @@ def _log_ticks(low: float, high: float) -> list[Tick]:
         between = number_ticks(10**low, 10**high)
         return [(math.log10(value), label) for value, label in between if value > 0]
     every = math.ceil(len(found) / (_MOST_LABELS - 2))
-    return [(at, f"{value:g}") for at, value in found[::every]]
+    return [(at, f"{value:g}" if 1e-4 <= value < 1e6 else power(value)) for at, value in found[::every]]
 
 
 def _cut(name: str) -> str:

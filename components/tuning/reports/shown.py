@@ -56,7 +56,7 @@ class Dimension:
         if not self.numeric:
             return Axis(self.setting, choices=self.choices)
         ends = [float(self.spec["min"]), float(self.spec["max"])]
-        return Axis.of(self.setting, ends, bool(self.spec.get("log")) and ends[0] > 0)
+        return Axis.of(self.setting, ends, bool(self.spec.get("log")) and ends[0] > 0, self.spec["type"] == "int")
 
     def of(self, trial: Body) -> float | None:
         """Its value in a trial as a number on the axis; None where the trial did not have it."""

@@ -117,7 +117,8 @@ def _joined(group: Sequence[Dimension]) -> Axis:
     if len({one.numeric for one in group}) > 1 or not group[0].numeric:
         return Axis(group[0].setting, choices=tuple(dict.fromkeys(name for one in group for name in _names(one))))
     ends = [float(one.spec[end]) for one in group for end in ("min", "max")]
-    return Axis.of(group[0].setting, ends, any(one.axis().log for one in group) and min(ends) > 0)
+    log, whole = any(one.axis().log for one in group) and min(ends) > 0, all(one.axis().whole for one in group)
+    return Axis.of(group[0].setting, ends, log, whole)
 
 
 def _names(dimension: Dimension) -> Sequence[str]:

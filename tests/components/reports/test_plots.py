@@ -37,6 +37,25 @@ def test_a_logarithm_puts_equal_ratios_at_equal_distances() -> None:
     assert re.findall(r">(0\.0?0?1)<", chart) == ["0.001", "0.01", "0.1"]
 
 
+@pytest.mark.parametrize(
+    ("ends", "log", "labels"),
+    [
+        ((3, 5), False, ["3", "4", "5"]),
+        ((3, 5), True, ["3", "4", "5"]),
+        ((1, 64), True, ["1", "2", "5", "10", "20", "50"]),
+        ((0, 1), False, ["0", "1"]),
+    ],
+)
+def test_whole_numbers_have_whole_ticks(ends: tuple[int, int], log: bool, labels: list[str]) -> None:
+    axis = Axis.of("layers", ends, log, whole=True)
+    assert [label for _, label in axis.ticks(*axis.ends)] == labels
+
+
+def test_ticks_of_very_small_and_large_ratios_are_powers_of_ten() -> None:
+    axis = Axis.of("penalty", [1e-7, 1e7], log=True)
+    assert [label for _, label in axis.ticks(*axis.ends)] == ["10⁻⁷", "0.0001", "0.1", "100", "100000"]
+
+
 def test_categories_stand_beside_each_other_under_their_names() -> None:
     names = ("relu", "gelu <b>", "a name that is too long for an axis")
     chart = plot([Layer("", "s0", [(0, 1), (1, 1), (2, 1)])], Axis("activation", choices=names), Axis("loss", 0, 2))
