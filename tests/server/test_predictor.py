@@ -15,6 +15,8 @@ import requests
 import torch
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.calibration.spec import CalibrationSpec
+from gatehouse.components.calibration.stage import CalibrateRequest, calibrate
 from gatehouse.components.features.definitions.repository import read_repository
 from gatehouse.components.features.online.materialization import materialize_views
 from gatehouse.components.features.online.opening import open_online, sqlite_file
@@ -366,3 +368,22 @@ def test_where_the_next_model_cannot_be_loaded_the_present_one_is_served_on(
     followed.look()
     assert followed.model is published[1]
     assert "delays:4 is served on" in caplog.text and "no version is champion now" in caplog.text
+
+
+def test_a_calibrated_model_has_the_same_probabilities_in_a_batch_and_online(tmp_path: Path) -> None:
+    store = ArtifactStore.open(tmp_path)
+    rows = ROWS.append_column("at", pa.array(range(ROWS.num_rows)))
+    training_set = publish_training_set(store, rows, decision_time="at", task="binary")
+    parts = {"train": range(60), "validation": range(60, 120), "test": range(120, 150)}
+    split = publish_split(store, training_set, **parts)
+    trained = publish_model(store, training_set, split, steps=2)
+    asked = CalibrateRequest(
+        model=trained, training_set=training_set, split=split, spec=CalibrationSpec(method="platt", min_rows=60)
+    )
+    model = calibrate(asked, store).model
+    batch = pq.read_table(store.paths(score(ScoreRequest(model=model, rows=training_set), store).predictions))
+    predictor = Predictor.load(store, model)
+    served = ServedModel("delays", "1", model, predictor)
+    answer = served.infer(inference.Inference.model_validate({"inputs": tensors(ROWS, KINDS)}))
+    assert data(answer)["probability"] == batch["probability"].to_pylist() == predictor.predict(ROWS).tolist()
+    assert data(answer)["probability"] != Predictor.load(store, trained).predict(ROWS).tolist()
