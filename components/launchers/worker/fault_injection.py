@@ -12,18 +12,24 @@ from gatehouse.process import OWNER
 FAULT = "GATEHOUSE_TRAINING_FAULT"
 
 
-def inject(fault: str, step: int, epoch: int | None) -> None:
-    """Inject a fault into the last rank, if this is the step or the end of the epoch that it names.
+def inject(faults: str, step: int, epoch: int | None) -> None:
+    """Inject those faults into the last rank for which this is the step, or the end of the epoch, that they name.
 
     Args:
-        fault: `<action>:<epoch>` or `<action>:@<step>`. The actions are kill, hang, raise, preempt, and await, which
-            waits until somebody preempts the job. An action that ends with `!` is taken in the first attempt only.
+        faults: `<action>:<epoch>` or `<action>:@<step>`, several with commas. The actions are kill, hang, raise,
+            preempt, and await, which waits until somebody preempts the job. An action that ends with `!` is taken in
+            the first attempt only.
         step: Optimizer steps taken.
         epoch: Number of the epoch that ended with this step; None where none did.
 
     Raises:
         ValueError: for the action raise.
     """
+    for fault in faults.split(","):
+        _inject(fault, step, epoch)
+
+
+def _inject(fault: str, step: int, epoch: int | None) -> None:
     action, _, wanted = fault.partition(":")
     if wanted not in (f"@{step}", str(epoch)) or dist.get_rank() != dist.get_world_size() - 1:
         return

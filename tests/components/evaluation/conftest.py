@@ -1,5 +1,6 @@
 """A training set, its split, and a good and a bad model on it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -8,6 +9,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.rules.champion import ChampionRule
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.stage import EvaluateRequest, EvaluateResult, evaluate
+from gatehouse.components.tracking import latency
 from tests.components.evaluation.candidates import publish_model
 from tests.components.training.synthetic import lay_out, publish_split, publish_training_set, table
 
@@ -48,6 +50,15 @@ class Bench:
     def model(self, **how: object) -> str:
         """Publish a model."""
         return publish_model(self.store, self.training_set, self.split, **how)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_calls() -> Iterator[None]:
+    """Latency is measured over a few calls: a third of the time of an evaluation of so few rows went into it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(latency, "_SINGLE", 10)
+        patch.setattr(latency, "_BATCHES", 2)
+        yield
 
 
 @pytest.fixture

@@ -41,26 +41,20 @@ def trained(once: Once) -> tuple[ArtifactStore, TrainResult]:
     return train_once(once)
 
 
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        ("kill!:@12", "first to end, with SIGKILL|exitcode: -9"),
-        ("preempt:@12", "Preempted after step 1[23], which is saved"),
-    ],
-)
-def test_a_run_that_is_interrupted_goes_on_and_ends_in_the_same_bits_in_another_directory(
-    store: ArtifactStore,
-    trained: tuple[ArtifactStore, TrainResult],
-    monkeypatch: pytest.MonkeyPatch,
-    fault: str,
-    says: str,
+def test_a_run_that_is_killed_and_preempted_goes_on_and_ends_in_the_same_bits_in_another_directory(
+    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(FAULT, fault)
+    monkeypatch.setenv(FAULT, "kill!:@12,preempt:@19")
     result = train(request(store), store)
     assert result == trained[1]
     log = "\n".join(_log(store, result.model))
-    assert re.search(says, log), log
-    assert re.search(r"Resumed from checkpoint \d+ after step 1[23]\.", log), "it began anew"
+    for says in (
+        "first to end, with SIGKILL|exitcode: -9",
+        r"Resumed from checkpoint \d+ after step 1[23]\.",
+        "Preempted after step (19|20), which is saved",
+        r"Resumed from checkpoint \d+ after step (19|20)\.",
+    ):
+        assert re.search(says, log), log
     assert [log.count(f"epoch {epoch}/4") for epoch in (1, 2, 3, 4)] == [1, 1, 1, 1]
     # What is left are metrics that nobody has asked to be shown yet.
     assert [path.name for path in (Path(store.address) / "scratch").iterdir()] == ["metrics"]
