@@ -26,6 +26,7 @@ def monitor(
     evaluation: str = "",
     robustness: str = "",
     predictions: str = "",
+    unlabelled: str = "",
 ) -> NamedTuple("Outputs", [("drift", str), ("decision", str), ("verdict", str), ("reasons", list)]):
     """Compare the newest rows with what the champion was trained on.
 
@@ -44,6 +45,7 @@ def monitor(
         evaluation: Reference of its evaluation at the gate; empty for none.
         robustness: Reference of its probes; empty for none.
         predictions: Reference of a log of predictions; empty to let the champion score the newest rows.
+        unlabelled: Reference of decisions whose label is not known yet, which are judged too; empty for none.
 
     Returns:
         drift: Reference of the drift report.
@@ -62,7 +64,7 @@ def monitor(
 
     opened, wanted = ArtifactStore.open(store), MonitoringSpec.model_validate_json(spec)
     given = {"evaluation": evaluation, "robustness": robustness, "predictions": predictions, "stale": tuple(stale)}
-    given |= {"since": since, "until": until}
+    given |= {"since": since, "until": until, "unlabelled": unlabelled}
     request = MonitorRequest(reference=reference, split=split, current=current, model=model, **given, spec=wanted)
     result = compare(request, opened, code=code, force=force)
     present(opened, result.drift, report, summary, metrics)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from gatehouse.components.monitoring.columns import Units
 
 TIME = "decision_time"
-ASIDE = "rows set aside, as their label is not known or not final"
+_FOUND = "__found"
+ASIDE = "rows set aside, as they have no label"
 LEFT_OUT = "logged rows left out, as they lack features and a label"
 """Facts that count rows which are not looked at."""
 
@@ -41,6 +42,7 @@ class Asked:
         predictions: A log of predictions; empty where the champion scores the newest rows here.
         model: The champion; empty for none.
         since, until: Only rows decided from the one on and before the other, ISO 8601; empty for no bound.
+        unlabelled: Decisions whose label is not known yet, with their features; empty for none.
     """
 
     reference: str
@@ -50,6 +52,7 @@ class Asked:
     model: str = ""
     since: str = ""
     until: str = ""
+    unlabelled: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,15 +134,15 @@ def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watch
     last = pc.max(trained[TIME]).cast(every[TIME].type)
     after = _between(every, "", asked.until, last)
     facts: dict[str, str | int] = {"train rows": trained.num_rows}
-    if asked.predictions:
-        current = _logged(asked, store, every, keys, needed, facts)
+    current = _with_unlabelled(every, asked.unlabelled, wanted, store)
+    if not asked.predictions:
+        facts[ASIDE] = _set_aside(newest) - (current.num_rows - every.num_rows)
     else:
-        current = every
-        facts[ASIDE] = _set_aside(newest)
+        current = _logged(asked, store, current, keys, needed, facts)
     current = _between(current, asked.since, asked.until, last)
     labelled = current.filter(pc.is_valid(current[details["label"]]))
     facts |= {"newest rows": current.num_rows, "of these with a known label": labelled.num_rows}
-    if asked.predictions:
+    if asked.predictions or asked.unlabelled:
         facts["of these whose label is not known yet"] = current.num_rows - labelled.num_rows
     if current.num_rows:
         first, latest = pc.min(current[TIME]).as_py(), pc.max(current[TIME]).as_py()
@@ -204,6 +207,18 @@ def _require(asked: Asked, manifest: "Manifest", newest: "Manifest", needed: lis
         )
 
 
+def _with_unlabelled(every: "pa.Table", unlabelled: str, wanted: list[str], store: ArtifactStore) -> "pa.Table":
+    """The rows with a label, then those of `unlabelled`, whose label is null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not unlabelled:
+        return every
+    held = {column.name for column in store.manifest(unlabelled).columns}
+    rows = pq.ParquetDataset(store.paths(unlabelled)).read(columns=[name for name in wanted if name in held])
+    return pa.concat_tables([every, rows], promote_options="permissive")
+
+
 def _set_aside(newest: "Manifest") -> int:
     return sum(int(count) for count in newest.details.get("set_aside", {}).values())
 
@@ -216,7 +231,9 @@ def _logged(
     needed: list[str],
     facts: dict[str, str | int],
 ) -> "pa.Table":
-    """The rows of the log, with labels as far as they are known; features that were not logged come with the labels."""
+    """The rows of the log, with labels as far as they are known; features that were not logged come with the rows."""
+    import pyarrow as pa
+
     from gatehouse.components.monitoring.logs import read_log, with_labels
 
     newest = store.manifest(asked.current).details
@@ -225,14 +242,15 @@ def _logged(
     if log.others:
         facts["logged rows of other models"] = log.others
     lacking = [name for name in every.column_names if name not in log.table.column_names]
-    joined = with_labels(log.table, every.select([*keys, *lacking]), keys)
+    known = every.select([*keys, *lacking]).append_column(_FOUND, pa.nulls(every.num_rows, pa.bool_()).fill_null(True))
+    joined = with_labels(log.table, known, keys)
+    found = joined.filter(joined[_FOUND].is_valid()).drop_columns(_FOUND)
     unlogged = [name for name in lacking if name in needed and name != newest["label"]]
     if unlogged:
         facts["features that were not logged"] = ", ".join(unlogged)
-        known = joined.filter(joined[newest["label"]].is_valid())
-        facts[LEFT_OUT] = joined.num_rows - known.num_rows
-        return known
-    return joined
+        facts[LEFT_OUT] = joined.num_rows - found.num_rows
+        return found
+    return joined.drop_columns(_FOUND)
 
 
 def _between(table: "pa.Table", since: str, until: str, last: "pa.Scalar") -> "pa.Table":

@@ -32,6 +32,8 @@ class MonitorRequest(StageModel):
         evaluation: The champion's evaluation at its gate; empty for none.
         robustness: The champion's probes, for the importance of features; empty to measure it here.
         predictions: A log of predictions with their features; empty for the newest rows as the champion scores them.
+        unlabelled: Decisions whose label is not known yet, with their features: what needs no label is judged of them
+            too; empty for none.
         stale: Why each stale feature view is.
         spec: What is checked.
     """
@@ -45,6 +47,7 @@ class MonitorRequest(StageModel):
     evaluation: str = ""
     robustness: str = ""
     predictions: str = ""
+    unlabelled: str = ""
     stale: tuple[str, ...] = ()
     spec: MonitoringSpec
 
@@ -111,7 +114,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
         "warnings": [*found.warnings, *unseen],
         "unchecked": list(found.unchecked),
     }
-    roles = ("reference", "split", "current", "model", "evaluation", "robustness", "predictions")
+    roles = ("reference", "split", "current", "model", "evaluation", "robustness", "predictions", "unlabelled")
     drift = store.publish(
         "drift-reports",
         rows.manifest.name,

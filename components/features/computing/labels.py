@@ -20,6 +20,8 @@ from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.errors import ConfigurationError
 
+UNLABELLED = (UNKNOWN, YOUNG) = ("label not known yet", "label younger than its horizon")
+"""Why a decision is set aside that will have a label later."""
 _TYPES = {"binary": pa.int8(), "multiclass": pa.int32()}
 """Arrow types of labels; of other tasks they are doubles."""
 _ADVICE = {
@@ -70,8 +72,8 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
         connection,
         f"CREATE OR REPLACE TEMP TABLE entity_rows AS SELECT *, CASE {own} "
         "WHEN __decided IS NULL THEN 'no decision time' "
-        f"WHEN __arrived IS NULL OR __arrived > {as_of} THEN 'label not known yet' "
-        f"WHEN __mature > {as_of} THEN 'label younger than its horizon' "
+        f"WHEN __arrived IS NULL OR __arrived > {as_of} THEN {text_literal(UNKNOWN)} "
+        f"WHEN __mature > {as_of} THEN {text_literal(YOUNG)} "
         f"WHEN {quoted(label.label)} IS NULL THEN 'no label' END AS __reason FROM ({timed})",
         where,
     )

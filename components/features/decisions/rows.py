@@ -1,4 +1,4 @@
-"""Rows to score: decisions of a span as the label view has them, or keys and times that a user gives."""
+"""Decisions as the label view has them, of a span or without a label yet, or keys and times that a user gives."""
 
 from datetime import datetime
 from pathlib import Path
@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.features.computing.compute import SQL_TYPES, require_columns, stage_tables, table_of
-from gatehouse.components.features.database import quoted
+from gatehouse.components.features.computing.labels import UNLABELLED, labelled_rows
+from gatehouse.components.features.database import quoted, text_literal
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.features.point_in_time.entity_file import read_entity_rows
 from gatehouse.errors import ConfigurationError
@@ -28,14 +29,11 @@ def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) 
     """
     label, where = repository.label, f"labels/{repository.label.name}.sql"
     stage_tables(connection, repository, [repository.entity_rows])
-    types = {key: repository.entities[key] for key in label.entities} | repository.request_values()
-    require_columns(connection, repository.entity_rows, where, [*types, label.decision_time])
-    columns = [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in types.items()]
-    columns.insert(len(label.entities), "__decided AS decision_time")
+    require_columns(connection, repository.entity_rows, where, [*_types(repository), label.decision_time])
     timed = f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS __decided FROM (\n{repository.entity_rows}\n)"
     return table_of(
         connection,
-        f"SELECT {', '.join(columns)} FROM ({timed}) WHERE __decided <= getvariable('as_of')::TIMESTAMPTZ "
+        f"SELECT {_columns(repository)} FROM ({timed}) WHERE __decided <= getvariable('as_of')::TIMESTAMPTZ "
         "AND coalesce(__decided < getvariable('decided_until')::TIMESTAMPTZ, true) "
         "AND coalesce(__decided >= getvariable('decided_since')::TIMESTAMPTZ, true) "
         f"ORDER BY __decided, {', '.join(map(quoted, label.entities))}",
@@ -84,3 +82,34 @@ def given_rows(connection: duckdb.DuckDBPyConnection, repository: Repository, pa
 def _after(rows: pa.Table, as_of: datetime) -> int:
     found: int | None = pc.sum(pc.greater(rows[DECISION_TIME], pa.scalar(as_of, rows[DECISION_TIME].type))).as_py()
     return found or 0
+
+
+def unlabelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
+    """Decisions up to the variable `as_of` whose label is not known then or not final, with columns as `decided_rows`.
+
+    Those that the label view itself sets aside, as cancelled flights, are none.
+
+    Raises:
+        ConfigurationError: as `entity_rows`.
+    """
+    stage_tables(connection, repository, [repository.entity_rows])
+    labelled_rows(connection, repository)
+    return table_of(
+        connection,
+        f"SELECT {_columns(repository)} FROM entity_rows WHERE __decided <= getvariable('as_of')::TIMESTAMPTZ "
+        f"AND __reason IN ({', '.join(map(text_literal, UNLABELLED))}) "
+        f"ORDER BY __decided, {', '.join(map(quoted, repository.label.entities))}",
+        f"labels/{repository.label.name}.sql",
+    )
+
+
+def _types(repository: Repository) -> dict[str, str]:
+    """The type of each key, and of each value that on-demand views take from a request."""
+    return {key: repository.entities[key] for key in repository.label.entities} | repository.request_values()
+
+
+def _columns(repository: Repository) -> str:
+    types = _types(repository)
+    columns = [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in types.items()]
+    columns.insert(len(repository.label.entities), "__decided AS decision_time")
+    return ", ".join(columns)

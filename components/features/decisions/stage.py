@@ -21,6 +21,7 @@ class DecisionsRequest(StageModel):
         since: Only decisions from this time on, ISO 8601; empty for all.
         until: Only decisions before this time, ISO 8601; empty for all up to `as_of`.
         keys: Reference of keys and times that take the place of the label's decisions; empty for these.
+        unlabelled: Only decisions whose label is not known yet, or younger than its horizon; there may be none.
     """
 
     snapshot: str
@@ -31,10 +32,11 @@ class DecisionsRequest(StageModel):
     since: str = ""
     until: str = ""
     keys: str = ""
+    unlabelled: bool = False
 
 
 class DecisionsResult(StageModel):
-    """The rows to score, and how many they are."""
+    """The rows, and how many they are; no reference where there are none."""
 
     decisions: str
     rows: int
@@ -55,7 +57,7 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
             service.
     """
     from gatehouse.components.features.database import connect, open_tables, set_time, write_parquet
-    from gatehouse.components.features.decisions.rows import decided_rows, given_rows
+    from gatehouse.components.features.decisions.rows import decided_rows, given_rows, unlabelled_rows
     from gatehouse.components.features.definitions.repository import check_out
     from gatehouse.components.features.point_in_time.feast_store import applied
     from gatehouse.components.features.point_in_time.retrieval import retrieve
@@ -73,7 +75,9 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
                 store.copy(request.keys, file.path, workspace / "keys" / file.path)
                 rows = given_rows(connection, repository, workspace / "keys" / file.path, as_of)
             else:
-                rows = decided_rows(connection, repository)
+                rows = (unlabelled_rows if request.unlabelled else decided_rows)(connection, repository)
+        if request.unlabelled and not rows.num_rows:
+            return DecisionsResult(decisions="", rows=0)
         if not rows.num_rows:
             raise ConfigurationError(
                 f"Decisions: expected some from {request.since or 'the beginning'} on and before "
@@ -86,7 +90,8 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
         write_parquet(table, path)
         roles = ("snapshot", "feature_tables", "definitions", "keys")
         inputs = {role: made for role in roles if (made := getattr(request, role))}
-        asked = {"service": request.service, "as_of": request.as_of, "since": request.since, "until": request.until}
+        asked = {name: getattr(request, name) for name in ("service", "as_of", "since", "until")}
+        asked |= {"unlabelled": True} if request.unlabelled else {}
         reference = store.publish(
             "decisions",
             request.service,

@@ -256,8 +256,27 @@ def test_rows_without_a_label_that_are_not_looked_at_are_a_warning_and_no_verdic
     monkeypatch.setitem(DETAILS, "set_aside", {"no label": 1500})
     told = _monitor(store, _table(280, 30))
     assert told.verdict == before.verdict and told.warnings[:-1] == before.warnings
-    assert told.warnings[-1].startswith("1,500 rows set aside, as their label is not known or not final; to judge them")
+    assert told.warnings[-1].startswith("1,500 rows set aside, as they have no label; to judge them")
     assert "1,500 rows set aside" in page(store, told.drift)
+
+
+def test_rows_without_a_label_yet_are_judged_by_what_needs_none(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hotter(columns: dict[str, Any]) -> None:
+        columns["temperature"] = columns["temperature"] + 40
+
+    monkeypatch.setitem(DETAILS, "set_aside", {"label younger than its horizon": 200, "cancelled": 7})
+    reference, split, newest = _published(store, _table(280, 20))
+    young = _publish(store, "decisions", _table(300, 10, hotter).drop_columns("label"), {})
+    asked = MonitorRequest(reference=reference, split=split, current=newest, spec=SPEC)
+    assert monitor(asked, store).decision == "keep"
+    told = monitor(asked.model_copy(update={"unlabelled": young}), store)
+    assert told.decision == "retrain" and told.reasons[0].startswith("data drift: expected at most 0% of the features")
+    facts = store.read_json(told.drift, "drift.json")["facts"]
+    assert (facts["newest rows"], facts["of these with a known label"]) == (600, 400)
+    assert facts["of these whose label is not known yet"] == 200
+    assert told.warnings[-1].startswith("7 rows set aside, as they have no label")
 
 
 def test_in_manual_mode_drift_is_left_to_people_and_not_to_the_source(store: ArtifactStore) -> None:

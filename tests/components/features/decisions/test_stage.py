@@ -33,6 +33,26 @@ def test_they_have_the_features_of_the_training_set_and_no_label(flights: Flight
     assert pc.max(table["decision_time"]).as_py() > pc.max(trained["decision_time"]).as_py()
 
 
+def test_those_whose_label_is_not_there_yet_are_neither_labelled_nor_set_aside_for_good(flights: Flights) -> None:
+    every = retrieve_decisions.function(request(flights), flights.store)
+    found = retrieve_decisions.function(request(flights, unlabelled=True), flights.store)
+    table, all_rows = (pq.read_table(flights.store.paths(each.decisions)) for each in (found, every))
+    manifest = flights.store.manifest(flights.training_set)
+    trained = pq.read_table(flights.store.paths(flights.training_set))
+    assert table.column_names == all_rows.column_names
+    assert not pc.any(pc.is_in(table[KEY], trained[KEY].combine_chunks())).as_py()
+    for_good = sum(manifest.details["set_aside"].get(reason, 0) for reason in ("cancelled", "diverted"))
+    assert all_rows.num_rows - trained.num_rows - for_good <= found.rows == table.num_rows
+    assert found.rows < all_rows.num_rows - trained.num_rows
+    known = all_rows.filter(pc.is_in(all_rows[KEY], table[KEY].combine_chunks()))
+    assert known.sort_by(KEY).equals(table.sort_by(KEY))
+
+
+def test_there_may_be_none_whose_label_is_not_there_yet(flights: Flights) -> None:
+    early = request(flights, unlabelled=True).model_copy(update={"as_of": "2012-01-01T00:00:00Z"})
+    assert retrieve_decisions.function(early, flights.store).rows == 0
+
+
 def test_a_span_begins_with_its_first_moment_and_ends_before_its_last(flights: Flights) -> None:
     def times(**span: str) -> list[Any]:
         found = retrieve_decisions.function(request(flights, **span), flights.store)
