@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from gatehouse.components.alerting.notice import Form, When
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.publishing import manifest_of
 from gatehouse.components.artifacts.reference import Reference, references_in
@@ -150,10 +151,10 @@ class ProjectFile(BaseModel):
     policy: str = Field("policy.yaml", description="The promotion policy, relative to this file.")
     monitoring: MonitoringSpec
     statistics: StatisticsSpec = Field(StatisticsSpec(), description="Where the statistics of a snapshot are computed.")
-    alerts: Literal["fail", "warn", "always", "never"] = Field(
+    alerts: When = Field(
         "never", description="Which verdicts and ends of runs are told to the webhook GATEHOUSE_ALERT_WEBHOOK."
     )
-    alert_form: Literal["generic", "slack", "teams"] = Field(
+    alert_form: Form = Field(
         "generic", description="What the webhook takes: plain JSON, Slack's blocks, or an adaptive card for Teams."
     )
     owner: str = Field("", max_length=200, description="Who answers for the project, as notices of failures name them.")

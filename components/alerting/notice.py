@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gatehouse.components.reports.format import shortened
+
 Form = Literal["generic", "slack", "teams"]
+"""What a webhook takes."""
+When = Literal["fail", "warn", "always", "never"]
+"""What is told: failures, warnings too, everything, nothing."""
 Tone = Literal["bad", "warn", "good"]
 
 _HEADER, _SECTION, _FIELD, _FIELDS = 150, 2900, 500, 10
@@ -66,7 +71,7 @@ def inert(text: str) -> str:
 
 
 def _blocks(notice: Notice) -> list[dict[str, Any]]:
-    title = _cut(f"{_SIGNS[notice.tone]} {notice.title}", _HEADER)
+    title = shortened(f"{_SIGNS[notice.tone]} {notice.title}", _HEADER)
     blocks: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": title, "emoji": False}}]
     facts = [(name, value) for name, value in notice.facts.items() if value]
     for at in range(0, len(facts), _FIELDS):
@@ -93,17 +98,22 @@ def _mrkdwn(text: str) -> dict[str, Any]:
 
 
 def _attachment(notice: Notice) -> dict[str, Any]:
-    title = {"text": _cut(notice.title, _FIELD), "weight": "Bolder", "size": "Medium", "color": _COLORS[notice.tone]}
+    title = {
+        "text": shortened(notice.title, _FIELD),
+        "weight": "Bolder",
+        "size": "Medium",
+        "color": _COLORS[notice.tone],
+    }
     body = [_paragraph(title)]
     places = {name: place for name, place in notice.links.items() if place and len(place) < _FIELD}
     told = [*notice.facts.items(), *((name, place) for name, place in places.items() if not _is_web(place))]
     body += [
-        _paragraph({"text": f"{name}: ", "weight": "Bolder"}, {"text": _cut(value, _FIELD)})
+        _paragraph({"text": f"{name}: ", "weight": "Bolder"}, {"text": shortened(value, _FIELD)})
         for name, value in told
         if value
     ]
     if notice.lines:
-        body.append(_paragraph({"text": _cut("\n".join(notice.lines), _CARD_TEXT), "fontType": "Monospace"}))
+        body.append(_paragraph({"text": shortened("\n".join(notice.lines), _CARD_TEXT), "fontType": "Monospace"}))
     buttons = [
         {"type": "Action.OpenUrl", "title": name, "url": place} for name, place in places.items() if _is_web(place)
     ]
@@ -123,13 +133,9 @@ def _is_web(place: str) -> bool:
     return place.startswith(("https://", "http://"))
 
 
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
 def _cut_escaped(text: str, longest: int) -> str:
     """Text that is escaped, at most `longest` characters after that; it is cut before, as half an escape is none."""
     kept = text
     while len(inert(kept)) > longest:
-        kept = _cut(kept, max(1, len(kept) - (len(inert(kept)) - longest) // 5 - 1))
+        kept = shortened(kept, max(1, len(kept) - (len(inert(kept)) - longest) // 5 - 1))
     return inert(kept)

@@ -1,9 +1,9 @@
 """The alert stage: tells a webhook of a verdict. It never fails a run, and never hides that nobody was told."""
 
 import os
-from typing import Any, Literal
+from typing import Any
 
-from gatehouse.components.alerting.notice import Form, Notice, body_of
+from gatehouse.components.alerting.notice import Form, Notice, When, body_of
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
 from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.pages import pages_of
@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.format import shortened
 
 VERSION = 1
 _MOST_REASONS = 20
@@ -39,7 +40,7 @@ class AlertRequest(StageModel):
     verdict: str
     reasons: tuple[str, ...] = ()
     report: str = ""
-    when: Literal["fail", "warn", "always", "never"] = "fail"
+    when: When = "fail"
     form: Form = "generic"
 
 
@@ -93,11 +94,11 @@ def payload(request: AlertRequest, said: str, reasons: tuple[str, ...], store: A
         store: Where the report is.
     """
     run = os.environ.get(RUN_ID, "")
-    kept = [_cut(reason, _LONGEST_REASON) for reason in reasons[:_MOST_REASONS]]
+    kept = [shortened(reason, _LONGEST_REASON) for reason in reasons[:_MOST_REASONS]]
     if len(reasons) > _MOST_REASONS:
         kept.append(f"and {len(reasons) - _MOST_REASONS} more in the report")
     label, place = _place(store, request.report) if request.report else ("", "")
-    lines = [f"• {_cut(reason, _LONGEST_SHOWN)}" for reason in kept[:_SHOWN]]
+    lines = [f"• {shortened(reason, _LONGEST_SHOWN)}" for reason in kept[:_SHOWN]]
     if len(kept) > _SHOWN:
         lines.append(f"and {len(reasons) - _SHOWN} more in the report")
     notice = Notice(
@@ -159,7 +160,3 @@ def _line(anomaly: dict[str, Any]) -> str:
 
 def _receipt(run: str, key: str) -> str:
     return f"runs/{run}/alert-{key}.json"
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -22,6 +22,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from gatehouse.components.artifacts.redirects import NoRedirects
+
 logger = logging.getLogger(__name__)
 
 ADDRESS = "GATEHOUSE_ALERT_WEBHOOK"
@@ -125,7 +127,7 @@ def _once(url: str, data: bytes, key: str, timeout: float) -> _Answer:
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
             return _Answer("has no http or https address")
         request = urllib.request.Request(url, data, headers, method="POST")
-        with urllib.request.build_opener(_NoRedirects()).open(request, timeout=timeout) as response:
+        with urllib.request.build_opener(NoRedirects()).open(request, timeout=timeout) as response:
             return _Answer(f"answered {response.status}", delivered=True)
     except urllib.error.HTTPError as error:
         with error:
@@ -134,13 +136,6 @@ def _once(url: str, data: bytes, key: str, timeout: float) -> _Answer:
         return _failed(error.reason)
     except Exception as error:  # whatever it is, the run goes on, and the text may hold the address
         return _failed(error)
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves a redirect as the answer that it is."""
-
-    def redirect_request(self, *arguments: Any) -> None:
-        """Follow nowhere."""
 
 
 def _refused(status: int, retry_after: str) -> _Answer:

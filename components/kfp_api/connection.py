@@ -17,6 +17,8 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 logger = logging.getLogger(__name__)
 
 ENDPOINT = "GATEHOUSE_KFP_ENDPOINT"
+UI = "GATEHOUSE_KFP_UI"
+"""Address of KFP's pages, where they are elsewhere than its API."""
 NAMESPACE = "GATEHOUSE_KFP_NAMESPACE"
 TOKEN = "GATEHOUSE_KFP_TOKEN"
 TOKEN_FILE = "GATEHOUSE_KFP_TOKEN_FILE"

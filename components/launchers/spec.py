@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, operational
+from gatehouse.components.kfp_api.connection import ENDPOINT, NAMESPACE, UI
 from gatehouse.components.launchers.timeouts import HANG_SECONDS, SCHEDULING_MINUTES
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
@@ -78,9 +79,9 @@ SETTINGS_KEYS = {
     "mlflow-tracking-uri": "GATEHOUSE_MLFLOW_TRACKING_URI",
     "aws-endpoint-url": "AWS_ENDPOINT_URL",
     "aws-region": "AWS_DEFAULT_REGION",
-    "kfp-endpoint": "GATEHOUSE_KFP_ENDPOINT",
-    "kfp-namespace": "GATEHOUSE_KFP_NAMESPACE",
-    "kfp-ui": "GATEHOUSE_KFP_UI",
+    "kfp-endpoint": ENDPOINT,
+    "kfp-namespace": NAMESPACE,
+    "kfp-ui": UI,
     "metrics-endpoint": "GATEHOUSE_METRICS_ENDPOINT",
 }
 CREDENTIAL_KEYS = {

@@ -152,3 +152,8 @@ def _is_whole(value: float) -> bool:
 
 def _signed_right(text: str) -> str:
     return text.replace("-", _MINUS, 1) if text.startswith("-") else text
+
+
+def shortened(text: str, longest: int) -> str:
+    """Text of at most `longest` characters: what is cut off is told by an ellipsis."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gatehouse.components.reports.axes import Frame, Point, Tick, axis_limits, drawn_axes, left_of, number_ticks
 from gatehouse.components.reports.charts import clipped, framed_svg, with_legend
-from gatehouse.components.reports.format import Html, escape, power
+from gatehouse.components.reports.format import Html, escape, power, shortened
 
 SIZE = (450, 310)
 _LONGEST_LABEL = 16
@@ -68,7 +68,8 @@ class Axis:
         """Where ticks stand between two places, with their labels."""
         if self.choices:
             every = math.ceil(len(self.choices) / _MOST_LABELS)
-            return [(float(at), _cut(name)) for at, name in enumerate(self.choices) if at % every == 0]
+            names = [shortened(name, _LONGEST_LABEL) for name in self.choices]
+            return [(float(at), name) for at, name in enumerate(names) if at % every == 0]
         if self.whole and self.log:
             return [(at, str(round(10**at))) for at, _ in _log_ticks(low, high) if math.isclose(10**at, round(10**at))]
         if self.whole:
@@ -188,7 +189,3 @@ def _log_ticks(low: float, high: float) -> list[Tick]:
         return [(math.log10(value), label) for value, label in between if value > 0]
     every = math.ceil(len(found) / (_MOST_LABELS - 2))
     return [(at, f"{value:g}" if 1e-4 <= value < 1e6 else power(value)) for at, value in found[::every]]
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}…"

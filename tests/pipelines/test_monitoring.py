@@ -12,7 +12,7 @@ from gatehouse.commands import run as command
 from gatehouse.components.artifacts.run import events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.causes import Orders
-from gatehouse.components.monitoring.retraining.stage import ENDPOINT
+from gatehouse.components.kfp_api.connection import ENDPOINT
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.reports.rendering import rendered
 from gatehouse.local_run import LocalRun

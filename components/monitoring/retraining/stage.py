@@ -9,6 +9,7 @@ from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.causes import Order, Orders
+from gatehouse.components.kfp_api.connection import ENDPOINT
 from gatehouse.components.monitoring.retraining.policy import cause_of, due, held_back
 from gatehouse.components.monitoring.spec import RetrainSpec
 from gatehouse.components.monitoring.stage import FILE
@@ -16,8 +17,6 @@ from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-ENDPOINT = "GATEHOUSE_KFP_ENDPOINT"
 
 
 class RetrainRequest(StageModel):

@@ -10,13 +10,12 @@ from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.reference import references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.kfp_api.connection import ENDPOINT, UI
 from gatehouse.components.operations.ending.outcome import ENDED, Outcome, seconds_of
-from gatehouse.components.reports.format import duration
+from gatehouse.components.reports.format import duration, shortened
 from gatehouse.components.tracking.cost import prices_here
 from gatehouse.components.tracking.kfp_task import server_uri
 
-ENDPOINT, UI = "GATEHOUSE_KFP_ENDPOINT", "GATEHOUSE_KFP_UI"
-"""Variables of the environment: the address of KFP's API, and of its pages, where these are elsewhere."""
 _MOST_LINES, _LONGEST_LINE = 8, 400
 _WARNINGS = 5
 
@@ -55,11 +54,11 @@ def notice_of(
         tone = "warn"
     lines = _first_lines(outcome.message)
     if (gate := _result(found, "register")) and outcome.state == "succeeded":
-        lines += [_cut(redacted(f"the gate: {line}")) for line in (gate["decision"], *gate.get("reasons", ()))]
+        lines += [_line(f"the gate: {line}") for line in (gate["decision"], *gate.get("reasons", ()))]
         if gate["decision"] != "approved":
             title, tone = f"{title}, {gate['decision']} by the gate", "warn"
-    lines += [_cut(redacted(f"ordered by monitoring: {why}")) for why in _result(found, "prepare").get("ordered", ())]
-    lines += [_cut(redacted(f"warning in {stage}: {message}")) for stage, message in outcome.warnings[:_WARNINGS]]
+    lines += [_line(f"ordered by monitoring: {why}") for why in _result(found, "prepare").get("ordered", ())]
+    lines += [_line(f"warning in {stage}: {message}") for stage, message in outcome.warnings[:_WARNINGS]]
     if len(outcome.warnings) > _WARNINGS:
         lines.append(f"and {len(outcome.warnings) - _WARNINGS} more warnings in the run's record")
     return Notice(
@@ -68,7 +67,7 @@ def notice_of(
 
 
 def _first_lines(message: str) -> list[str]:
-    lines = [_cut(line) for line in redacted(message).splitlines() if line.strip()]
+    lines = [shortened(line, _LONGEST_LINE) for line in redacted(message).splitlines() if line.strip()]
     more = [f"and {len(lines) - _MOST_LINES} more lines in the run's record"] if len(lines) > _MOST_LINES else []
     return lines[:_MOST_LINES] + more
 
@@ -109,5 +108,5 @@ def _cost(found: Sequence[Event]) -> str:
     return f"{sum(known):.2f} {prices.currency}" if known and len(known) == len(costs) else ""
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+def _line(text: str) -> str:
+    return shortened(redacted(text), _LONGEST_LINE)

@@ -1,11 +1,10 @@
 """The last task of every run, which KFP starts however the run ends: it records the end, and tells whom it concerns."""
 
 import os
-from typing import Literal
 
 from pydantic import Field
 
-from gatehouse.components.alerting.notice import Form
+from gatehouse.components.alerting.notice import Form, When
 from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -29,7 +28,7 @@ class EndRequest(StageModel):
     project: str
     pipeline: str
     said: str = ""
-    when: Literal["fail", "warn", "always", "never"] = "never"
+    when: When = "never"
     form: Form = "generic"
     owners: dict[str, str] = Field({})
 

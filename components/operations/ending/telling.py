@@ -1,9 +1,8 @@
 """Tells the end of a run, once: whoever finds it out first, the task at its end or whoever looks after it."""
 
 from collections.abc import Mapping
-from typing import Literal
 
-from gatehouse.components.alerting.notice import Form, body_of
+from gatehouse.components.alerting.notice import Form, When, body_of
 from gatehouse.components.alerting.telling import tell
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.run import end_of, events
@@ -11,7 +10,6 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.notice import notice_of
 from gatehouse.components.operations.ending.outcome import Outcome
 
-When = Literal["fail", "warn", "always", "never"]
 VERSION = 1
 
 

@@ -4,15 +4,16 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from gatehouse.components.alerting.notice import Form
+from gatehouse.components.alerting.notice import Form, When
 from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.run import end_name, end_number, recorded_runs
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.kfp_api.connection import ENDPOINT
 
 if TYPE_CHECKING:
     from gatehouse.components.kfp_api.answers import Run
@@ -40,7 +41,7 @@ class ReconcileRequest(StageModel):
     project: str
     pipelines: tuple[str, ...]
     schedules: dict[str, dict[str, Any]] = Field({})
-    when: Literal["fail", "warn", "always", "never"] = "never"
+    when: When = "never"
     form: Form = "generic"
     owners: dict[str, str] = Field({})
     quiet_hours: float = 48.0
@@ -127,7 +128,7 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
 
 
 def _api() -> "KfpApi | None":
-    if not os.environ.get("GATEHOUSE_KFP_ENDPOINT"):
+    if not os.environ.get(ENDPOINT):
         return None
     from gatehouse.components.kfp_api.client import KfpApi
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from gatehouse.components.artifacts.redirects import NoRedirects
 from gatehouse.errors import GatehouseError
 
 SERVER, AUTHOR, TOKEN = "GATEHOUSE_MODEL_REGISTRY", "GATEHOUSE_MODEL_REGISTRY_AUTHOR", "GATEHOUSE_MODEL_REGISTRY_TOKEN"
@@ -106,14 +107,7 @@ class RegistryApi:
         return path.read_text().strip() if self.address.startswith("https://") and path.is_file() else ""
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A token is for the server that was named, and for no other."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects())
+_OPENER = urllib.request.build_opener(NoRedirects())
 
 
 def registry_here() -> RegistryApi | None:

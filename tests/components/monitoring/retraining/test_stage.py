@@ -12,9 +12,10 @@ from gatehouse.components.control import causes
 from gatehouse.components.control.causes import CauseTakenError, Order, Orders
 from gatehouse.components.control.stage import PrepareRequest, prepare
 from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.kfp_api.connection import ENDPOINT
 from gatehouse.components.monitoring.retraining import stage as retraining
 from gatehouse.components.monitoring.retraining.policy import due, held_back
-from gatehouse.components.monitoring.retraining.stage import ENDPOINT, RetrainRequest, RetrainResult, retrain
+from gatehouse.components.monitoring.retraining.stage import RetrainRequest, RetrainResult, retrain
 from gatehouse.components.monitoring.spec import RetrainSpec
 from gatehouse.errors import ConfigurationError
 from tests.kfp_api import KfpServer
