@@ -1,6 +1,7 @@
-"""Predictions of several classes, in the order that the test rows number them by."""
+"""Classes: their names, and predictions in the order that the test rows number them by."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -36,3 +37,9 @@ def by_class(predicted: Array, own: Sequence[str], wanted: Sequence[str], count:
     for column, name in enumerate(own[:known]):
         found[:, names.index(name)] = predicted[:, column]
     return found
+
+
+def class_names(details: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the classes by number, of the details of a training set; empty where they have none."""
+    two = ("negative", "positive") if details.get("task", "binary") == "binary" else ()
+    return tuple(details.get("classes") or two)

@@ -24,7 +24,8 @@ def curves_of(names: tuple[str, ...], labels: Array, predictions: Predictions, c
     - `precision_recall`: recall, precision; of a long curve without the jumps of the first few rows.
     - `calibration`: mean probability, observed rate and rows of each group of about equal size.
     - `histogram`: left edge of the bin, and the share of the rows of label 0 and of label 1 that is in it.
-    - `confusion`: label, predicted class, rows; -1 for classes that are not shown.
+    - `confusion`: label, predicted class, rows; -1 for classes that are not shown. Of two classes, the second is
+      predicted from the threshold of the model on.
     - `confidence`: as `calibration`, of the chance that a model gives the class that it predicts.
     - `predicted`: as `calibration`, of predicted numbers and labels.
     - `residuals`: left edge of the bin, and the share of rows whose error is in it.

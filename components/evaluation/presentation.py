@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.classes import class_names
 from gatehouse.components.evaluation.stage import EvaluateResult
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.reports.rendering import rendered
@@ -28,7 +29,7 @@ def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any
         roc.log_roc_curve(*([point[column] for point in points] for column in range(3)))
     if pairs := curves.get("confusion"):
         training_set = store.manifest(result.evaluation).derived_from["training_set"]
-        roc.log_confusion_matrix(*confusion_matrix(pairs, store.manifest(training_set).details.get("classes", ())))
+        roc.log_confusion_matrix(*confusion_matrix(pairs, class_names(store.manifest(training_set).details)))
     shutil.copyfile(rendered(store, result.evaluation), report.path)
     for artifact in (metrics, roc, report, summary):
         artifact.metadata["reference"] = store.address_of(result.evaluation)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.classes import class_names
 from gatehouse.components.evaluation.gate import Rule
 from gatehouse.components.evaluation.group_measures import FAIRNESS
 from gatehouse.components.evaluation.reports.beside import add_cost, add_robustness
@@ -57,7 +58,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     shown = {role: curves[role] for role in _ROLES if role in curves}
     drawn.section("Curves").figures(*figures(shown, level["value"]))
     if "confusion" in curves["candidate"]:
-        classes = store.manifest(manifest.derived_from["training_set"]).details.get("classes", ())
+        classes = class_names(store.manifest(manifest.derived_from["training_set"]).details)
         _add_confusion(drawn, curves["candidate"]["confusion"], classes)
     _add_slices(drawn, slices, metrics, policy, spec, level)
     if found_slices:

@@ -52,7 +52,7 @@ _JUDGED = {
         objective="log_loss",
         leakage_alarm={"roc_auc": 0.80},
         slices={"roc_auc": 0.5},
-        curves=("roc", "precision_recall", "calibration", "histogram"),
+        curves=("roc", "precision_recall", "calibration", "histogram", "confusion"),
         prediction="a number from 0 to 1",
         is_prediction=_is_probability,
     ),

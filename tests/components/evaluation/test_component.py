@@ -2,13 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kfp import dsl
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.component import evaluate as component
 from gatehouse.components.evaluation.presentation import confusion_matrix, markdown, present
 from gatehouse.components.evaluation.report import page
@@ -53,23 +51,22 @@ def test_a_confusion_matrix_names_its_classes_and_counts_what_is_not_shown_last(
     assert confusion_matrix(pairs, ["bus", "car"]) == (["bus", "class 2", "others"], [[5, 1, 0], [0, 7, 0], [3, 0, 0]])
 
 
-def test_the_ui_gets_the_confusion_matrix_of_a_task_with_classes(
+def test_the_ui_gets_the_confusion_matrix_at_the_threshold_of_the_model(
     judged_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = judged_bench.evaluate(judged_bench.models["good"], "")
-    read = ArtifactStore.read_json
-
-    def with_classes(store: ArtifactStore, reference: str, file: str) -> Any:
-        body = read(store, reference, file)
-        if file == "curves.json":
-            body["candidate"]["confusion"] = [[0, 0, 5], [1, 0, 2]]
-        return body
-
-    monkeypatch.setattr(ArtifactStore, "read_json", with_classes)
     roc = dsl.ClassificationMetrics(uri=str(tmp_path / "roc"))
     others = (dsl.HTML(uri=str(tmp_path / "report")), dsl.Markdown(uri=str(tmp_path / "summary")))
     present(result, judged_bench.store, dsl.Metrics(uri=str(tmp_path / "metrics")), roc, *others)
-    assert [row["row"] for row in roc.metadata["confusionMatrix"]["rows"]] == [[5, 0], [2, 0]]
+    matrix = roc.metadata["confusionMatrix"]
+    assert [each["displayName"] for each in matrix["annotationSpecs"]] == ["negative", "positive"]
+    (right, false_alarms), (missed, found) = (row["row"] for row in matrix["rows"])
+    rows = judged_bench.store.manifest(result.evaluation).details["rows"]
+    assert right + false_alarms + missed + found == rows
+    points = judged_bench.store.read_json(result.evaluation, "curves.json")["candidate"]["roc"]
+    rate, hits = next((low, high) for low, high, threshold in points if threshold <= 0.5)
+    assert abs(false_alarms / (right + false_alarms) - rate) < 0.02 and abs(found / (missed + found) - hits) < 0.02
+    assert "positive" in page(judged_bench.store, result.evaluation)
 
 
 @pytest.mark.parametrize(("champion", "columns"), [("", 2), ("bad", 3)])
