@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.control.stage import require_contract
 from gatehouse.components.features.computing.previous.stage import previous_features
 from gatehouse.components.features.computing.stage import compute_features
+from gatehouse.components.features.decisions.stage import retrieve_decisions
 from gatehouse.components.features.freshness.stage import freshness
 from gatehouse.components.features.point_in_time.stage import retrieve_training_set
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
@@ -129,6 +130,21 @@ def _add_training_set(tasks: Tasks, raw: Any, as_of: Any, feature_tables: Any) -
         as_of=as_of,
     )
     return retrieved.outputs["training_set"]
+
+
+def add_unlabelled_rows(tasks: Tasks, data: Data) -> Any:
+    """Add the retrieval of decisions whose label is not known yet; gives their reference, or nothing."""
+    retrieved = tasks.add(
+        retrieve_decisions,
+        title="Retrieve rows whose label is not known yet",
+        snapshot=data.snapshot,
+        feature_tables=data.feature_tables,
+        definitions=str(tasks.project.definitions.reference),
+        service=tasks.project.file.features.service,
+        as_of=data.as_of,
+        unlabelled=True,
+    )
+    return retrieved.outputs["decisions"]
 
 
 def _with_sensitive_columns(project: Project) -> SourceSpec:

@@ -4,13 +4,12 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.features.decisions.stage import retrieve_decisions
 from gatehouse.components.monitoring.collecting.stage import collect_log
 from gatehouse.components.monitoring.retraining.stage import retrain
 from gatehouse.components.monitoring.stage import monitor
 from gatehouse.components.registry.champion.stage import champion
 from gatehouse.pipelines.catalog import names
-from gatehouse.pipelines.data import add_alert, add_data_tasks, configuration_slice
+from gatehouse.pipelines.data import add_alert, add_data_tasks, add_unlabelled_rows, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
@@ -49,16 +48,6 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             model = found.outputs["model"]
             log = tasks.add(collect_log, log=predictions, model=model)
             data = add_data_tasks(tasks, source, window, backfill)
-            unlabelled = tasks.add(
-                retrieve_decisions,
-                title="Retrieve rows whose label is not known yet",
-                snapshot=data.snapshot,
-                feature_tables=data.feature_tables,
-                definitions=str(project.definitions.reference),
-                service=file.features.service,
-                as_of=data.as_of,
-                unlabelled=True,
-            )
             watched = tasks.add(
                 monitor,
                 reference=found.outputs["training_set"],
@@ -70,7 +59,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 stale=data.stale,
                 **{name: found.outputs[name] for name in ("model", "evaluation", "robustness")},
                 predictions=log.outputs["predictions"],
-                unlabelled=unlabelled.outputs["decisions"],
+                unlabelled=add_unlabelled_rows(tasks, data),
             )
             if file.alerts != "never":
                 add_alert(tasks, watched, "monitor", watched.outputs["drift"])

@@ -57,15 +57,14 @@ def monitor(
         metrics: The number of each check, for the UI.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.monitoring import stage
     from gatehouse.components.monitoring.report import present
     from gatehouse.components.monitoring.spec import MonitoringSpec
-    from gatehouse.components.monitoring.stage import MonitorRequest
-    from gatehouse.components.monitoring.stage import monitor as compare
 
     opened, wanted = ArtifactStore.open(store), MonitoringSpec.model_validate_json(spec)
-    given = {"evaluation": evaluation, "robustness": robustness, "predictions": predictions, "stale": tuple(stale)}
-    given |= {"since": since, "until": until, "unlabelled": unlabelled}
-    request = MonitorRequest(reference=reference, split=split, current=current, model=model, **given, spec=wanted)
-    result = compare(request, opened, code=code, force=force)
+    compared = {"reference": reference, "split": split, "current": current, "since": since, "until": until}
+    compared |= {"predictions": predictions, "unlabelled": unlabelled, "stale": tuple(stale), "spec": wanted}
+    request = stage.MonitorRequest(model=model, evaluation=evaluation, robustness=robustness, **compared)
+    result = stage.monitor(request, opened, code=code, force=force)
     present(opened, result.drift, report, summary, metrics)
     return (result.drift, result.decision, result.verdict, list(result.alarms or result.warnings))
