@@ -92,6 +92,7 @@ _LONG = (
     "artifacts/test_collection_faults.py",
     "artifacts/test_erasure_leaves_nothing.py",
     "commands/test_init_from.py",
+    "docs/test_commands_run.py",
     "evaluation/baseline/test_boosted_trees.py",
     "evaluation/test_stage.py",
     "evaluation/test_tasks.py",

@@ -63,8 +63,8 @@ def monitor(
 
     opened, wanted = ArtifactStore.open(store), MonitoringSpec.model_validate_json(spec)
     compared = {"reference": reference, "split": split, "current": current, "since": since, "until": until}
-    compared |= {"predictions": predictions, "unlabelled": unlabelled, "stale": tuple(stale), "spec": wanted}
-    request = stage.MonitorRequest(model=model, evaluation=evaluation, robustness=robustness, **compared)
+    compared |= {"evaluation": evaluation, "robustness": robustness, "predictions": predictions}
+    request = stage.MonitorRequest(model=model, unlabelled=unlabelled, stale=tuple(stale), spec=wanted, **compared)
     result = stage.monitor(request, opened, code=code, force=force)
     present(opened, result.drift, report, summary, metrics)
     return (result.drift, result.decision, result.verdict, list(result.alarms or result.warnings))
