@@ -131,8 +131,9 @@ def _durations(runs: Sequence[Row]) -> Html:
 
 
 def _ends(runs: Sequence[Row]) -> Html:
-    counted = Counter(f"{row.project}-{row.pipeline} {row.state}" for row in runs)
-    return bar_chart([(name, float(count)) for name, count in sorted(counted.items())])
+    counted = Counter((f"{row.project}-{row.pipeline} {row.state}", row.state) for row in runs)
+    bad = {name for name, state in counted if state != "succeeded"}
+    return bar_chart([(name, float(count)) for (name, _), count in sorted(counted.items())], bad=bad)
 
 
 def _moment(seconds: float) -> str:

@@ -11,6 +11,7 @@ Point = tuple[float, float]
 Tick = tuple[float, str]
 Ticks = Callable[[float, float], list[Tick]]
 
+GLYPH = 6.7  # Width of an average character at the charts' font size; errs on the wide side.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOUR, _DAY = 3600, 86400
 _CLOCK = (60, 300, 900, _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY)
@@ -64,9 +65,11 @@ def time_ticks(low: float, high: float) -> list[Tick]:
     """Round times within [low, high], seconds since 1970 in UTC, as clock times, dates, months or years."""
     step = next((one for one in _CLOCK if (high - low) / one < _DATES), None)
     if step is not None:
-        form = "%H:%M" if step < _DAY else "%Y-%m-%d"
         values = [float(index * step) for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        return [(value, (_EPOCH + timedelta(seconds=value)).strftime(form)) for value in values]
+        moments = [_EPOCH + timedelta(seconds=value) for value in values]
+        return [
+            (value, _clock(one, first=at == 0)) for at, (value, one) in enumerate(zip(values, moments, strict=True))
+        ]
     first, last = (_EPOCH + timedelta(seconds=value) for value in (low, high))
     months = range(12 * first.year + first.month - 1, 12 * last.year + last.month)
     every = next(one for one in _MONTHS if len(months) / one <= _DATES)
@@ -77,6 +80,13 @@ def time_ticks(low: float, high: float) -> list[Tick]:
     return [(one.timestamp(), one.strftime(form)) for one in starts if first <= one <= last]
 
 
+def _clock(moment: datetime, first: bool) -> str:
+    """A clock time, of whose day the first one of an axis tells, and every midnight."""
+    if moment.hour == moment.minute == 0:
+        return f"{moment:%Y-%m-%d}"
+    return f"{moment:%Y-%m-%d %H:%M}" if first else f"{moment:%H:%M}"
+
+
 def left_of(y0: float, y1: float, y_ticks: Ticks = number_ticks) -> float:
     """Where a plot begins, so that the labels of its vertical axis, between y0 and y1, keep off the axis' name."""
     return max(54.0, 30 + 7.0 * max((len(label) for _, label in y_ticks(y0, y1)), default=0))
@@ -84,13 +94,17 @@ def left_of(y0: float, y1: float, y_ticks: Ticks = number_ticks) -> float:
 
 def drawn_axes(frame: Frame, x: str, y: str, x_ticks: Ticks = number_ticks, y_ticks: Ticks = number_ticks) -> list[str]:
     """Grid, ticks, the floor and the names of both axes, as SVG."""
-    lines, parts = [], []
+    lines, parts, taken = [], [], -math.inf
     for tick, label in x_ticks(frame.x0, frame.x1):
         at = frame.x(tick)
         lines.append(f"M{at:.1f},{frame.top:.1f}V{frame.bottom:.1f}")
         # A long label at the right edge would be cut off by the picture's.
-        anchor = "end" if at + 3.5 * len(label) > frame.right + 12 else "middle"
-        parts.append(f'<text x="{at:.1f}" y="{frame.bottom + 17:.1f}" text-anchor="{anchor}">{escape(label)}</text>')
+        anchor, wide = ("end" if at + 3.5 * len(label) > frame.right + 12 else "middle"), GLYPH * len(label)
+        begin = at - wide if anchor == "end" else at - wide / 2
+        if begin > taken:
+            text = f'<text x="{at:.1f}" y="{frame.bottom + 17:.1f}" text-anchor="{anchor}">{escape(label)}</text>'
+            parts.append(text)
+            taken = begin + wide
     for tick, label in y_ticks(frame.y0, frame.y1):
         at = frame.y(tick)
         lines.append(f"M{frame.left:.1f},{at:.1f}H{frame.right:.1f}")

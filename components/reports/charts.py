@@ -4,10 +4,18 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gatehouse.components.reports.axes import Frame, Point, axis_limits, drawn_axes, left_of, number_ticks, time_ticks
+from gatehouse.components.reports.axes import (
+    GLYPH,
+    Frame,
+    Point,
+    axis_limits,
+    drawn_axes,
+    left_of,
+    number_ticks,
+    time_ticks,
+)
 from gatehouse.components.reports.format import Html, escape
 
-GLYPH = 6.7  # Width of an average character at the charts' font size; errs on the wide side.
 _STYLES = 4  # Series are told apart by colour and dash; the page's style has this many.
 
 

@@ -1,11 +1,11 @@
 """Charts of rows, a bar or a dot beside each name: as wide as the page lets them, with text of one size everywhere."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from gatehouse.components.reports.axes import axis_limits, number_ticks
-from gatehouse.components.reports.charts import GLYPH, with_legend
+from gatehouse.components.reports.axes import GLYPH, axis_limits, number_ticks
+from gatehouse.components.reports.charts import with_legend
 from gatehouse.components.reports.format import Html, column_format, escape
 
 Row = tuple[str, str, str]
@@ -26,13 +26,19 @@ class Dot:
     mark: str = ""
 
 
-def bar_chart(bars: Sequence[tuple[str, float]], marker: float | None = None, marker_name: str = "") -> Html:
+def bar_chart(
+    bars: Sequence[tuple[str, float]],
+    marker: float | None = None,
+    marker_name: str = "",
+    bad: Collection[str] = (),
+) -> Html:
     """Horizontal bars from zero with their values, and optionally a dashed line at `marker`.
 
     Args:
         bars: Name and value; values that are not finite have no bar.
         marker: A value to compare with.
         marker_name: What the marker is, written above it.
+        bad: Names of bars that stand for what went wrong.
     """
     marks = [(marker_name, marker)] if marker is not None and math.isfinite(marker) else []
     spanned = [0.0, *(value for _, value in [*bars, *marks] if math.isfinite(value))]
@@ -40,7 +46,11 @@ def bar_chart(bars: Sequence[tuple[str, float]], marker: float | None = None, ma
     x, write = _placed(low, high if high > low else low + 1.0), column_format(value for _, value in bars)
     axis = f'<line class="axis" {_down(x(0.0))}/>'
     rows = [
-        (name, _across("bar", x(0.0), x(value if math.isfinite(value) else 0.0)) + axis, write(value))
+        (
+            name,
+            _across("bar bad" if name in bad else "bar", x(0.0), x(value if math.isfinite(value) else 0.0)) + axis,
+            write(value),
+        )
         for name, value in bars
     ]
     return _chart("Bars", rows, x, marks)

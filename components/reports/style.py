@@ -130,7 +130,8 @@ figcaption { font-size: 13px; line-height: 1.45; margin-top: 6px; contain: inlin
 .row span { align-self: center; text-align: right; overflow-wrap: anywhere; } .row .value { color: var(--soft);
   font-variant-numeric: tabular-nums; }
 .lane { width: 100%; align-self: stretch; contain: size; overflow: visible; max-width: none; }
-.lane .bar { stroke: var(--a); stroke-width: 14; } .lane .grid { stroke-width: 1; }
+.lane .bar { stroke: var(--a); stroke-width: 14; } .lane .bar.bad { stroke: var(--bad); }
+.lane .grid { stroke-width: 1; }
 .copy { font: 12.5px/1.6 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
   color: var(--ink); background: var(--tint); border: 1px solid var(--line); border-radius: 4px; padding: 1px 6px;
   user-select: all; -webkit-user-select: all; overflow-wrap: anywhere; }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.components.reports.axes import time_ticks
+from gatehouse.components.reports.axes import Frame, drawn_axes, time_ticks
 from gatehouse.components.reports.charts import Series, histogram, line_chart
 
 FIRST, LAST = datetime(2, 1, 1, tzinfo=UTC).timestamp(), datetime(9990, 1, 1, tzinfo=UTC).timestamp()
@@ -20,7 +20,8 @@ def at(text: str) -> float:
 @pytest.mark.parametrize(
     ("low", "high", "labels"),
     [
-        ("2013-01-01T05:10", "2013-01-01T08:50", ["06:00", "07:00", "08:00"]),
+        ("2013-01-01T20:00", "2013-01-02T04:00", ["2013-01-01 21:00", "2013-01-02", "03:00"]),
+        ("2013-01-01T05:10", "2013-01-01T08:50", ["2013-01-01 06:00", "07:00", "08:00"]),
         ("2013-01-30T12:00", "2013-02-03T12:00", ["2013-01-31", "2013-02-01", "2013-02-02", "2013-02-03"]),
         ("2013-01-02", "2013-12-31", ["2013-04", "2013-07", "2013-10"]),
         ("2011-06-01", "2015-06-01", ["2012", "2013", "2014", "2015"]),
@@ -61,3 +62,9 @@ def test_charts_over_time_say_dates() -> None:
         line_chart([Series("a", [(edge, 1.0) for edge in edges])], "decision", "share", times=True),
     ):
         assert "2013-04</text>" in svg
+
+
+def test_labels_of_an_axis_do_not_stand_on_each_other() -> None:
+    frame = Frame(60, 10, 300, 200, at("2013-11-15T00:00"), at("2013-12-14T06:00"), 0, 1)
+    drawn = "".join(drawn_axes(frame, "began", "seconds", time_ticks))
+    assert "2013-12-05" in drawn and "2013-12-12" not in drawn

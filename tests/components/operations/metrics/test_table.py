@@ -174,6 +174,7 @@ def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
     assert "50.0 %" in shown and "SourceError" in shown and "age of the champion delay" in shown
     assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD)." in shown
     assert "No run has ended in this time." in page([], {}, "USD", 30)
+    assert shown.count('class="bar bad"') == 1, "the bar of the run that failed"
 
 
 def test_status_shows_and_prints_it(
