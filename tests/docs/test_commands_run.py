@@ -36,7 +36,7 @@ ELSEWHERE = {
     "backfill --pipeline scoring --windows 2013-01-01/2013-07-01/P1M": "tests/pipelines/test_scoring.py",
     "models approve flight-delays:4 --reason 'the slices hold'": "tests/components/registry",
     "models promote flight-delays:4": "tests/components/registry",
-    "models handoff flight-delays@canary --out flight-delays-canary": "tests/server/test_handoff.py",
+    "models handoff flight-delays@canary --out flight-delays-canary": "tests/components/registry/test_handoff.py",
     "models reproduce flight-delays@champion": "tests/components/registry",
     "models exempt 'models/flight-delays/sha256-3f9c…' --rule 'slice carrier=OO' --until 2026-12-31 "
     "--reason 'its fleet is being replaced'": "tests/components/registry/test_models_command.py",
@@ -129,4 +129,6 @@ def _write_rows(first: tuple[ArtifactStore, LocalRun], path: Path) -> None:
     found = first[0].manifest(first[1].result("retrieve_training_set")["training_set"])
     features = [*found.details["numeric"], *found.details["categorical"]]
     table = pq.read_table(first[0].paths(found.reference)).slice(0, 5)
-    table.drop_columns(features).to_pandas().to_csv(path, index=False)
+    table.drop_columns([*features, "label", "label_time"]).rename_columns(
+        {"decision_time": "event_timestamp"}
+    ).to_pandas().to_csv(path, index=False)
