@@ -3,8 +3,8 @@
 KFP's local runner starts each task as `python3 -m kfp.dsl.executor_main …`. While a `ForkServer` is open the place of
 that interpreter is taken by a tiny client: it hands its arguments, environment, working directory and standard streams
 to a server that has KFP's runtime and the stages' light modules loaded, and ends with the exit code of the process that
-the server forked for it. A task is still a process of its own, with everything that it would have had. What a task had
-to import of `_SHARED`, the server imports too: those after it find it there.
+the server forked for it. A task is still a process of its own, with everything that it would have had. What two
+tasks had to import of `_SHARED`, the server imports too: those after them find it there.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -92,10 +93,13 @@ def serve(listener: socket.socket) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     needed, tell = os.pipe()
     os.set_blocking(needed, False)
+    needing: Counter[str] = Counter()
     while True:
         connection, _ = listener.accept()
         with contextlib.suppress(BlockingIOError, ImportError):
-            for name in os.read(needed, 1 << 16).decode().split():
+            needing.update(os.read(needed, 1 << 16).decode().split())
+            # Of a run that is all memo one task needs them, and the others would wait for an import that nobody uses.
+            for name in (name for name in _SHARED if needing[name] > 1):
                 importlib.import_module(name)
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

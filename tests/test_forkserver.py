@@ -98,8 +98,8 @@ def test_a_task_has_the_real_interpreter_and_no_framework(server: ForkServer, tm
     assert seen["python"] != sys.executable
 
 
-def test_what_one_task_imported_is_there_for_the_next(server: ForkServer, tmp_path: Path) -> None:
-    for text, there in (("import", False), ("x", True)):
+def test_what_two_tasks_imported_is_there_for_the_next(server: ForkServer, tmp_path: Path) -> None:
+    for text, there in (("import", False), ("x", False), ("import", False), ("x", True)):
         assert _run(tmp_path, text).returncode == 0
         assert json.loads((tmp_path / "seen.json").read_text())["numpy"] == there
 

@@ -1,13 +1,15 @@
 """How old the newest row of every feature view is at a moment, against what its definition allows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from gatehouse.components.features.database import connect, quoted, rows_of, time_literal
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import View
-from gatehouse.components.features.table_files import Files
+
+if TYPE_CHECKING:
+    from gatehouse.components.features.table_files import Files
 
 _UNITS = {name: timedelta(**{f"{name}s": 1}) for name in ("day", "hour", "minute", "second")}
 
@@ -61,8 +63,33 @@ def _in_words(time: timedelta) -> str:
     return " ".join(words) or f"{time.total_seconds():g} seconds"
 
 
-def measure_freshness(views: Iterable[View], tables: Mapping[str, Files], moment: datetime) -> list[Freshness]:
-    """The freshness of views at `moment`, in their order; those that are static have no age and are left out.
+@dataclass(frozen=True)
+class Newest:
+    """The newest rows of a view that are known at a moment.
+
+    Attributes:
+        event: Time of the newest event; None where no row is known.
+        known: When the newest row became known.
+        ahead: Rows that become known only later.
+    """
+
+    event: datetime | None
+    known: datetime | None
+    ahead: int
+
+    @classmethod
+    def of(cls, told: Sequence[Any]) -> "Newest":
+        """From what `told` gave."""
+        event, known, ahead = told
+        return cls(*(None if time is None else datetime.fromisoformat(time) for time in (event, known)), ahead)
+
+    def told(self) -> list[Any]:
+        """As a list for a record, with times in ISO 8601."""
+        return [*(None if time is None else time.isoformat() for time in (self.event, self.known)), self.ahead]
+
+
+def newest_rows(views: Iterable[View], tables: "Mapping[str, Files]", moment: datetime) -> dict[str, Newest]:
+    """The newest rows of each view, which are not static: these have no age.
 
     A view whose query fills a time grid up to `as_of` is as new as that, whatever its sources say.
 
@@ -71,17 +98,27 @@ def measure_freshness(views: Iterable[View], tables: Mapping[str, Files], moment
         tables: The Parquet files of each view.
         moment: When; rows known from later on do not count.
     """
-    found = []
+    from gatehouse.components.features.database import connect, quoted, rows_of, time_literal
+
     event, known_from = quoted(EVENT_TIMESTAMP), quoted(KNOWN_FROM)
     known = f"{known_from} <= {time_literal(moment)}"
     with connect() as connection:
-        for view in views:
-            if view.spec.static:
-                continue
-            newest, since, ahead = connection.execute(
-                f"SELECT max({event}) FILTER ({known}), max({known_from}) FILTER ({known}), "
-                f"count(*) FILTER (NOT {known}) FROM {rows_of([*tables[view.name].values()])}"
-            ).fetchall()[0]
-            age, known_for = (None if time is None else moment - time for time in (newest, since))
-            found.append(Freshness(view.name, view.spec.freshness, age, known_for, ahead))
+        return {
+            view.name: Newest(
+                *connection.execute(
+                    f"SELECT max({event}) FILTER ({known}), max({known_from}) FILTER ({known}), "
+                    f"count(*) FILTER (NOT {known}) FROM {rows_of([*tables[view.name].values()])}"
+                ).fetchall()[0]
+            )
+            for view in views
+        }
+
+
+def freshness_of(views: Iterable[View], newest: Mapping[str, Newest], moment: datetime) -> list[Freshness]:
+    """The freshness of views at `moment`, in their order, from their newest rows."""
+    found = []
+    for view in views:
+        rows = newest[view.name]
+        age, known = (None if time is None else moment - time for time in (rows.event, rows.known))
+        found.append(Freshness(view.name, view.spec.freshness, age, known, rows.ahead))
     return found

@@ -84,7 +84,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         StoreError: if the online store cannot be reached, or is at a later time.
     """
     from gatehouse.components.features.definitions.repository import check_out
-    from gatehouse.components.features.freshness.age import measure_freshness
+    from gatehouse.components.features.freshness.age import freshness_of, newest_rows
     from gatehouse.components.features.online.materialization import materialize_views
     from gatehouse.components.features.online.opening import open_online
     from gatehouse.components.features.online.skew import decided_last, measure_skew, skew_reasons
@@ -108,7 +108,9 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     skew = measure_skew(online, views, tables, recent, as_of, {one.view: one.since for one in written})
     reasons = skew_reasons(skew, views, as_of, request.max_skew)
     verdict = "fail" if reasons else "pass"
-    body = report_body(as_of, request.max_skew, skew, reasons, written, measure_freshness(served, files, as_of))
+    aging = [view for view in served if not view.spec.static]
+    fresh = freshness_of(aging, newest_rows(aging, files, as_of), as_of)
+    body = report_body(as_of, request.max_skew, skew, reasons, written, fresh)
     report = store.publish(
         "materializations",
         request.service,

@@ -12,10 +12,11 @@ from gatehouse.components.features.definitions.changes import definition_of
 from gatehouse.components.features.definitions.declarations import Available, FeatureView
 from gatehouse.components.features.definitions.problems import problems_of_view
 from gatehouse.components.features.definitions.repository import View, read_repository
-from gatehouse.components.features.freshness.age import Freshness, measure_freshness
+from gatehouse.components.features.freshness.age import Freshness, freshness_of, newest_rows
 from gatehouse.components.features.freshness.report import show
 from gatehouse.components.features.freshness.stage import FreshnessRequest, FreshnessResult, freshness
 from gatehouse.components.features.spec import FeaturesSpec
+from gatehouse.errors import CorruptArtifactError
 from tests.components.features.publishing import publish_definitions
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -27,6 +28,7 @@ from gatehouse.components.features.definitions.declarations import Available, En
 shop = Entity(name="shop")
 sales = FeatureView(name="sales", entities=("shop",), available=Available("event_timestamp"), features={"n": "numeric"},
                     freshness=timedelta(hours=6))
+plans = FeatureView(name="plans", entities=("shop",), features={"m": "numeric"}, static=True)
 bought = LabelView(name="bought", entities=("shop",), arrives=Available("decision_time"))
 """
 
@@ -53,7 +55,8 @@ def measured(folder: Path, *rows: tuple[datetime, datetime], allowed: timedelta 
         features={"n": "numeric"},
         freshness=allowed,
     )
-    [found] = measure_freshness([View("sales", spec, "")], {"sales": {path.name: path}}, NOON)
+    views = [View("sales", spec, "")]
+    [found] = freshness_of(views, newest_rows(views, {"sales": {path.name: path}}, NOON), NOON)
     return found
 
 
@@ -106,9 +109,8 @@ def test_rows_of_the_future_make_no_view_fresh(tmp_path: Path) -> None:
     assert (only.age, only.ahead, only.stale) == (None, 1, True)
 
 
-def test_a_static_view_has_no_age() -> None:
+def test_a_static_view_states_no_freshness() -> None:
     spec = FeatureView(name="planes", entities=("shop",), features={"n": "numeric"}, static=True)
-    assert measure_freshness([View("planes", spec, "")], {}, NOON) == []
     [problem] = problems_of_view(spec.model_copy(update={"freshness": HOUR}))
     assert "planes: is static and states a freshness" in problem
 
@@ -116,15 +118,21 @@ def test_a_static_view_has_no_age() -> None:
 @pytest.fixture
 def shop(tmp_path: Path) -> tuple[ArtifactStore, FreshnessRequest]:
     """Feature tables whose newest event is seven hours before noon, which is the time of the run."""
-    store = ArtifactStore.open(tmp_path / "store")
+    return published(tmp_path, (NOON - 7 * HOUR, NOON - 7 * HOUR))
+
+
+def published(folder: Path, *rows: tuple[datetime, datetime]) -> tuple[ArtifactStore, FreshnessRequest]:
+    """Feature tables of one view and a static one, in a store."""
+    store = ArtifactStore.open(folder / "store")
     files = {
         "definitions.py": DEFINITIONS,
         "views/sales.sql": "SELECT shop, event_timestamp, n FROM raw.sales",
+        "views/plans.sql": "SELECT shop, m FROM raw.plans",
         "labels/bought.sql": "SELECT shop, decision_time, label FROM raw.sales",
     }
     definitions = publish_definitions(store, "shop-features", files)
-    path = tmp_path / "part.parquet"
-    pq.write_table(table((NOON - 7 * HOUR, NOON - 7 * HOUR)), path)
+    path = folder / "part.parquet"
+    pq.write_table(table(*rows), path)
     view = store.publish("features", "sales", {"known-2024-05.parquet": path})
     tables = store.publish("feature-tables", "shop", {}, derived_from={"view:sales": view, "definitions": definitions})
     return store, FreshnessRequest(
@@ -179,8 +187,31 @@ def test_a_source_that_fell_silent_is_stale_by_the_clock_which_is_asked_by_defau
     )
 
 
+def test_rows_that_were_all_known_are_not_read_again(shop: tuple[ArtifactStore, FreshnessRequest]) -> None:
+    store, request = shop
+    assert freshness(request, store).hours == {"sales": 7.0}
+    for blob in (store.local_folder / "blobs").rglob("*"):
+        if blob.is_file() and blob.read_bytes()[:4] == b"PAR1":
+            blob.unlink()
+    later = request.model_copy(update={"as_of": (NOON + HOUR).isoformat()})
+    assert freshness(later, store).hours == {"sales": 8.0}
+    with pytest.raises(CorruptArtifactError):
+        freshness(request, store)
+
+
+def test_rows_that_become_known_later_are_read_again(tmp_path: Path) -> None:
+    store, request = published(tmp_path, (NOON - 7 * HOUR, NOON - 7 * HOUR), (NOON, NOON + HOUR))
+    assert freshness(request, store).hours == {"sales": 7.0}
+    later = request.model_copy(update={"as_of": (NOON + HOUR).isoformat()})
+    assert freshness(later, store).hours == {"sales": 1.0}
+
+
 def test_another_limit_makes_no_other_table(tmp_path: Path) -> None:
-    for name, text in (("views/sales.sql", "SELECT 1"), ("labels/bought.sql", "SELECT 1")):
+    for name, text in (
+        ("views/sales.sql", "SELECT 1"),
+        ("views/plans.sql", "SELECT 1"),
+        ("labels/bought.sql", "SELECT 1"),
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     said = []
