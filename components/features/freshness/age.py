@@ -80,8 +80,8 @@ class Newest:
     @classmethod
     def of(cls, told: Sequence[Any]) -> "Newest":
         """From what `told` gave."""
-        event, known, ahead = told
-        return cls(*(None if time is None else datetime.fromisoformat(time) for time in (event, known)), ahead)
+        event, known = (None if time is None else datetime.fromisoformat(time) for time in told[:2])
+        return cls(event, known, told[2])
 
     def told(self) -> list[Any]:
         """As a list for a record, with times in ISO 8601."""
