@@ -1,12 +1,13 @@
 """The skew of an online store as it stands: each view at the moment up to which it was materialized or pushed.
 
 A view is compared with the feature tables that it was written with, as later ones may say something else of their
-newest rows; one that was pushed since is compared with its pushed table. Nothing is written.
+newest rows; one that was pushed since is compared with the pushed table of that batch. Nothing is written.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,21 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import View, check_out
 from gatehouse.components.features.online.skew import Skew, decided_last, measure_skew
-from gatehouse.components.features.online.store import OnlineStore, OnlineView, online_view, require_materialized
+from gatehouse.components.features.online.store import (
+    OnlineStore,
+    OnlineView,
+    State,
+    epoch_us,
+    online_view,
+    require_materialized,
+)
 from gatehouse.components.features.streaming.batch_folder import BatchFolder, streams_folder
 from gatehouse.components.features.table_files import feature_files, raw_tables
+from gatehouse.errors import StoreError
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _EXAMPLES = 3  # Of each view.
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -81,18 +91,28 @@ def standing_skew(
     Raises:
         ConfigurationError: if the online store holds nothing of a view.
         MissingArtifactError: if feature tables that were written are gone.
+        StoreError: if the online store cannot be reached, a view is being written meanwhile, or the batch that was
+            pushed is not on this machine.
     """
-    known = require_materialized(online, map(online_view, views))
-    recent: dict[tuple[str, datetime], pa.Table] = {}
+    require_materialized(online, map(online_view, views))
+    decided = lru_cache(partial(_decided_last, store))
     for view in views:
-        until = _BEGINNING + timedelta(microseconds=known[view.name])
-        written = online.state(view.name).tables or feature_tables
-        if (written, until) not in recent:
-            recent[written, until] = _decided_last(store, written, until)
-        pushed = _pushed(store, project, written, view.name, until)
-        moment, files = pushed or (until, [*feature_files(store, written)[view.name].values()])
-        wanted, late = online_view(view), [view.name] if pushed else []
-        skew = measure_skew(online, [wanted], {view.name: files}, recent[written, until], moment, {}, late)
+        for _ in range(_ATTEMPTS):
+            state = online.state(view.name)
+            until = _BEGINNING + timedelta(microseconds=state.known or 0)
+            written = state.tables or feature_tables
+            pushed = _pushed(store, project, written, view.name, state)
+            moment, files = pushed or (until, [*feature_files(store, written)[view.name].values()])
+            wanted, late = online_view(view), [view.name] if pushed else []
+            skew = measure_skew(online, [wanted], {view.name: files}, decided(written, until), moment, {}, late)
+            if online.state(view.name) == state and not state.target:
+                break
+        else:
+            raise StoreError(
+                f"{view.name}: expected that nobody writes it to the online store while it is compared, found a writer "
+                f"{_ATTEMPTS} times. Compare when it has ended; where none is running, one was killed: `gatehouse "
+                "features materialize` ends its work."
+            )
         yield Standing(wanted, moment, written, bool(pushed), skew)
 
 
@@ -105,12 +125,22 @@ def _decided_last(store: ArtifactStore, feature_tables: str, until: datetime) ->
 
 
 def _pushed(
-    store: ArtifactStore, project: str, feature_tables: str, view: str, until: datetime
+    store: ArtifactStore, project: str, feature_tables: str, view: str, state: State
 ) -> tuple[datetime, list[Path]] | None:
-    """Up to when a view was pushed on top of feature tables, and the files of its table; None if not since `until`."""
-    folder = streams_folder(store, project, Reference.parse(feature_tables))
-    batches = BatchFolder(folder) if folder.is_dir() else None
-    state = batches.state() if batches else None
-    if batches is None or state is None or view not in state.views or state.as_of <= until:
+    """Up to when a view was pushed on top of feature tables, and the files of its table; None if not since then.
+
+    Raises:
+        StoreError: if the batch that was pushed is not on this machine.
+    """
+    if state.pushed is None or state.known is None or state.pushed <= state.known:
         return None
-    return state.as_of, list(batches.table(state.number, view).values())
+    folder = streams_folder(store, project, Reference.parse(feature_tables))
+    batch = BatchFolder(folder).state() if folder.is_dir() else None
+    if batch is None or epoch_us(batch.as_of) != state.pushed:
+        raise StoreError(
+            f"{view}: expected the batch that was pushed to the online store up to "
+            f"{(_BEGINNING + timedelta(microseconds=state.pushed)).isoformat()} in {folder}, found "
+            f"{f'one up to {batch.as_of.isoformat()}' if batch else 'none'}. Compare where `gatehouse features push` "
+            "runs, or when newer feature tables are materialized."
+        )
+    return batch.as_of, list(BatchFolder(folder).table(batch.number, view).values())

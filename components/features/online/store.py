@@ -71,6 +71,7 @@ class State:
         writing: The generation of these rows.
         done: How many rows of the target are written.
         tables: Reference of the feature tables that were written up to the watermark; empty where nobody said it.
+        pushed: The newest `as_of` of the batches that were pushed, in microseconds since 1970; None where none was.
     """
 
     generation: int = 0
@@ -83,6 +84,7 @@ class State:
     writing: int = 0
     done: int = 0
     tables: str = ""
+    pushed: int | None = None
 
     def dump(self) -> str:
         """As text; equal states are equal text."""

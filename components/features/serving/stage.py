@@ -4,6 +4,7 @@ It is a part of the integration suite of a candidate: what serving would give it
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gatehouse.components.artifacts.canonical import canonical_json
@@ -12,7 +13,9 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 
 if TYPE_CHECKING:
+    from gatehouse.components.features.definitions.repository import View
     from gatehouse.components.features.online.standing import Standing
+    from gatehouse.components.features.online.store import OnlineStore
 
 FILE = "online.json"
 Verdict = Literal["pass", "fail", "not checked"]
@@ -49,18 +52,13 @@ class CompareOnlineResult(StageModel):
 def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> CompareOnlineResult:
     """Compare a sample of what the online store holds with the offline values; `online.json` tells it by view.
 
-    The verdict is `not checked` where nothing was written online for a view of the training set's service, or where
-    the feature tables that were written are gone.
-
-    Raises:
-        ConfigurationError: if the settings of the online store do not hold.
-        StoreError: if the online store cannot be reached.
+    The verdict is `not checked`, with the reason, where the online store is not set up or cannot be reached, holds
+    nothing of a view of the training set's service, or is being written; and where the feature tables or the pushed
+    batch that were written are not here.
     """
     from gatehouse.components.features.definitions.repository import check_out
-    from gatehouse.components.features.online.opening import open_online
     from gatehouse.components.features.online.standing import standing_skew
-    from gatehouse.components.features.online.store import online_view, require_materialized
-    from gatehouse.errors import ConfigurationError, MissingArtifactError
+    from gatehouse.errors import MissingArtifactError, StoreError
 
     manifest = store.manifest(request.training_set)
     inputs, service = manifest.derived_from, str(manifest.configuration["service"])
@@ -68,32 +66,52 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
     project = store.manifest(tables).name
     with store.workspace() as workspace:
         repository = check_out(store, learned, workspace / "feature_repo")
-        online = open_online(store, project, repository.folder)
-    views = [repository.views[name] for name in repository.service(service).views]
-    found: list[Standing] = []
-    verdict: Verdict
-    reasons: tuple[str, ...]
-    try:
-        require_materialized(online, map(online_view, views))
-        written = {online.state(view.name).tables or tables for view in views}
-        if reasons := tuple(_unlike(store, service, learned, written)):
-            verdict = "fail"
-        else:
-            found = list(standing_skew(store, online, project, views, tables))
-            reasons = tuple(_differing(found, request.max_skew))
-            verdict = "fail" if reasons else "pass"
-    except (ConfigurationError, MissingArtifactError) as error:
-        verdict, reasons = "not checked", (str(error),)
+        views = [repository.views[name] for name in repository.service(service).views]
+        found: list[Standing] = []
+        verdict: Verdict
+        reasons: tuple[str, ...]
+        try:
+            online = _opened(store, project, repository.folder, views)
+            written = {online.state(view.name).tables or tables for view in views}
+            if reasons := tuple(_unlike(store, service, learned, written)):
+                verdict = "fail"
+            else:
+                found = list(standing_skew(store, online, project, views, tables))
+                reasons = tuple(_differing(found, request.max_skew))
+                verdict = "fail" if reasons else "pass"
+        except (MissingArtifactError, StoreError) as error:
+            verdict, reasons = "not checked", (str(error),)
     values = sum(each.skew.values for each in found)
     comparison = store.publish(
         "online-comparisons",
         service,
         {FILE: canonical_json([each.told() for each in found])},
-        derived_from={"training_set": request.training_set},
+        derived_from={
+            "training_set": request.training_set,
+            **{f"feature_tables.{each.view.name}": each.feature_tables for each in found},
+        },
         configuration={"max_skew": request.max_skew},
         details={"verdict": verdict, "reasons": reasons, "values": values},
     )
     return CompareOnlineResult(comparison=str(comparison), verdict=verdict, reasons=reasons, values=values)
+
+
+def _opened(store: ArtifactStore, project: str, folder: Path, views: "Sequence[View]") -> "OnlineStore":
+    """The online store, which holds all features of the views.
+
+    Raises:
+        StoreError: if it is not set up, cannot be reached, or holds nothing of a view.
+    """
+    from gatehouse.components.features.online.opening import open_online
+    from gatehouse.components.features.online.store import online_view, require_materialized
+    from gatehouse.errors import ConfigurationError, StoreError
+
+    try:
+        online = open_online(store, project, folder)
+        require_materialized(online, map(online_view, views))
+    except ConfigurationError as error:
+        raise StoreError(str(error)) from error
+    return online
 
 
 def _unlike(store: ArtifactStore, service: str, learned: str, written: Iterable[str]) -> Iterator[str]:

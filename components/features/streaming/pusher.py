@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from gatehouse.components.features.database import connect, open_tables, quoted, time_literal
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import Repository, View
-from gatehouse.components.features.online.store import OnlineStore, online_view
+from gatehouse.components.features.online.store import OnlineStore, epoch_us, online_view
 from gatehouse.components.features.streaming.batch_folder import BatchFolder, BatchState
 from gatehouse.components.features.streaming.micro_batches import ArrivedMessage, MicroBatches
 from gatehouse.components.features.streaming.pushed_table import (
@@ -260,14 +260,23 @@ class Pusher:
     def _write_online(
         self, state: BatchState, since: datetime | None, until: datetime, parts: Sequence[str] | None = None
     ) -> None:
-        """Write what became known in (since, until], of every key the newest row; `parts` are files, by default all."""
+        """Write what became known in (since, until], of every key the newest row; `parts` are files, by default all.
+
+        First the store is told which batch it is, so that nobody compares its rows with those of another.
+        """
         with connect() as connection:
             for view in self.views:
+                self._note_batch(view.name, epoch_us(state.as_of))
                 found = self.batches.table(state.number, view.name)
                 files = [path for name, path in found.items() if parts is None or name in parts]
                 rows = _known_between(connection, view, files, since, until) if files else None
                 if rows:
                     self.online.write(online_view(view), rows)
+
+    def _note_batch(self, view: str, as_of: int) -> None:
+        while (state := self.online.state(view)).pushed is None or state.pushed < as_of:
+            if self.online.swap(view, state, replace(state, pushed=as_of)):
+                return
 
     def _newest_at_start(self) -> dict[str, datetime]:
         found = {}

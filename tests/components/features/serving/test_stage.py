@@ -1,15 +1,23 @@
 """What serving would give a model is held against what it was trained on, whatever the online store holds."""
 
+import re
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import read_repository
+from gatehouse.components.features.online import standing
 from gatehouse.components.features.online.materialization import materialize_views
 from gatehouse.components.features.online.opening import open_online, sqlite_file
-from gatehouse.components.features.online.store import online_view
+from gatehouse.components.features.online.skew import Skew, measure_skew
+from gatehouse.components.features.online.store import OnlineStore, epoch_us, online_view
 from gatehouse.components.features.serving.stage import CompareOnlineRequest, CompareOnlineResult, compare_online
 from gatehouse.components.features.table_files import Files
+from gatehouse.errors import ConfigurationError
 from tests.components.features import shops
 
 
@@ -66,3 +74,85 @@ def test_rows_of_tables_that_are_gone_are_not_compared(tmp_path: Path) -> None:
     *_, sales = shops.retrieved(store, tmp_path, "both")
     written(store, sales, tmp_path / "repo", reference=f"feature-tables/shops/sha256-{'0' * 64}")
     assert compared(store).verdict == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (
+            {"pushed": epoch_us(shops.AS_OF) + 1},
+            "expected the batch that was pushed .* up to 2024-01-09T00:00:00.000001",
+        ),
+        ({"target": "other rows"}, "found a writer 3 times"),
+    ],
+)
+def test_rows_that_another_writes_are_not_compared(tmp_path: Path, state: dict[str, Any], reason: str) -> None:
+    store = ArtifactStore.open(tmp_path / "store")
+    *_, sales = shops.retrieved(store, tmp_path, "both")
+    written(store, sales, tmp_path / "repo")
+    online = open_online(store, "shops", tmp_path / "repo")
+    before = online.state("sales")
+    assert online.swap("sales", before, replace(before, pushed=before.known)) and compared(store).verdict == "pass"
+    online.swap("sales", online.state("sales"), replace(before, **state))
+    found = compared(store)
+    assert found.verdict == "not checked" and re.search(reason, found.reasons[0])
+
+
+def test_a_view_that_is_written_meanwhile_is_compared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ArtifactStore.open(tmp_path / "store")
+    *_, sales = shops.retrieved(store, tmp_path, "both")
+    written(store, sales, tmp_path / "repo")
+    times = []
+
+    def meanwhile(online: OnlineStore, *asked: Any) -> Skew:
+        times.append(online.state("sales"))
+        if len(times) == 1:
+            online.swap("sales", times[0], replace(times[0], past="written anew"))
+            return Skew(())
+        return measure_skew(online, *asked)
+
+    monkeypatch.setattr(standing, "measure_skew", meanwhile)
+    assert compared(store).verdict == "pass" and len(times) == 2
+
+
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [
+        (None, "names GATEHOUSE_ONLINE_STORE, which the environment does not set"),
+        ("localhost:1", "localhost:1"),
+    ],
+)
+def test_an_online_store_that_is_not_there_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str | None, reason: str
+) -> None:
+    redis = "online_store: {type: redis, connection_string: '${GATEHOUSE_ONLINE_STORE}'}"
+    settings = shops.QUERIES["feature_store.yaml"].replace("online_store: {type: sqlite}", redis)
+    monkeypatch.setitem(shops.QUERIES, "feature_store.yaml", settings)
+    monkeypatch.delenv("GATEHOUSE_ONLINE_STORE", raising=False)
+    if server:
+        monkeypatch.setenv("GATEHOUSE_ONLINE_STORE", server)
+    store = ArtifactStore.open(tmp_path / "store")
+    shops.retrieved(store, tmp_path, "both")
+    found = compared(store)
+    assert found.verdict == "not checked" and reason in found.reasons[0]
+
+
+def test_definitions_that_are_wrong_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ArtifactStore.open(tmp_path / "store")
+    *_, sales = shops.retrieved(store, tmp_path, "both")
+    written(store, sales, tmp_path / "repo")
+
+    def wrong(*_: object) -> None:
+        raise ConfigurationError("labels/returned.sql does not run")
+
+    monkeypatch.setattr(standing, "decided_last", wrong)
+    with pytest.raises(ConfigurationError, match="does not run"):
+        compared(store)
+
+
+def test_a_comparison_is_derived_from_the_tables_whose_values_it_shows(tmp_path: Path) -> None:
+    store = ArtifactStore.open(tmp_path / "store")
+    *_, sales = shops.retrieved(store, tmp_path, "both")
+    (tables,) = map(str, store.references("feature-tables", "shops"))
+    written(store, sales, tmp_path / "repo", reference=tables)
+    assert tables in store.manifest(compared(store).comparison).derived_from.values()
