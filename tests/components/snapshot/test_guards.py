@@ -111,7 +111,7 @@ def test_completed_rows_are_not_late_and_the_allowance_is_told(events: Events) -
     assert events.take().warnings == (
         "Table events: late: 1 new rows are older than 2024-01-01T08:59:00+00:00, the newest event time of the earlier "
         "snapshot, 2024-01-01T09:59:00+00:00, minus guards.late_allowance, 1:00:00. What was computed from that "
-        "snapshot did not know them.",
+        "snapshot did not know them. Where rows come late by nature, raise guards.late_allowance.",
     )
 
 
