@@ -13,6 +13,7 @@ from gatehouse.components.snapshot.sources.base import KnownPart, Part, Source
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.errors import GatehouseError
 from gatehouse.project import PROJECT_FILE, ProjectFile
+from gatehouse.sensitive_columns import with_sensitive_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,12 +73,13 @@ def first_rows(folder: Path, file: ProjectFile, contract: Contract | None) -> Fi
     from gatehouse.components.snapshot.sources.catalog import open_source
 
     found = FirstRows()
+    spec = file.source if contract is None else with_sensitive_columns(file.source, contract)
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(folder):
         store = ArtifactStore.open(scratch)
         try:
-            with open_source(file.source, "", store) as source:
+            with open_source(spec, "", store) as source:
                 beginning = _Beginning(source, set())
-                opened = Opened(file.source, beginning, source.state(), Deliveries(store, file.source.name, ""), "", "")
+                opened = Opened(spec, beginning, source.state(), Deliveries(store, spec.name, ""), "", "")
                 delivery = take(opened, store)
         except GatehouseError as error:
             found.problems.append(f"{PROJECT_FILE}: source: {error}")

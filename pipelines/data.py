@@ -14,12 +14,11 @@ from gatehouse.components.features.computing.stage import compute_features
 from gatehouse.components.features.decisions.stage import retrieve_decisions
 from gatehouse.components.features.freshness.stage import freshness
 from gatehouse.components.features.point_in_time.stage import retrieve_training_set
-from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
 from gatehouse.components.snapshot.stage import snapshot
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.components.validation.stage import validate
 from gatehouse.pipelines.tasks import WEBHOOK, Tasks
-from gatehouse.project import Project
+from gatehouse.sensitive_columns import with_sensitive_columns
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,10 @@ class Data:
 def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any, *, labelled: bool = True) -> Data:
     """Add snapshot, validation, features and, where rows with labels are wanted, the training set to the pipeline."""
     project = tasks.project
+    contract = published_contract(project.contract.files[CONTRACT_FILE].decode())
     taken = tasks.add(
         snapshot,
-        source=configuration_slice(_with_sensitive_columns(project)),
+        source=configuration_slice(with_sensitive_columns(project.file.source, contract)),
         location=source,
         window=window,
         backfill=backfill,
@@ -145,15 +145,6 @@ def add_unlabelled_rows(tasks: Tasks, data: Data) -> Any:
         unlabelled=True,
     )
     return retrieved.outputs["decisions"]
-
-
-def _with_sensitive_columns(project: Project) -> SourceSpec:
-    """The source, with the columns that the contract calls sensitive, so that rejected rows do not show them."""
-    contract = published_contract(project.contract.files[CONTRACT_FILE].decode())
-    body = project.file.source.model_dump(mode="json")
-    for name, table in body["tables"].items():
-        table["sensitive"] = sorted({*table["sensitive"], *contract.sensitive(name, table["columns"])})
-    return parse_source(body)
 
 
 def configuration_slice(spec: BaseModel) -> str:

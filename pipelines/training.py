@@ -83,6 +83,7 @@ def _add_split_tasks(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any]]:
         definitions=str(tasks.project.definitions.reference),
         alarm=file.features.leakage_alarm,
         model_alarm=(policy.leakage_alarm or {}).get("roc_auc", 1.0),
+        model_alarm_severity=policy.terms_of("leakage alarm roc_auc").severity,
         unchecked=file.features.unchecked,
     )
     verdict, reasons, report = (checked.outputs[name] for name in ("verdict", "reasons", "leakage"))

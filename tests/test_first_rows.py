@@ -58,3 +58,18 @@ def test_the_contract_is_held_against_the_first_rows_and_rows_that_do_not_fit_ar
     rejected, _ = check_project(project, data=True).warnings
     assert "project.yaml: source.tables.orders.columns.amount: 1 of the first 301 rows would be rejected" in rejected
     assert "first at orders.csv, line 302, found 'much'. Correct the rows or the declaration" in rejected
+
+
+def test_a_value_of_a_column_that_the_contract_calls_sensitive_is_not_shown(project: Path) -> None:
+    row = "o{0},c1,books,{1},2024-01-01T10:00:00Z,2024-02-01T10:00:00Z,{0}\n"
+    header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
+    (project / "data").mkdir()
+    rows = [row.format(number, 9.5) for number in range(2)]
+    (project / "data" / "orders.csv").write_text(header + "".join(rows) + row.format(1, "much"))
+    for file, before, after in (
+        (PROJECT, "      event_time", "      on_invalid: reject\n      reject_limit: 0.5\n      event_time"),
+        (CONTRACT, "amount: {type: double, min: 0}", "amount: {type: double, sensitive: true}"),
+    ):
+        (project / file).write_text((project / file).read_text().replace(before, after, 1))
+    told = " ".join(check_project(project, data=True).warnings)
+    assert "1 of the first 3 rows would be rejected" in told and "much" not in told

@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.calibration.errors import CalibrationError
 from gatehouse.components.calibration.spec import CalibrationSpec
+from gatehouse.components.training.spec import learned_parts
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
     predictor = Predictor.load(store, request.model)
     if predictor.calibration is not None:
         raise ConfigurationError(f"{request.model} is calibrated already: expected the model that training published.")
-    if manifest.configuration.get("stopping", {}).get("refit"):
+    if _PART in learned_parts(manifest.configuration):
         raise ConfigurationError(
             f"{request.model} was trained on the validation rows too, and predicts them better than others: "
             "expected a model that has not seen them. Remove the calibration, or tuning.final_rows."

@@ -57,8 +57,10 @@ class Part:
         return Part(self.rows[places], self.table.take(pa.array(places)), self.labels[places], groups, self.classes)
 
 
-def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task) -> Part:
-    """Read the part `name` (`train`, `validation` or `test`), with labels as `task` has them; no other row is held.
+def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task, *more: str) -> Part:
+    """Read the part `name` (`train`, `validation` or `test`), and `more` after it; no other row is held.
+
+    Labels are as `task` has them.
 
     Raises:
         UnusablePartError: if no model can be judged on it.
@@ -69,17 +71,19 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str, ta
         raise UnusablePartError(
             f"{split} divides {divided or 'nothing'}, expected {reference}. Split that training set."
         )
-    rows = pq.read_table(store.path(split, f"{name}.parquet"))["row"].to_numpy()
+    names = (name, *more)
+    where = f"{split}: {' and '.join(names)}"
+    rows = np.concatenate([pq.read_table(store.path(split, f"{each}.parquet"))["row"].to_numpy() for each in names])
     paths = store.paths(reference)
     held = sum(pq.read_metadata(path).num_rows for path in paths)
     outside = int(((rows < 0) | (rows >= held)).sum())
     if outside or len(rows) == 0:
         raise UnusablePartError(
-            f"{split}: {name} has {len(rows)} rows, {outside} of them beyond the {held} rows of {reference}; "
+            f"{where} has {len(rows)} rows, {outside} of them beyond the {held} rows of {reference}; "
             "expected at least one row and none beyond. Correct the boundaries in `split`."
         )
     table, details = _taken(paths, rows), store.manifest(reference).details
-    labels = _labels(table, details["label"], task, f"{split}: {name}")
+    labels = _labels(table, details["label"], task, where)
     return Part(rows, table, labels, _groups(table, details.get("group", "")), tuple(details.get("classes", ())))
 
 

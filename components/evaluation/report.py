@@ -130,7 +130,8 @@ def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json | None, policy:
         )
         rows.append([metric.title, *cells, _bar(policy.bars.get(name)), *([effect.get(name)] if effect else [])])
     told = (
-        "All on the same test rows. The baseline is a linear model on the same features, the constant one without any."
+        "All on the same test rows. The baseline is a linear model on the same features, the constant one without any; "
+        "both were fitted on the parts of the split that the candidate learned from."
     )
     unused = [] if policy.must_beat_baseline else ["the baseline"]
     unused += [

@@ -13,6 +13,7 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.baseline.stage import BaselineRequest, fit_baseline
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.components.training.spec import learned_parts
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     task, trees = candidate.task, request.spec.boosted_trees
     policy = _fitting_policy(task, request, store)
     data = {"training_set": request.training_set, "split": request.split}
-    baseline = fit_baseline(BaselineRequest(**data, task=task.name, boosted_trees=trees), store).baseline
+    parts = learned_parts(store.manifest(request.model).configuration)
+    baseline = fit_baseline(BaselineRequest(**data, task=task.name, boosted_trees=trees, parts=parts), store).baseline
     models = {CANDIDATE: request.model, CHAMPION: request.champion}
     part, seen = unseen_part(store, read_part(store, **data, name="test", task=task), **data, models=models, task=task)
     scored = models | {BASELINE: baseline, CONSTANT: baseline, TREES: baseline if trees else ""}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.monitoring.spec import MonitoringSpec
+from gatehouse.components.training.spec import learned_parts
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watch
         MissingColumnError: if a feature that the model was trained on is not among the newest columns.
         ConfigurationError: if a bound is not a time with a zone, or classes of labels are numbered otherwise.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -129,7 +131,9 @@ def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watch
     trained = pq.ParquetDataset(store.paths(asked.reference)).read(
         columns=[name for name in wanted if name in {each.name for each in manifest.columns}]
     )
-    trained = trained.take(pq.read_table(store.path(asked.split, "train.parquet"))["row"])
+    learned = learned_parts(store.manifest(asked.model).configuration if asked.model else {})
+    parts = [pq.read_table(store.path(asked.split, f"{part}.parquet")) for part in learned]
+    trained = trained.take(pa.concat_tables(parts)["row"])
     every = pq.ParquetDataset(store.paths(asked.current)).read(columns=wanted)
     last = pc.max(trained[TIME]).cast(every[TIME].type)
     after = _between(every, "", asked.until, last)

@@ -25,6 +25,7 @@ class BaselineRequest(StageModel):
     split: str
     task: TaskName = Field("binary", description="Name of the task, which says what its baseline is.")
     boosted_trees: bool = False
+    parts: tuple[str, ...] = Field(("train",), description="The parts of the split that the candidate learned from.")
 
 
 class BaselineResult(StageModel):
@@ -39,19 +40,20 @@ class BaselineResult(StageModel):
 
 @stage("fit_baseline", title="Fit the baseline", inner=True)
 def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResult:
-    """Fit a linear model, and trees where they are wanted, on the train part; again only when the data changes.
+    """Fit a linear model, and trees where they are wanted, on the candidate's rows; again only when these change.
 
-    Of a large part 500,000 evenly spaced rows are enough for both, and bound their memory.
+    Of many 500,000 evenly spaced rows are enough for both, and bound their memory.
 
     Raises:
-        UnusablePartError: if the train part cannot be learned from.
+        UnusablePartError: if these rows cannot be learned from.
     """
     from gatehouse.components.evaluation.baseline.linear_model import LinearModel
     from gatehouse.components.evaluation.parts import read_part
     from gatehouse.components.tasks.found import TASKS
 
     manifest = store.manifest(request.training_set)
-    whole = read_part(store, request.training_set, request.split, "train", TASKS[request.task])
+    first, *more = request.parts
+    whole = read_part(store, request.training_set, request.split, first, TASKS[request.task], *more)
     part = whole.thinned(_MOST_ROWS)
     columns = manifest.details["numeric"], manifest.details["categorical"]
     with ThreadPoolExecutor(1) as beside:  # Trees grow on one thread, for their bits: the other core fits the rest.

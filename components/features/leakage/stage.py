@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REPORT = "leakage.json"
 _INPUTS = ("training_set", "feature_tables", "snapshot", "definitions")
-_JUDGED_BY = ("alarm", "model_alarm", "cuts", "unchecked")
+_JUDGED_BY = ("alarm", "model_alarm", "model_alarm_severity", "cuts", "unchecked")
 _NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
 _NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
 _MEND = "Stamp the rows of the view with the time since when their values are known"
@@ -38,6 +38,7 @@ class LeakageRequest(StageModel):
         definitions: Reference of the feature definitions.
         alarm: ROC AUC above which one feature is taken for a leak.
         model_alarm: ROC AUC above which the gate takes a model for leaky; 1 where it takes none, or for another task.
+        model_alarm_severity: What the gate's alarm does: where it only warns, this check does too.
         cuts: At how many moments of its own rows each view is replayed; all are at the middle decision too.
         unchecked: Views that need not be checked, each with the reason; other views that cannot be checked fail.
     """
@@ -50,6 +51,7 @@ class LeakageRequest(StageModel):
     definitions: str
     alarm: float = 0.80
     model_alarm: float = 1.0
+    model_alarm_severity: Literal["refuse", "warn"] = "refuse"
     cuts: int = 7
     unchecked: dict[str, Reason] = Field(default_factory=dict)
 
@@ -110,7 +112,9 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     warnings = [_CONSENTED.format(text, accepted[name]) for name, text in unchecked.items() if name in accepted]
     reasons = [*_reasons(differences, areas, request.alarm), *(f"{text} {_ADVICE}" for text in refused)]
     if together and together.area > request.model_alarm:
-        (reasons if together.low > request.model_alarm else warnings).append(_too_good(together, request.model_alarm))
+        refuses = request.model_alarm_severity == "refuse"
+        failing = refuses and together.low > request.model_alarm
+        (reasons if failing else warnings).append(_too_good(together, request.model_alarm, refuses))
     verdict = "fail" if reasons else "pass"
     body = {
         "verdict": verdict,
@@ -165,12 +169,12 @@ def _status(view: str, static: Collection[str], unchecked: Collection[str]) -> s
     return "not checked" if view in unchecked else "replayed"
 
 
-def _too_good(together: "Together", alarm: float) -> str:
+def _too_good(together: "Together", alarm: float, refuses: bool) -> str:
     return (
         f"all features together tell the label with ROC AUC {together.area:.3f} ({together.low:.3f} to "
-        f"{together.high:.3f}) by a linear model, above leakage_alarm in policy.yaml ({alarm:g}), so the gate would "
-        "refuse whatever is trained to beat it. Look which of them hold the outcome; where a model can be that good, "
-        "raise leakage_alarm in policy.yaml"
+        f"{together.high:.3f}) by a linear model on the last 30 % of the rows by time, above leakage_alarm in "
+        f"policy.yaml ({alarm:g}), so the gate would {'refuse' if refuses else 'warn of'} whatever is trained to beat "
+        "it. Look which of them hold the outcome; where a model can be that good, raise leakage_alarm in policy.yaml"
     )
 
 

@@ -70,8 +70,8 @@ class Trainer:
         self.device = torch.device("cpu") if kind == "cpu" else torch.device("cuda", torch.cuda.current_device())
         self.layout = lay_out(spec.parallelism, kind)
         self.loss = loss_of(spec.loss)
-        parts = (directory / part for part in ("train", "validation"))
-        self.data = {part.name: Rows.load(part) for part in parts if part.exists()}
+        parts = ("train",) if spec.stopping.refit else ("train", "validation")
+        self.data = {part: Rows.load(directory / part) for part in parts}
         self.loader = Loader(self.data["train"], spec, self.layout.data_rank, self.layout.data_size)
         seed_all(spec.seed)
         rows = math.ceil(spec.data.batch_size / (self.layout.data_size * spec.data.accumulation))

@@ -86,7 +86,7 @@ class BoostingTrainer:
         whole = Rows.load(directory / "train")
         self.rows = whole.numbers.shape[0]
         self.train_rows = _share(whole, self.rank, self.world)
-        held_out = [Rows.load(part) for part in [directory / "validation"] if part.exists()]
+        held_out = [] if spec.stopping.refit else [Rows.load(directory / "validation")]
         types = column_types(architecture["width"], len(architecture["cardinalities"]))
         given = {"feature_types": types, "enable_categorical": True, "nthread": spec.parallelism.threads}
         self.train_matrix = xgboost.QuantileDMatrix(**_matrix(self.train_rows), max_bin=spec.model.bins, **given)

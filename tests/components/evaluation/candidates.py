@@ -1,6 +1,7 @@
 """Models of a chosen quality, trained in a moment on the synthetic training set: what tests of the gate compare."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +25,11 @@ def publish_model(
     broken: bool = False,
     name: str = "delays",
     loss: str = "binary",
+    refit: int = 0,
 ) -> str:
     """Train a small network for `steps` steps and publish it as the train stage does; returns its reference.
 
-    With few steps it is a bad model; a `broken` one has weights that are not numbers.
+    With few steps it is a bad model; a `broken` one has weights that are not numbers. One with `refit` says so only.
     """
     import torch
     from safetensors.torch import save_file
@@ -64,7 +66,6 @@ def publish_model(
         path = workspace / "weights.safetensors"
         save_file(kept, path)
         files: dict[str, Path | bytes | str] = {"weights.safetensors": path, "model.json": canonical_json(description)}
+        made_by: dict[str, Any] = {"steps": steps, "seed": seed} | ({"stopping": {"refit": refit}} if refit else {})
         inputs = {"training_set": training_set, "split": split}
-        return str(
-            store.publish("models", name, files, derived_from=inputs, configuration={"steps": steps, "seed": seed})
-        )
+        return str(store.publish("models", name, files, derived_from=inputs, configuration=made_by))

@@ -306,6 +306,19 @@ def test_the_baseline_is_fitted_once_for_all_candidates(bench: Bench, monkeypatc
     assert sorted(found) == ["finished", "hit", "started", "started"]
 
 
+@pytest.mark.parametrize(("refit", "parts"), [(0, ("train",)), (2, ("train", "validation"))])
+def test_the_baseline_learns_from_the_rows_that_the_candidate_learned_from(
+    judged_bench: Bench, refit: int, parts: tuple[str, ...]
+) -> None:
+    bench, data = judged_bench, {"training_set": judged_bench.training_set, "split": judged_bench.split}
+    found = bench.evaluate(bench.model(steps=5, refit=refit))
+    baseline = bench.store.manifest(found.evaluation).derived_from["baseline"]
+    rows = [read_part(bench.store, **data, name=part, task=BINARY).labels for part in parts]
+    rate = float(np.concatenate(rows).mean())
+    (constant,) = bench.store.read_json(baseline, "constant.json")["coefficients"]
+    assert constant[-1] == pytest.approx(np.log(rate / (1 - rate)), abs=1e-4)
+
+
 def test_what_it_costs_is_recorded_beside_and_not_in_the_evaluation(bench: Bench) -> None:
     model = bench.model(steps=1)
     result = bench.evaluate(model)

@@ -210,6 +210,27 @@ def test_only_rows_after_the_last_train_row_count_by_default(store: ArtifactStor
     assert store.read_json(result.drift, "drift.json")["facts"]["newest rows"] == 30 * 20
 
 
+def test_rows_that_a_refit_was_trained_on_are_no_newest_ones(store: ArtifactStore) -> None:
+    before, whole = _table(0, 270), _table(0, 300)
+    with store.workspace() as workspace:
+        parts = {"train": range(250 * 20), "validation": range(250 * 20, 270 * 20)}
+        for part, rows in parts.items():
+            pq.write_table(pa.table({"row": np.array(rows)}), workspace / f"{part}.parquet")
+        split = str(
+            store.publish("splits", "delay", {f"{part}.parquet": workspace / f"{part}.parquet" for part in parts})
+        )
+    asked = {"reference": _publish(store, "training-sets", before, DETAILS), "split": split}
+    asked["current"] = _publish(store, "training-sets", whole, DETAILS)
+    found = {}
+    for refit in (0, 3):
+        model = str(
+            store.publish("models", "delay", {"model.json": "{}"}, configuration={"stopping": {"refit": refit}})
+        )
+        rows = read_rows(Asked(**asked, model=model), SPEC, store)
+        found[refit] = [each.num_rows // 20 for each in (rows.trained, rows.current, rows.labelled, rows.after)]
+    assert found == {0: [250, 50, 50, 50], 3: [270, 30, 30, 30]}
+
+
 def test_windows_of_a_backfill_hold_each_row_once_and_know_nothing_of_the_days_after(store: ArtifactStore) -> None:
     whole, kept = _table(280, 60), []
     for window in windows_of("2013-10-08/2013-12-07/P30D"):

@@ -1,6 +1,7 @@
 """The check for leakage on a week of flights: honest views pass, and planted leaks are caught."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import pytest
 
@@ -17,6 +18,7 @@ def checked(
     cuts: int = 3,
     unchecked: Mapping[str, str] | None = None,
     model_alarm: float = 1.0,
+    severity: Literal["refuse", "warn"] = "refuse",
 ) -> LeakageResult:
     """The verdict on a training set of the first week, with other definitions."""
     first = flights.first_week
@@ -30,6 +32,7 @@ def checked(
         definitions=definitions,
         alarm=0.80,
         model_alarm=model_alarm,
+        model_alarm_severity=severity,
         cuts=cuts,
         unchecked=dict(unchecked or {}),
     )
@@ -60,6 +63,8 @@ def test_what_the_gate_would_refuse_is_told_before_anything_is_trained(flights: 
     assert f"{area:.3f}" in page(flights.store, result.leakage)
     unsure = checked(flights, cuts=1, model_alarm=area - 0.001)
     assert unsure.verdict == "pass" and "so the gate would refuse" in unsure.warnings[0]
+    told = checked(flights, cuts=1, model_alarm=0.55, severity="warn")
+    assert told.verdict == "pass" and "so the gate would warn of" in told.warnings[0]
 
 
 LEAKS = {

@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,6 +106,15 @@ def test_a_refit_ends_after_its_epochs_with_the_last_weights_on_the_schedule_of_
     assert result["best_epoch"] == 1 and [set(row) for row in result["history"]] == [{"epoch", "train_log_loss"}] * 2
     longer = _train(vary(spec, refit=3), architecture, tmp_path / "job")
     assert longer["history"][:2] == result["history"] and longer["weights_sha256"] != result["weights_sha256"]
+
+
+def test_a_job_without_validation_rows_that_is_no_refit_names_the_folder_that_is_missing(
+    store: ArtifactStore, tmp_path: Path, alone: None
+) -> None:
+    architecture = _prepare(store, SPEC, tmp_path / "job")
+    shutil.rmtree(tmp_path / "job" / "validation")
+    with pytest.raises(FileNotFoundError, match="job/validation"):
+        Trainer(SPEC, architecture, tmp_path / "job")
 
 
 def test_a_run_that_stops_after_any_epoch_resumes_to_the_same_bits(

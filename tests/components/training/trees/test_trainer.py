@@ -1,6 +1,7 @@
 """Gradient-boosted trees behind the same request, job and predictor: they learn, go on, and give the same bits."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,15 @@ def test_a_refit_trains_on_train_and_validation_rows_for_as_many_rounds_as_were_
     again = _grown(synthetic.table(), store, tmp_path, refit=rounds)
     assert (tmp_path / WEIGHTS).read_bytes() == store.path(result.model, "weights.ubj").read_bytes()
     assert again["predictor"].predict(synthetic.table()).shape == (rows + synthetic.TEST,)
+
+
+def test_a_job_without_validation_rows_that_is_no_refit_names_the_folder_that_is_missing(
+    store: ArtifactStore, tmp_path: Path, alone: None
+) -> None:
+    prepared = prepare_job(store, *synthetic.lay_out(store), SPEC, tmp_path)
+    shutil.rmtree(tmp_path / "validation")
+    with pytest.raises(FileNotFoundError, match="validation"):
+        boost(SPEC, prepared.architecture, tmp_path)
 
 
 def test_a_killed_run_resumes_and_ends_in_the_same_bits(
