@@ -14,6 +14,7 @@ import gatehouse
 from gatehouse.compilation.compiling import compile_pipeline
 from gatehouse.compilation.specification import read_spec
 from gatehouse.components.calibration.spec import CalibrationSpec
+from gatehouse.components.evaluation.gate import Terms
 from gatehouse.components.integration.spec import IntegrationSpec
 from gatehouse.components.probing.spec import ProbeSpec
 from gatehouse.components.snapshot.sources.catalog import parse_source
@@ -51,16 +52,21 @@ def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_
     assert train_spec(json.loads(given["spec"]["runtimeValue"]["constant"])) == flights.file.training
 
 
-def test_the_model_is_trained_again_on_all_rows_where_the_project_asks_for_it(flights: Project, tmp_path: Path) -> None:
+def test_a_refit_and_a_leakage_alarm_that_only_warns_are_asked_for_by_the_project(
+    flights: Project, tmp_path: Path
+) -> None:
     asked = flights.file.tuning.model_copy(update={"final_rows": "train_and_validation"})
-    project = replace(flights, file=flights.file.model_copy(update={"tuning": asked}))
+    policy = flights.policy.model_copy(update={"rules": {"leakage alarm": Terms(severity="warn")}})
+    project = replace(flights, file=flights.file.model_copy(update={"tuning": asked}), policy=policy)
     given = {}
     for name, each in {"usual": flights, "asked": project}.items():
         compiled = with_a_short_stack(compile_pipeline, "training", each, tmp_path / name)
-        given[name] = (
-            read_spec(compiled).task("train").body["inputs"]["parameters"]["refit"]["runtimeValue"]["constant"]
-        )
-    assert given == {"usual": False, "asked": True}
+        spec = read_spec(compiled)
+        given[name] = [
+            spec.task(task).body["inputs"]["parameters"][parameter]["runtimeValue"]["constant"]
+            for task, parameter in (("train", "refit"), ("check-leakage", "model_alarm_severity"))
+        ]
+    assert given == {"usual": [False, "refuse"], "asked": [True, "warn"]}
 
 
 def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_for(flights: Project) -> None:

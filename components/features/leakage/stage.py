@@ -112,9 +112,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     warnings = [_CONSENTED.format(text, accepted[name]) for name, text in unchecked.items() if name in accepted]
     reasons = [*_reasons(differences, areas, request.alarm), *(f"{text} {_ADVICE}" for text in refused)]
     if together and together.area > request.model_alarm:
-        refuses = request.model_alarm_severity == "refuse"
-        failing = refuses and together.low > request.model_alarm
-        (reasons if failing else warnings).append(_too_good(together, request.model_alarm, refuses))
+        failing = request.model_alarm_severity == "refuse" and together.low > request.model_alarm
+        (reasons if failing else warnings).append(_too_good(together, request))
     verdict = "fail" if reasons else "pass"
     body = {
         "verdict": verdict,
@@ -169,11 +168,12 @@ def _status(view: str, static: Collection[str], unchecked: Collection[str]) -> s
     return "not checked" if view in unchecked else "replayed"
 
 
-def _too_good(together: "Together", alarm: float, refuses: bool) -> str:
+def _too_good(together: "Together", request: LeakageRequest) -> str:
+    does = "refuse" if request.model_alarm_severity == "refuse" else "warn of"
     return (
         f"all features together tell the label with ROC AUC {together.area:.3f} ({together.low:.3f} to "
         f"{together.high:.3f}) by a linear model on the last 30 % of the rows by time, above leakage_alarm in "
-        f"policy.yaml ({alarm:g}), so the gate would {'refuse' if refuses else 'warn of'} whatever is trained to beat "
+        f"policy.yaml ({request.model_alarm:g}), so the gate would {does} whatever is trained to beat "
         "it. Look which of them hold the outcome; where a model can be that good, raise leakage_alarm in policy.yaml"
     )
 
