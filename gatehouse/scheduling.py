@@ -246,11 +246,13 @@ class Applying:
         api: The server.
         now: What time it is.
         sleep: Waits for so many seconds.
+        allowed: Raises where a recurring run may not be made any more; asked just before.
     """
 
     api: KfpApi
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
+    allowed: Callable[[], None] = lambda: None
 
     def apply(self, wanted: list[Wanted], project: str) -> list[Change]:
         """Do what `plan` says; returns that."""
@@ -311,6 +313,7 @@ class Applying:
         if any(one.run.enabled for one in older):
             self._stand_clear([wanted.schedule, *(schedule_of(one.run, wanted.schedule.time_zone) for one in older)])
         ids = experiment.id, pipeline.id, uploaded.id
+        self.allowed()
         self.api.create_recurring_run(wanted.body(mode, mode == "enabled" and not older, not older, ids))
 
     def _stand_clear(self, schedules: list[Schedule]) -> None:

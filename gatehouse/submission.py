@@ -3,7 +3,7 @@
 So the same command twice changes nothing the second time, and one that was cut off goes on where it was.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -154,11 +154,17 @@ class Submission:
             found.append(f"it is not in the experiment {self.experiment}")
         return found
 
-    def send(self, api: KfpApi) -> Run:
-        """The run in KFP, which is made where it is not there, with all that it needs."""
+    def send(self, api: KfpApi, allowed: Callable[[], None] = lambda: None) -> Run:
+        """The run in KFP, which is made where it is not there, with all that it needs.
+
+        Args:
+            api: The server.
+            allowed: Raises where the run may not be made any more; asked just before.
+        """
         if found := self.find(api):
             return found
         pipeline, uploaded = self.upload.send(api)
+        allowed()
         return api.create_run(
             self.run,
             pipeline.id,

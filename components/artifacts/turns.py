@@ -9,17 +9,23 @@ from types import TracebackType
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.records import author, create_record, read_record, remove_record
+from gatehouse.errors import GatehouseError
 
 logger = logging.getLogger(__name__)
 
 TURNS = "turns"
 
 
+class TurnLostError(GatehouseError):
+    """Another process took the turn of this one, which gave no sign of life for too long."""
+
+
 class Turn:
     """Held by one process at a time for each `what`, in a `with` statement; the others wait for their turn.
 
     The holder renews its record at every beat. Who waits, and sees no beat for six of them by its own clock, takes the
-    turn, as the holder was killed. So clocks of machines do not matter.
+    turn, as the holder was killed. So clocks of machines do not matter. A holder that was only suspended so long has
+    lost its turn then: it asks `require` just before it does what nobody else may do.
     """
 
     def __init__(self, objects: ObjectStore, what: str, beat: float = 5.0) -> None:
@@ -29,17 +35,20 @@ class Turn:
         self._ended = threading.Event()
 
     def __enter__(self) -> "Turn":
-        seen, since = "", time.monotonic()
+        seen, since, told = "", time.monotonic(), False
         while not create_record(self._objects, self._key, self._own):
             found = self._objects.stat(self._key)
-            if found is None:
-                continue
-            if found.generation != seen:
+            if found is not None and found.generation != seen:
                 seen, since = found.generation, time.monotonic()
-            elif time.monotonic() - since > 6 * self._beat:
+            elif found is not None and time.monotonic() - since > 6 * self._beat:
                 self._objects.delete(self._key, seen)
-            else:
-                time.sleep(self._beat / 20)
+            if not told and (holder := read_record(self._objects, self._key)):
+                told = True
+                logger.warning(
+                    "%s: %s does that since %s. This waits until it is done, or has given no sign of life for %g s.",
+                    *(self._own["what"], holder["by"], holder["at"], 6 * self._beat),
+                )
+            time.sleep(self._beat / 20)
         threading.Thread(target=self._renew, name="turn", daemon=True).start()
         return self
 
@@ -48,14 +57,31 @@ class Turn:
     ) -> None:
         self._ended.set()
         try:
-            if read_record(self._objects, self._key) == self._own:
+            if self._is_own():
                 remove_record(self._objects, self._key)
         except Exception as failure:
             logger.warning("%s stays until who waits for it sees no beat: %s", self._key, failure)
 
+    def require(self) -> None:
+        """Check that the turn is still held.
+
+        Raises:
+            TurnLostError: if another process took it.
+        """
+        if not self._is_own():
+            raise TurnLostError(
+                f"{self._own['what']}: this process stood still for so long that another one took its turn. Give the "
+                "command again: it goes on from what the other one did."
+            )
+
+    def _is_own(self) -> bool:
+        return read_record(self._objects, self._key) == self._own
+
     def _renew(self) -> None:
         while not self._ended.wait(self._beat):
             try:
+                if not self._is_own():
+                    return
                 self._objects.renew(self._key)
             except Exception as error:
                 logger.warning("%s could not be renewed: %s", self._key, error)

@@ -83,8 +83,11 @@ class Place:
             raise ConfigurationError(f"This cannot run on the platform {self.platform.name}:{''.join(problems)}")
 
     def alone(self, what: str) -> Turn:
-        """For a `with` statement in which no other command on the same store and server does `what`."""
-        return Turn(ArtifactStore.open(self.platform.store).objects, f"{self.api.endpoint} {self.api.namespace} {what}")
+        """For a `with` statement in which no other command on the same store and namespace does `what`.
+
+        The address of the server is no part of it: one server is reached by several.
+        """
+        return Turn(ArtifactStore.open(self.platform.store).objects, f"{what} {self.api.namespace}".strip())
 
     def publish(self) -> None:
         """Publish what the specs name by reference: contract, feature definitions, tests."""

@@ -1,6 +1,7 @@
 """`gatehouse schedule`: the schedules of project.yaml as recurring runs of Kubeflow Pipelines."""
 
 import os
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from gatehouse.commands.kfp import DryRunOption, Place, PlatformOption, show
 from gatehouse.commands.output import JsonOption, print_json, print_table
+from gatehouse.components.artifacts.turns import Turn
 from gatehouse.errors import ConfigurationError
 from gatehouse.scheduling import Applying, Held, Wanted, held, plan, schedule_of
 from gatehouse.submission import Change, Submission, planned
@@ -32,8 +34,8 @@ def apply(project: ProjectOption = None, platform: PlatformOption = None, dry_ru
         show(list(plan(place.api, wanted, held(place.api, place.project.name))))
         return
     place.publish()
-    with place.alone(f"schedules of {place.project.name}"):
-        show(Applying(place.api).apply(wanted, place.project.name))
+    with _alone(place) as turn:
+        show(Applying(place.api, allowed=turn.require).apply(wanted, place.project.name))
 
 
 @app.command("list")
@@ -78,12 +80,19 @@ def resume(name: NameArgument, project: ProjectOption = None, platform: Platform
     _turn(Place.of(project, platform), name, enabled=True)
 
 
+def _alone(place: Place) -> Turn:
+    """No other command changes schedules of the project meanwhile."""
+    return place.alone(f"schedules of {place.project.name}")
+
+
 def _turn(place: Place, name: str, enabled: bool) -> None:
-    newest, *_ = _named(place, name)
-    if newest.run.enabled == enabled:
-        typer.echo(str(Change("=", f"schedule {name}", ("it is enabled" if enabled else "it is paused",))))
-        return
-    place.api.enable(newest.run.id, enabled)
+    with _alone(place) as turn:
+        newest, *_ = _named(place, name)
+        if newest.run.enabled == enabled:
+            typer.echo(str(Change("=", f"schedule {name}", ("it is enabled" if enabled else "it is paused",))))
+            return
+        turn.require()
+        place.api.enable(newest.run.id, enabled)
     typer.echo(str(Change("~", f"schedule {name}", (f"enabled: {newest.run.enabled} -> {enabled}",))))
 
 
@@ -93,10 +102,11 @@ def delete(
 ) -> None:
     """Delete a schedule from KFP; its runs stay. `apply` makes it again while it stands in project.yaml."""
     place = Place.of(project, platform)
-    found = _named(place, name)
-    show([Change("-", f"schedule {name} ({one.run.name})") for one in found])
-    if not dry_run:
-        for one in found:
+    with nullcontext() if dry_run else _alone(place) as turn:
+        found = _named(place, name)
+        show([Change("-", f"schedule {name} ({one.run.name})") for one in found])
+        for one in found if turn else ():
+            turn.require()
             place.api.delete_recurring_run(one.run.id)
 
 
@@ -139,8 +149,8 @@ def backfill(
             if parallel and change.sign == "+" and len(going) >= parallel:
                 typer.echo(f"{len(going)} runs go on: waiting for one of them to end.", err=True)
                 place.api.wait(going.pop(0))
-            with place.alone(f"run {one.run}"):
-                run = one.send(place.api)
+            with place.alone(f"run {one.run}") as turn:
+                run = one.send(place.api, turn.require)
             going += [] if run.ended else [run.id]
     if not parallel and len(changes) > 1:
         changes.append(

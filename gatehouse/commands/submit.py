@@ -41,15 +41,15 @@ def submit(
     )
     place.require_runs(wanted.parameters)
     # Names of runs are not unique in KFP: of two commands at the same moment the second finds the run of the first.
-    with nullcontext() if dry_run else place.alone(f"run {wanted.run}"):
+    with nullcontext() if dry_run else place.alone(f"run {wanted.run}") as turn:
         if again:
             wanted = replace(wanted, name=_next(place, wanted.run))
         changes = list(planned(place.api, wanted))
         show(changes)
-        if dry_run:
+        if turn is None:
             return
         place.publish()
-        run = wanted.send(place.api)
+        run = wanted.send(place.api, turn.require)
     if changes[-1].sign == "=" and not wait:
         typer.echo(f"{run.name} was submitted before; --again runs the same once more.")
     typer.echo(f"{place.api.endpoint}/#/runs/details/{run.id}")

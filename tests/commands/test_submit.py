@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from typer.testing import CliRunner, Result
 from gatehouse.commands import kfp, schedule
 from gatehouse.commands.submit import submit
 from gatehouse.compilation.compiling import compile_pipeline
+from gatehouse.components.artifacts.records import remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.turns import TURNS, TurnLostError
 from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.kfp_api.specs import parts_of, tasks_of
@@ -106,6 +109,44 @@ def test_a_pipeline_is_submitted_once(cli: Cli, kfp_server: KfpServer, place: Pa
     assert version["tags"]["project"] == "flights" and len(version["tags"]["code"]) == 16
     store = ArtifactStore.open(str(place / "store"))
     assert all(store.exists(config.reference) for config in load_project(place / "project").configs())
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("submit", "upload_version"),
+        ("schedule apply", "upload_version"),
+        ("schedule backfill nightly --windows 2013-01-01/2013-01-02", "upload_version"),
+        ("schedule pause nightly", "recurring_runs"),
+        ("schedule delete nightly", "recurring_runs"),
+    ],
+)
+def test_who_lost_its_turn_sends_nothing(
+    cli: Cli, kfp_server: KfpServer, place: Path, monkeypatch: pytest.MonkeyPatch, line: str, asked: str
+) -> None:
+    if asked == "recurring_runs":
+        cli("schedule apply")
+    objects, ask = ArtifactStore.open(str(place / "store")).objects, getattr(KfpApi, asked)
+    had = [dict(kfp_server.objects.runs), json.dumps(kfp_server.objects.recurring_runs)]
+
+    def lost(*arguments: Any) -> Any:
+        for key in objects.list(TURNS):
+            remove_record(objects, key)
+        return ask(*arguments)
+
+    monkeypatch.setattr(KfpApi, asked, lost)
+    assert isinstance(cli(line, 1).exception, TurnLostError)
+    assert [dict(kfp_server.objects.runs), json.dumps(kfp_server.objects.recurring_runs)] == had
+
+
+def test_a_server_that_is_reached_at_two_addresses_has_one_turn(cli: Cli, place: Path) -> None:
+    here = kfp.Place.of(None, None)
+    there = replace(here, api=KfpApi.connect(here.api.endpoint.replace("127.0.0.1", "localhost"), ""))
+    objects, found = ArtifactStore.open(str(place / "store")).objects, []
+    for one in (here, there):
+        with one.alone("run a"):
+            found.append(list(objects.list(TURNS)))
+    assert here.api.endpoint != there.api.endpoint and found[0] == found[1]
 
 
 @pytest.mark.parametrize(("again", "runs"), [(False, 1), (True, 3)])
