@@ -167,7 +167,7 @@ class _signals:
 
 
 def _refresh(run: LocalRun, store: ArtifactStore) -> None:
-    for key, event in events(store, run.run, run.seen):
+    for key, event in events(store, run.run, run.seen, trials=True):
         run.seen.add(key)
         run.events.append(event)
     if not run.plan and (plan := _read(store, run, PLAN)) is not None:

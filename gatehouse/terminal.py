@@ -28,6 +28,7 @@ class Screen:
         self._console = Console(highlight=False)
         self._live: Live | None = None
         self._told: set[str] = set()
+        self._heard = 0
         self._spinner = Spinner("dots", style="yellow")
         self._began = time.monotonic()
 
@@ -55,12 +56,10 @@ class Screen:
 
     def _tell_trials(self, run: LocalRun) -> None:
         """Print a line for each trial that has ended since: above the steps, where they are shown live."""
-        ended = [event for event in run.events if event.event == "trial"]
+        new, self._heard = run.events[self._heard :], len(run.events)
+        ended = [event for event in new if event.event == "trial"]
         for event in sorted(ended, key=lambda one: float(one.body["at"])):
-            line = f"  {event.body['message']}"
-            if f"{event.attempt}{line}" not in self._told:
-                self._told.add(f"{event.attempt}{line}")
-                self._console.print(Text(line, style="dim"), soft_wrap=True)
+            self._console.print(Text(f"  {event.body['message']}", style="dim"), soft_wrap=True)
 
     def _steps(self, run: LocalRun) -> RenderableType:
         if not run.plan:

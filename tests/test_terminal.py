@@ -40,8 +40,9 @@ def test_each_trial_that_ends_has_a_line_once(
     lines = {10: "trial 10: log_loss 0.5, best so far", 2: "trial 2: log_loss 0.7; best so far is trial 1 with 0.6"}
     run.events = [Event("tune:trials", 1, "trial", {"at": at, "message": line}) for at, line in lines.items()]
     screen.update(run)
+    run.events.append(Event("tune:trials", 1, "trial", {"at": 11, "message": "trial 11: log_loss 0.4"}))
     screen.update(run)
-    assert capsys.readouterr().out.splitlines() == [f"  {lines[2]}", f"  {lines[10]}"]
+    assert capsys.readouterr().out.splitlines() == [f"  {lines[2]}", f"  {lines[10]}", "  trial 11: log_loss 0.4"]
 
 
 def test_that_nobody_was_told_of_a_failure_is_shown(

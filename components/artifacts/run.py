@@ -113,15 +113,22 @@ class Attempt:
             self._store.append(f"provenance/{reference}", body)
 
 
-def events(store: ArtifactStore, run: str, known: Set[str] = frozenset()) -> Iterator[tuple[str, Event]]:
-    """Everything that happened in a run, as pairs of key and event in order of keys.
+def events(
+    store: ArtifactStore, run: str, known: Set[str] = frozenset(), *, trials: bool = False
+) -> Iterator[tuple[str, Event]]:
+    """What happened in a run, as pairs of key and event in order of keys.
 
     Args:
         store: Holds the run record.
         run: Id of the run.
         known: Keys to leave out, as they were read before.
+        trials: Whether the end of each trial of an experiment counts too. There may be thousands, and each is an object
+            of its own, so else only that of the highest number is read, as a sign of life.
     """
-    for key in store.objects.list(f"runs/{run}"):
+    keys = list(store.objects.list(f"runs/{run}"))
+    if not trials:
+        known = known | set(sorted((key for key in keys if ".trial-" in key), key=lambda key: (len(key), key))[:-1])
+    for key in keys:
         parts = key.rsplit("/", 1)[1].split(".")
         if key not in known and len(parts) == 4 and parts[1].isdigit() and parts[3] == "json":
             yield (

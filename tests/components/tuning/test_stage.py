@@ -224,7 +224,8 @@ def test_the_record_of_a_run_says_how_trials_ended_and_that_they_share_cores(
         monkeypatch.setattr(cores_module, "processors", lambda cores=cores: cores)
         tune.function(_request(store, SPACE.model_copy(update={"parallel_trial_count": 2})), store)
         warned = [event for _, event in events(store, "run-1") if event.event == "warned"]
-        told = [event.body["message"] for _, event in events(store, "run-1") if event.event == "trial"]
+        happened = [event for _, event in events(store, "run-1", trials=True)]
+        told = [event.body["message"] for event in happened if event.event == "trial"]
         assert [line.split(":")[0] for line in told] == ["trial 0", "trial 1", "trial 2"]
         assert ["want 2 cores, and this machine has 1" in one.body["message"] for one in warned] == [True], number
 
