@@ -105,7 +105,9 @@ def delete(
     with nullcontext() if dry_run else _alone(place) as turn:
         found = _named(place, name)
         show([Change("-", f"schedule {name} ({one.run.name})") for one in found])
-        for one in found if turn else ():
+        if turn is None:
+            return
+        for one in found:
             turn.require()
             place.api.delete_recurring_run(one.run.id)
 
