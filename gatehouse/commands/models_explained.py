@@ -95,7 +95,7 @@ def compare(
             Text(pair.name, style="dim"), *(with_interval(each) if each else "" for each in (pair.first, pair.second))
         )
     print_table(table)
-    if not found.same_test:
+    if found.numbers and not found.same_test:
         typer.echo("These numbers are of different test rows: they do not say which model is better.")
     typer.echo()
     table = Table(

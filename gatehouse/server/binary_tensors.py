@@ -34,9 +34,10 @@ def unpacked(body: bytes, length: str | None) -> Any:
     at = len(body) if length is None else int(length)
     try:
         asked = json.loads(body[:at])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"body: expected JSON: {error}.") from error
-    for tensor in asked.get("inputs", []) if isinstance(asked, dict) else []:
+    tensors = asked.get("inputs") if isinstance(asked, dict) else None
+    for tensor in tensors if isinstance(tensors, list) else []:
         size = _size(tensor)
         if size is not None:
             tensor["data"] = _values(tensor, body[at : at + size], size)

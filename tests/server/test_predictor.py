@@ -288,6 +288,14 @@ def test_tensors_as_bytes_are_scored_and_answered_as_those_in_json(address: str)
 
 
 @pytest.mark.parametrize(
+    "body", [b'{"inputs": null}', b'{"inputs": 5}', b'{"inputs": true}', b"[]", b"5", b"[" * 200_000]
+)
+def test_a_body_of_another_shape_is_a_wrong_request(address: str, body: bytes) -> None:
+    answer = requests.post(f"{address}/v2/models/delays/infer", data=body, timeout=60)
+    assert (answer.status_code, bool(answer.json()["error"])) == (400, True), answer.text
+
+
+@pytest.mark.parametrize(
     ("change", "length", "told"),
     [
         (lambda body: body[:-1], None, "expected 14 bytes, found 13"),

@@ -1,11 +1,11 @@
 """Decisions as the label view has them, of a span or without a label yet, or keys and times that a user gives."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gatehouse.components.features.computing.compute import SQL_TYPES, require_columns, stage_tables, table_of
 from gatehouse.components.features.computing.labels import UNLABELLED, labelled_rows
@@ -68,20 +68,30 @@ def given_rows(connection: duckdb.DuckDBPyConnection, repository: Repository, pa
     casts += [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items()]
     order = ", ".join([DECISION_TIME, *map(quoted, keys)])
     rows = table_of(connection, f"SELECT {', '.join(casts)} FROM given ORDER BY {order}", path.name)
-    named = [*keys, DECISION_TIME]
-    wrong = {
-        "without a key or a time": rows.num_rows - rows.select(named).drop_null().num_rows,
-        f"after {as_of.isoformat()}, up to which the snapshot knows everything": _after(rows, as_of),
-        "that are there before": rows.num_rows - rows.group_by(named).aggregate([]).num_rows,
-    }
-    if told := [f"{count:,} {what}" for what, count in wrong.items() if count]:
-        raise ConfigurationError(f"{path.name}: expected each key and time once, found rows: {'; '.join(told)}.")
+    connection.register("asked", rows)
+    if told := [*_faults(connection, [*keys, DECISION_TIME], as_of)]:
+        raise ConfigurationError(f"{path.name}: {' '.join(told)}")
     return rows
 
 
-def _after(rows: pa.Table, as_of: datetime) -> int:
-    found: int | None = pc.sum(pc.greater(rows[DECISION_TIME], pa.scalar(as_of, rows[DECISION_TIME].type))).as_py()
-    return found or 0
+def _faults(connection: duckdb.DuckDBPyConnection, named: list[str], as_of: datetime) -> Iterator[str]:
+    """A sentence for each fault of the rows `asked`, with its first row and what to do."""
+    names, until = ", ".join(map(quoted, named)), as_of.isoformat()
+    faults = (
+        (f"NOT ({' AND '.join(f'{quoted(name)} IS NOT NULL' for name in named)})", "lack a key or a time", "Add it"),
+        (
+            f"{DECISION_TIME} > {text_literal(until)}::TIMESTAMPTZ",
+            f"are after {until}, up to which the snapshot knows everything",
+            "Take a newer snapshot, or leave them out",
+        ),
+        (f"row_number() OVER (PARTITION BY {names}) > 1", "repeat a key and time", "Remove them"),
+    )
+    for wrong, what, remedy in faults:
+        chosen = f"SELECT {names} FROM (SELECT *, {wrong} AS __wrong FROM asked) WHERE __wrong"
+        found = connection.sql(f"{chosen} ORDER BY {DECISION_TIME}, {names}").to_arrow_table()
+        if found.num_rows:
+            first = ", ".join(f"{name}={value}" for name, value in found.slice(0, 1).to_pylist()[0].items())
+            yield f"Rows that {what}: {found.num_rows:,}, the first {first}. {remedy}."
 
 
 def unlabelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:

@@ -52,9 +52,8 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     """Join a feature service point-in-time to decisions whose outcome need not be known; no label is read.
 
     Raises:
-        ConfigurationError: if the span is none or holds no decision, or there is one beside keys, the keys are none
-            of the label's rows, the definitions do not load, or there is no such
-            service.
+        ConfigurationError: if the span is none or holds no decision, or there is one beside keys, or either beside
+            unlabelled, the keys are none of the label's rows, the definitions do not load, or there is no such service.
     """
     from gatehouse.components.features.database import connect, open_tables, set_time, write_parquet
     from gatehouse.components.features.decisions.rows import decided_rows, given_rows, unlabelled_rows
@@ -123,6 +122,10 @@ def _span(request: DecisionsRequest) -> tuple[datetime, datetime | None, datetim
         )
     if request.keys and (since or until):
         raise ConfigurationError("keys: expected them without since and until, as each row says its time.")
+    if request.unlabelled and (request.keys or since or until):
+        raise ConfigurationError(
+            "unlabelled: expected it without keys, since and until, as it takes every decision without a label."
+        )
     return as_of, since, until
 
 

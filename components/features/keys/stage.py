@@ -37,10 +37,13 @@ def take_keys(request: TakeKeysRequest, store: ArtifactStore) -> TakeKeysResult:
     """Publish a file of keys and times as it is.
 
     Raises:
-        ConfigurationError: if there is no such file, or the reference is none of keys.
+        ConfigurationError: if there is no such file, its ending is none of CSV or Parquet, or the reference is none
+            of keys.
         MissingArtifactError: if the reference is not in the store.
     """
     import fsspec
+
+    from gatehouse.components.features.point_in_time.entity_file import ending_of
 
     if not request.keys:
         return TakeKeysResult(taken="")
@@ -52,7 +55,7 @@ def take_keys(request: TakeKeysRequest, store: ArtifactStore) -> TakeKeysResult:
     files, path = fsspec.core.url_to_fs(request.keys)
     if not files.isfile(path):
         raise ConfigurationError(f"keys: expected a CSV or Parquet file at {request.keys}, found none.")
-    name = path.rpartition("/")[2]
+    name = f"{KIND}{ending_of(path.rpartition('/')[2])}"  # Not the user's name: the same bytes give the same artifact.
     with store.workspace() as workspace:
         files.get_file(path, str(workspace / name))
         return TakeKeysResult(taken=str(store.publish(KIND, request.name, {name: workspace / name})))

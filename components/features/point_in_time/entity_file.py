@@ -21,6 +21,18 @@ _TYPES = {"string": "VARCHAR", "int64": "BIGINT"}
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv"), (".parquet", ".pq")
 
 
+def ending_of(name: str) -> str:
+    """The ending of a file of entity rows, in small letters.
+
+    Raises:
+        ConfigurationError: if it has another one.
+    """
+    for ending in (*_CSV, *_PARQUET):
+        if name.lower().endswith(ending):
+            return ending
+    raise ConfigurationError(f"{name}: expected a file of entity rows that ends in .csv or .parquet.")
+
+
 def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
     """The rows of a file, all columns.
 
@@ -36,14 +48,12 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
     if not path.is_file():
         raise ConfigurationError(f"{path}: expected a file of entity rows, CSV or Parquet, found none.")
     source = text_literal(path)
-    if name.lower().endswith(_CSV):
+    if ending_of(name) in _CSV:
         # Keys are read as they are typed: a key of digits may begin with a zero.
         types = ", ".join(f"'{key}': '{_TYPES[kind]}'" for key, kind in keys.items())
         read, typed = f"read_csv({source}, header = true, sample_size = -1)", f", types = {{{types}}})"
-    elif name.lower().endswith(_PARQUET):
-        read, typed = f"read_parquet({source})", ""
     else:
-        raise ConfigurationError(f"{name}: expected a file of entity rows that ends in .csv or .parquet.")
+        read, typed = f"read_parquet({source})", ""
     with connect() as connection:
         try:
             found = connection.sql(f"FROM {read}").columns

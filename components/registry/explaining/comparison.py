@@ -12,6 +12,7 @@ from gatehouse.components.registry.explaining.answers import provenance_of, sett
 from gatehouse.components.registry.explaining.numbers import Number, numbers_of
 from gatehouse.components.registry.naming import named
 from gatehouse.components.registry.state import ModelVersion
+from gatehouse.errors import MissingArtifactError
 
 _FEATURES = ("features", "feature-tables", "training-sets", "config")
 
@@ -58,14 +59,22 @@ def compare(request: CompareRequest, store: ArtifactStore) -> Compared:
     """
     names = [named(store, each) for each in (request.first, request.second)]
     first, second = (each.version for each in names)
-    inputs = [store.manifest(each.evaluation).derived_from for each in (first, second)]
     return Compared(
         first=f"{names[0].ledger.model_name}:{first.version}",
         second=f"{names[1].ledger.model_name}:{second.version}",
-        same_test=all(inputs[0].get(role) == inputs[1].get(role) for role in ("training_set", "split")),
+        same_test=_same_test(store, first.evaluation, second.evaluation),
         numbers=_pairs(store, first, second),
         changes=tuple(_changes(store, first, second)),
     )
+
+
+def _same_test(store: ArtifactStore, *evaluations: str) -> bool:
+    """Whether both evaluations are of the same test rows; not where one is gone."""
+    try:
+        ours, theirs = (store.manifest(each).derived_from for each in evaluations)
+    except MissingArtifactError:
+        return False
+    return all(ours.get(role) == theirs.get(role) for role in ("training_set", "split"))
 
 
 def _pairs(store: ArtifactStore, first: ModelVersion, second: ModelVersion) -> tuple[Pair, ...]:

@@ -2,7 +2,7 @@
 
 from gatehouse.components.artifacts.stage import StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import MissingArtifactError
+from gatehouse.errors import ErasedArtifactError, MissingArtifactError
 
 
 class Number(StageModel):
@@ -18,7 +18,7 @@ def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
     """Every metric of the candidate on the whole test part; none where the evaluation is gone."""
     try:
         measured = store.read_json(evaluation, "metrics.json")["candidate"]
-    except MissingArtifactError:
+    except (ErasedArtifactError, MissingArtifactError):
         return ()
     held = store.manifest(evaluation).entry("uncertainty.json") is not None
     intervals = store.read_json(evaluation, "uncertainty.json")["intervals"].get("candidate", {}) if held else {}

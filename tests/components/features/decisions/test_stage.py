@@ -117,8 +117,15 @@ def test_own_keys_get_the_features_of_their_own_times(flights: Flights) -> None:
     [
         (lambda table: table.drop_columns(["decision_time"]), "decision_time is missing"),
         (lambda table: table.drop_columns([KEY]), f"{KEY} is missing"),
-        (lambda table: pa.concat_tables([table, table.slice(0, 2)]), "found rows: 2 that are there before"),
-        (lambda table: late(table), "found rows: 40 after 2013-01-08"),
+        (
+            lambda table: pa.concat_tables([table, table.slice(0, 2)]),
+            rf"Rows that repeat a key and time: 2, the first .*{KEY}=.*, decision_time=2013.*\. Remove them\.$",
+        ),
+        (
+            lambda table: late(table),
+            r"Rows that are after 2013-01-08.*: 40, the first .*\. Take a newer snapshot, or leave",
+        ),
+        (lambda table: timeless(table), "Rows that lack a key or a time: 40, the first .*decision_time=None. Add it"),
         (lambda table: table.slice(0, 0), "expected entity rows, found none"),
     ],
 )
@@ -136,6 +143,21 @@ def late(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("decision_time"), "decision_time", times)
 
 
-def test_keys_and_a_span_exclude_each_other(flights: Flights) -> None:
-    with pytest.raises(ConfigurationError, match="expected them without since and until"):
-        retrieve_decisions.function(request(flights, keys="keys/x", since="2013-01-03"), flights.store)
+def timeless(table: pa.Table) -> pa.Table:
+    """The rows without their times."""
+    at = table.column_names.index("decision_time")
+    return table.set_column(at, "decision_time", pa.nulls(table.num_rows, table["decision_time"].type))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"keys": "keys/x", "since": "2013-01-03"}, "keys: expected them without since and until"),
+        ({"unlabelled": True, "since": "2013-01-03"}, "unlabelled: expected it without keys, since and until"),
+        ({"unlabelled": True, "until": "2013-01-03"}, "unlabelled: expected it without keys, since and until"),
+        ({"unlabelled": True, "keys": "keys/x"}, "unlabelled: expected it without keys, since and until"),
+    ],
+)
+def test_keys_spans_and_unlabelled_exclude_each_other(flights: Flights, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        retrieve_decisions.function(request(flights, **asked), flights.store)

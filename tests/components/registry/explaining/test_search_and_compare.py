@@ -6,6 +6,8 @@ from typer.testing import CliRunner
 
 from gatehouse.commands.models import app
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.eraser import Scope, erase, plan_erasure
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.explaining.comparison import CompareRequest, compare
 from gatehouse.components.registry.explaining.numbers import numbers_of
 from gatehouse.components.registry.explaining.search import SearchRequest, search
@@ -94,6 +96,21 @@ def test_numbers_have_the_intervals_that_the_evaluation_holds(gate: Gate) -> Non
     second, first = numbers_of(gate.store, str(evaluation))
     assert (first.name, first.low, first.high) == ("roc_auc", 0.6, 0.8)
     assert (second.name, second.low, second.high) == ("brier", None, None)
+
+
+@pytest.mark.parametrize("erased", [True, False])
+def test_versions_whose_evaluations_are_gone_are_compared_by_what_made_them(gate: Gate, erased: bool) -> None:
+    for seed in (1, 2):
+        gate.run(gate.model(seed))
+    assert compare(CompareRequest(first=":1", second=":2"), gate.store).same_test
+    first, *others = gate.store.references("evaluations", NAME)
+    if erased:
+        erase(gate.store, plan_erasure(gate.store, first, Scope(shared=True)), "request 17")
+    for each in () if erased else (first, *others):
+        gate.store.objects.local_path(f"{each}/manifest.json").unlink()
+    found = compare(CompareRequest(first=":1", second=":2"), ArtifactStore.open(gate.store.address))
+    assert found.numbers == () and found.same_test is erased
+    assert ("configuration", "seed") in {(each.part, each.name) for each in found.changes}
 
 
 def test_the_commands_show_it(two: Gate) -> None:
