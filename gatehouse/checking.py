@@ -59,7 +59,9 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
 
         tables = file.source.tables
         typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
-        first = first_rows(parts.folder, file, None if unfit else parts.contract) if data else FirstRows()
+        first = FirstRows()
+        if data and parts.contract is not None:  # It says which values may not be shown.
+            first = first_rows(parts.folder, file, parts.contract, judged=not unfit)
         parts.warnings.extend(first.warnings)
         yield from [*first.problems, *dry_run(parts.repository, typed, first.tables)]
     yield from _of_files(file, parts.repository)

@@ -58,7 +58,7 @@ class _Beginning:
         yield from parts[:1]
 
 
-def first_rows(folder: Path, file: ProjectFile, contract: Contract | None) -> FirstRows:
+def first_rows(folder: Path, file: ProjectFile, contract: Contract, judged: bool = True) -> FirstRows:
     """Take a snapshot of the first rows, by the code of a run, and hold the contract against it.
 
     Rules that some rows may break where all rows keep them are judged only where the first part is the whole source.
@@ -66,14 +66,15 @@ def first_rows(folder: Path, file: ProjectFile, contract: Contract | None) -> Fi
     Args:
         folder: The project's.
         file: Its project.yaml.
-        contract: What its tables promise; None for nothing.
+        contract: What its tables promise, and of which columns no value is shown.
+        judged: Whether it fits the source, so that the rows are held against it.
     """
     from gatehouse.components.snapshot.deliveries import Deliveries
     from gatehouse.components.snapshot.ingestion import Opened, take
     from gatehouse.components.snapshot.sources.catalog import open_source
 
     found = FirstRows()
-    spec = file.source if contract is None else with_sensitive_columns(file.source, contract)
+    spec = with_sensitive_columns(file.source, contract)
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(folder):
         store = ArtifactStore.open(scratch)
         try:
@@ -88,7 +89,7 @@ def first_rows(folder: Path, file: ProjectFile, contract: Contract | None) -> Fi
         for name, table in delivery.tables.items():
             found.tables[name] = _head(store, table)
             found.warnings += _rejected(store, name, table)
-        if contract is not None:
+        if judged:
             try:
                 _judge(store, delivery.snapshot, file, contract, bool(beginning.cut), found)
             except GatehouseError as error:

@@ -243,9 +243,9 @@ class Platform(_Part):
                 f"store: expected {self.store}, where {self.name} has its configuration, found {store}; another store "
                 "has a profile of its own"
             )
-        for name in ("source", "predictions"):
+        for name in ("source", "predictions", "keys"):
             place = given.get(name, "")
-            in_store = name == "predictions" and (place == LATEST or "/sha256-" in place)
+            in_store = name != "source" and ("/sha256-" in place or (name, place) == ("predictions", LATEST))
             if place and not in_store and not self.reaches(place):
                 yield f"{name}: {self._expected()}, found {place}"
         try:

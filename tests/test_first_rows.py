@@ -73,3 +73,10 @@ def test_a_value_of_a_column_that_the_contract_calls_sensitive_is_not_shown(proj
         (project / file).write_text((project / file).read_text().replace(before, after, 1))
     told = " ".join(check_project(project, data=True).warnings)
     assert "1 of the first 3 rows would be rejected" in told and "much" not in told
+    for wrong in ("amounts: {type: double, sensitive: true}", "amount: {type: double, sensitive: yes, mini: 0}"):
+        (project / CONTRACT).write_text(
+            (project / CONTRACT).read_text().replace("amount: {type: double, sensitive: true}", wrong)
+        )
+        with pytest.raises(ConfigurationError) as caught:
+            check_project(project, data=True)
+        assert "much" not in str(caught.value)

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gatehouse.commands.place import in_folder, project_folder, store_address
-from gatehouse.commands.run import parameter
+from gatehouse.commands.place import project_folder, store_address
+from gatehouse.commands.run import from_here, parameter
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.local_run import run_pipeline
 from gatehouse.terminal import Screen
@@ -33,9 +33,7 @@ def backfill(
     wanted, folder = windows_of(windows), project_folder(project).resolve()
     built = build(pipeline, load_project(folder))
     known = built.function.pipeline_spec.root.input_definitions.parameters
-    given = dict(parameter(text) for text in param or ())
-    if source:
-        given["source"] = in_folder(Path.cwd(), source)
+    given = from_here(dict(parameter(text) for text in param or ()) | ({"source": source} if source else {}))
     of_each = [window.parameters(known) for window in wanted]
     opened, ended = ArtifactStore.open(store_address(store, folder)), []
     for window, arguments in zip(wanted, of_each, strict=True):

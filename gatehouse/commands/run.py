@@ -38,12 +38,11 @@ def run(
 ) -> None:
     """Run a pipeline on this machine; the second run of an unchanged project takes everything from the memo."""
     folder = project_folder(project).resolve()
-    source = source and in_folder(Path.cwd(), source)
     given: dict[str, Any] = {"source": source, "window": window, "force": force, "backfill": backfill}
     arguments = {name: value for name, value in given.items() if value}
     if seed is not None:
         arguments["seed"] = seed
-    arguments |= dict(parameter(text) for text in param or ())
+    arguments = from_here(arguments | dict(parameter(text) for text in param or ()))
     require_span(arguments)
     if reason:
         os.environ[REASON] = reason
@@ -89,6 +88,13 @@ def _import_for_the_end() -> None:
 
     declared_stages()
     importlib.import_module("gatehouse.components.tracking.stages")
+
+
+def from_here(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Parameters with files as the tasks find them, which work in other folders than the one where they are typed."""
+    named = {name: str(arguments[name]) for name in ("source", "keys") if arguments.get(name)}
+    files = {name: place for name, place in named.items() if name == "source" or "/sha256-" not in place}
+    return arguments | {name: in_folder(Path.cwd(), place) for name, place in files.items()}
 
 
 def parameter(text: str) -> tuple[str, Any]:

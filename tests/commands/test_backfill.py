@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from gatehouse.cli import app
 from gatehouse.commands import backfill as command
+from gatehouse.commands.run import from_here
 from gatehouse.local_run import LocalRun
 from tests.small_example import EXAMPLE
 
@@ -27,8 +28,16 @@ def test_each_window_is_one_run_and_a_failed_one_stops_no_other(
 
     monkeypatch.setattr(command, "run_pipeline", ran)
     options = ["--windows", WINDOWS, "--store", str(tmp_path / "store"), "--param", "force=score"]
+    options += ["--param", "keys=asked.csv", "--source", "s3://raw/flights"]
     result = CliRunner().invoke(app, ["backfill", str(EXAMPLE), *options])
     assert result.exit_code == exit_code, result.output
     starts = ["2013-01-01T00:00:00Z", "2013-02-01T00:00:00Z", "2013-03-01T00:00:00Z"][: len(codes)]
     assert [each["since"] for each in asked] == starts
     assert all(each["force"] == "score" for each in asked)
+    assert {(each["keys"], each["source"]) for each in asked} == {(str(Path.cwd() / "asked.csv"), "s3://raw/flights")}
+
+
+def test_a_file_of_keys_is_found_from_where_it_is_typed_and_a_reference_is_no_file() -> None:
+    reference = f"keys/flights/sha256-{'0' * 64}"
+    assert from_here({"keys": reference, "seed": 7}) == {"keys": reference, "seed": 7}
+    assert from_here({"keys": "asked.csv"}) == {"keys": str(Path.cwd() / "asked.csv")}

@@ -214,13 +214,15 @@ def test_parameters_are_refused_before_anything_is_sent(cli: Cli, kfp_server: Kf
         ("store=s3://other/store", "--param store: expected {store}, where here has its configuration, found s3://oth"),
         ("source=/home/me/raw", "--param source: expected an address that every pod of here reaches"),
         ("predictions=logs/today", "--param predictions: expected an address that every pod of here reaches"),
+        ("keys=/home/me/asked.csv", "--param keys: expected an address that every pod of here reaches"),
         ("window=2013", "--param window: expected START/END in ISO 8601"),
     ],
 )
 def test_what_the_platform_does_not_reach_is_refused(
     cli: Cli, kfp_server: KfpServer, place: Path, given: str, said: str
 ) -> None:
-    error = str(cli(f"submit --pipeline monitoring --dry-run --param {given}", 1).exception)
+    pipeline = "scoring" if given.startswith("keys") else "monitoring"
+    error = str(cli(f"submit --pipeline {pipeline} --dry-run --param {given}", 1).exception)
     assert said.format(store=place / "store") in error
     assert not kfp_server.calls[1:], "refused before KFP is asked"
 
@@ -230,6 +232,8 @@ def test_what_the_platform_reaches_is_taken(cli: Cli, place: Path) -> None:
     given = {"store": place / "store", "source": place / "raw", "window": "2013-01-01/2013-02-01", "predictions": logs}
     words = " ".join(f"--param {name}={value}" for name, value in given.items())
     assert "to add" in cli(f"submit --pipeline monitoring --dry-run {words}").output
+    asked = f"keys/flights/sha256-{'0' * 64}"
+    assert "to add" in cli(f"submit --pipeline scoring --dry-run --param keys={asked}").output
 
 
 def test_parameters_of_schedules_are_held_against_the_platform(cli: Cli, place: Path) -> None:
