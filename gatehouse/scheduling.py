@@ -173,7 +173,7 @@ def _change(api: KfpApi, wanted: Wanted, found: list[Held]) -> Change:
         shown = {**_shown(wanted), "version": wanted.upload.version, "sla_hours": wanted.schedule.sla_hours}
         return Change("+", f"{what} ({wanted.display_name})", tuple(f"{k}: {v}" for k, v in shown.items() if v))
     if not same:
-        changed = list(_differences(api, wanted, older[0])) or ["service_account: KFP's own now"]
+        changed = list(_differences(api, wanted, older[0])) or [_otherwise(older[0].run)]
         if _mode(wanted, older) == "paused":
             changed.append("a person paused it: it stays paused")
         return Change("~", f"{what} ({older[0].run.name} -> {wanted.display_name})", tuple(changed))
@@ -185,6 +185,14 @@ def _change(api: KfpApi, wanted: Wanted, found: list[Held]) -> Change:
     if wanted.schedule.enabled and same[0].paused:
         return Change("!", f"{what} is paused", (f"`gatehouse schedule resume {wanted.name}` lets it go on",))
     return Change("=", what)
+
+
+def _otherwise(run: RecurringRun) -> str:
+    """Why the name is another one, where all that KFP tells is as it was: it names its own account as any other."""
+    account = f"service_account: {run.service_account} -> KFP's own; where that is the same, " * bool(
+        run.service_account
+    )
+    return f"{account}this version makes the name in another way"
 
 
 def _shown(wanted: Wanted) -> dict[str, Any]:

@@ -173,6 +173,18 @@ def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: Kfp
     assert "start: 2027-01-01" in added and "sla_hours: 3.0" in added
 
 
+def test_a_name_that_may_be_made_in_another_way_is_told_as_that(kfp_server: KfpServer) -> None:
+    apply(kfp_server, replace(wanted(), service_account="trainer"))
+    api = KfpApi.connect(kfp_server.endpoint)
+    (change,) = plan(api, [wanted()], held(api, "talks"))
+    either = "service_account: trainer -> KFP's own; where that is the same, this version makes the name in another way"
+    assert (change.sign, change.details) == ("~", (either,))
+    (one,) = kfp_server.objects.recurring_runs.values()
+    one["service_account"] = ""
+    (change,) = plan(api, [wanted()], held(api, "talks"))
+    assert change.details == ("this version makes the name in another way",)
+
+
 def test_the_zone_of_the_controller_is_no_part_of_a_recurring_run(kfp_server: KfpServer) -> None:
     apply(kfp_server, wanted())
     assert apply(kfp_server, wanted(time_zone="Europe/Berlin")) == "="

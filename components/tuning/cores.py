@@ -39,4 +39,5 @@ def short_of_cores(spec: ExperimentSpec, base: TrainSpec, launch: Launch, cores:
 def short_of_cores_here(spec: ExperimentSpec, base: TrainSpec) -> str:
     """The same of an experiment whose trials run in this process's machine or pod; empty where they run elsewhere."""
     launch = launch_of(os.environ.get(LAUNCH, ""))
-    return short_of_cores(spec, base, launch, processors(), "this machine") if isinstance(launch, LocalLaunch) else ""
+    where = "this pod" if os.environ.get("KUBERNETES_SERVICE_HOST") else "this machine"
+    return short_of_cores(spec, base, launch, processors(), where) if isinstance(launch, LocalLaunch) else ""

@@ -107,10 +107,10 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     from gatehouse.components.training.stage import forget_job
 
     began, spec = time.time(), request.spec
-    if short := short_of_cores_here(spec, request.base):
-        Attempt(store, "tune:cores").warn(short)
     if wrong := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(spec, request.base)]:
         raise ConfigurationError(f"The search space does not fit the training:{''.join(wrong)}")
+    if short := short_of_cores_here(spec, request.base):
+        Attempt(store, "tune:cores").warn(short)
     ended = _run(request, store)
     winner = ended.best
     experiment = _publish(request, store, ended)

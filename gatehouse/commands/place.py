@@ -1,12 +1,12 @@
 """Which project and which store a command means, where it names none: those of the folder in which it is typed."""
 
-import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
+from pydantic import ValidationError
 
 from gatehouse.errors import ConfigurationError
 
@@ -47,10 +47,23 @@ def store_address(given: str, project: Path | None = None) -> str:
 
 
 def prices_of(folder: Path) -> str | None:
-    """The price table of the project in a folder, as JSON; None where it has none."""
+    """The price table of the project in a folder, as JSON; None where it has none.
+
+    Raises:
+        ConfigurationError: if the file is no YAML, or the prices are none, with every key that is wrong.
+    """
+    from gatehouse.components.tracking.cost import Prices
+
     path = folder / PROJECT_FILE
-    body = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader) if path.is_file() else None
-    return json.dumps(body["prices"]) if isinstance(body, dict) and body.get("prices") else None
+    try:
+        body = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader) if path.is_file() else None
+        prices = body.get("prices") if isinstance(body, dict) else None
+        return Prices.model_validate(prices).model_dump_json() if prices else None
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: expected YAML, found another text: {error}") from error
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ConfigurationError(f"{path}: prices: expected currency and per_hour, found {wrong}.") from error
 
 
 def in_folder(folder: Path, address: str) -> str:

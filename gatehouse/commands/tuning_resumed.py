@@ -4,19 +4,32 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.commands.experiments import Found
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 if TYPE_CHECKING:
     from gatehouse.components.tuning.spec import ExperimentSpec
 
 
-def enlarged(found: Found, spec: "ExperimentSpec", wanted: Mapping[str, float | None]) -> dict[str, Any]:
+def used_of(store: ArtifactStore, found: Found) -> dict[str, float]:
+    """Steps and minutes that a published experiment has used, at least; nothing of one that is not published."""
+    if not found.reference:
+        return {}
+    measured = [one for one in store.measurements(found.reference, "tune") if one.get("study") == found.study]
+    minutes = sum(float(one["seconds"]) for one in measured) / 60
+    return {"steps": float(found.shown.about.get("steps", 0)), "minutes": minutes}
+
+
+def enlarged(
+    found: Found, spec: "ExperimentSpec", wanted: Mapping[str, float | None], used: Mapping[str, float]
+) -> dict[str, Any]:
     """The experiment as JSON, with more of what it may use.
 
     Args:
         found: The experiment as it stands.
         spec: As it was asked for.
         wanted: `max_trial_count`, and keys of `budget`; None for what stays.
+        used: What is known of what it has used.
 
     Raises:
         ConfigurationError: if something is not more than was used, or was allowed.
@@ -24,9 +37,10 @@ def enlarged(found: Found, spec: "ExperimentSpec", wanted: Mapping[str, float | 
     given = {name: value for name, value in wanted.items() if value is not None}
     before = spec.budget.model_dump() | {"max_trial_count": len(found.shown.trials)}
     for name, value in given.items():
-        least = before[name] or 0
+        least = max(before[name] or 0, used.get(name, 0))
         if value <= least:
             had = f"already has {least} trials" if name == "max_trial_count" else f"had {before[name] or 'no limit'}"
+            had += f" and used {used[name]:.3g}" if used.get(name) else ""
             raise ConfigurationError(
                 f"{_option(name)}: {found.short} {had}; expected more than {least:g}, found {value:g}."
             )
@@ -50,7 +64,12 @@ def require_more(found: Found, spec: "ExperimentSpec") -> None:
     ended = str(found.shown.about.get("ended"))
     budget = spec.budget.model_dump()
     if ended in budget and budget[ended] == found.shown.about["budget"][ended]:
-        more = "" if ended == "expected_improvement" else f"; give more with {_option(ended)}"
+        more = f"; give more with {_option(ended)}"
+        if ended == "expected_improvement":
+            more = (
+                ": more trials promise less than that. Lower it under tuning.budget in project.yaml and run the "
+                "training pipeline: the experiment goes on; to search another space, name this one in `warm_start`"
+            )
         raise GatehouseError(f"{found.short} has used its budget of {ended}, {budget[ended]:g}{more}.")
 
 

@@ -57,7 +57,7 @@ def published(store: ArtifactStore, count: int = 8, study: str = "", **changes: 
     best = min(ended, key=lambda one: one["values"]["log_loss"])["number"]
     files = {"experiment.json": canonical_json(about(best_trial=best, **changes)), "trials.json": canonical_json(made)}
     found = store.publish("experiments", "flights", files, details={"best_trial": best, "trials": count})
-    store.append(f"measurements/{found}", {"stage": "tune", "study": study})
+    store.append(f"measurements/{found}", {"stage": "tune", "study": study, "seconds": 600.0})
     return found
 
 
@@ -237,7 +237,8 @@ def test_resume_asks_for_a_larger_budget_by_the_prices_of_the_project_here(
     [
         (STUDY, (), "has made its 6 trials"),
         (STUDY, ("--max-trial-count", "8"), "already has 8 trials"),
-        (STUDY, ("--minutes", "0"), "no limit; expected more than 0, found 0"),
+        (STUDY, ("--minutes", "0"), "no limit and used 10; expected more than 10, found 0"),
+        (STUDY, ("--minutes", "5"), "no limit and used 10; expected more than 10, found 5"),
         ("other", ("--max-trial-count", "20"), "made by other code"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 
 from gatehouse.components.launchers.spec import LocalLaunch, PyTorchJobLaunch
 from gatehouse.components.training.spec import changed, train_spec
-from gatehouse.components.tuning.cores import short_of_cores
+from gatehouse.components.tuning.cores import short_of_cores, short_of_cores_here
 from gatehouse.components.tuning.spec import ExperimentSpec
 
 ARCHITECTURE = {"name": "model.architecture", "type": "categorical", "choices": ["tabular_mlp", "xgboost"]}
@@ -32,3 +32,11 @@ def test_a_pod_of_a_trial_on_a_cluster_has_its_own_cores() -> None:
     assert short_of_cores(spec, BASE, launch, 3, "each pod") == ""
     told = short_of_cores(spec, BASE, launch, 2.5, "each pod")
     assert "want 3 cores, and each pod has 2.5." in told and "parallel_trial_count" not in told
+
+
+def test_in_a_pod_the_pod_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ExperimentSpec.model_validate({"parameters": [ARCHITECTURE], "parallel_trial_count": 400})
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert "and this machine has" in short_of_cores_here(spec, BASE)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert "and this pod has" in short_of_cores_here(spec, BASE)

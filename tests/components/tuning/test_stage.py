@@ -230,6 +230,12 @@ def test_the_record_of_a_run_says_how_trials_ended_and_that_they_share_cores(
         assert ["want 2 cores, and this machine has 1" in one.body["message"] for one in warned] == [True], number
 
 
+def test_what_no_trial_can_be_trained_with_is_told_before_cores_are_counted(store: ArtifactStore) -> None:
+    space = SPACE.model_copy(update={"trial_settings": {"parallelism.processes": -1}})
+    with pytest.raises(ConfigurationError, match="The search space does not fit the training"):
+        tune.function(_request(store, space), store)
+
+
 def test_two_studies_that_find_the_same_publish_the_same(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     _simulate(monkeypatch, _simulated([], fails=lambda call: call % 3 == 1))
     request = _request(store)
