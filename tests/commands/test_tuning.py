@@ -277,12 +277,14 @@ def test_an_experiment_that_used_its_budget_goes_on_with_a_larger_one(
     assert asked[0].budget.minutes == 45
 
 
-def test_where_nothing_more_can_be_expected_the_way_on_is_said(store: ArtifactStore) -> None:
+def test_where_nothing_more_can_be_expected_the_way_on_is_said(
+    store: ArtifactStore, asked: list[ExperimentSpec]
+) -> None:
     budget = {"expected_improvement": 0.01}
     begun(store, spec=SPEC | {"max_trial_count": 20, "budget": budget})
     published(store, study=STUDY, ended="expected_improvement", budget=budget)
     result = CliRunner().invoke(app, ["resume", "flights", "--store", store.address])
-    assert "Lower it under tuning.budget in project.yaml" in str(result.exception)
+    assert "Lower it under tuning.budget in project.yaml" in str(result.exception) and not asked
 
 
 def test_following_prints_a_line_for_each_event_and_ends_with_the_controller(store: ArtifactStore) -> None:
