@@ -151,11 +151,15 @@ class DataCheck:
 
 @dataclass(frozen=True)
 class Suite:
-    """What came of the integration suite: `pass`, `fail`, or `not checked` where it was not run; and why."""
+    """What came of the integration suite: `pass`, `fail`, or `not checked` where it was not run; and why.
+
+    `online` is the same of the check of online features; empty where the suite has no such check.
+    """
 
     verdict: str = NOT_CHECKED
     reasons: tuple[str, ...] = ("was not given",)
     warnings: tuple[str, ...] = ()
+    online: str = ""
 
 
 NOT_TRIED = Suite()

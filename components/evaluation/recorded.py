@@ -129,7 +129,9 @@ def _seen(written: Mapping[str, Any] | None) -> Seen | None:
 
 
 def _suite(written: Mapping[str, Any] | None) -> Suite:
-    return Suite(written["verdict"], tuple(written["reasons"]), tuple(written["warnings"])) if written else NOT_TRIED
+    if not written:
+        return NOT_TRIED
+    return Suite(written["verdict"], tuple(written["reasons"]), tuple(written["warnings"]), written.get("online", ""))
 
 
 def _data_checks(store: ArtifactStore, manifest: Manifest) -> Iterator[DataCheck]:
@@ -174,6 +176,7 @@ def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, slices: 
             yield from (f"fairness {column} {name}" for name in bounds)
     if evidence.integration is NOT_TRIED:
         yield from ["integration"] * policy.require_integration
+    if not evidence.integration.online:
         yield from ["integration online"] * policy.require_online
     if evidence.cost is None and policy.cost.latency_ms is not None:
         yield "latency"

@@ -38,7 +38,7 @@ def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candi
                 "that this candidate was tried by."
             )
     details = manifest.details
-    found = Suite(details["verdict"], tuple(details["reasons"]), tuple(details["warnings"]))
+    found = Suite(details["verdict"], tuple(details["reasons"]), tuple(details["warnings"]), details.get("online", ""))
     return _golden(store, reference, found, candidate, part)
 
 

@@ -112,6 +112,7 @@ def _details(checks: list[dict[str, str]]) -> dict[str, Any]:
         "verdict": FAIL if told(FAIL) else PASS,
         "reasons": told(FAIL),
         "warnings": [f"{each} ({NOT_CHECKED})" for each in told(NOT_CHECKED)],
+        "online": next(each["verdict"] for each in checks if each["check"] == ONLINE),
     }
 
 

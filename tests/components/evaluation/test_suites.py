@@ -24,6 +24,7 @@ def _suite(
     rows: slice = slice(0, 20),
     of: str = "good",
     warnings: tuple[str, ...] = ("a: b",),
+    online: str = "",
 ) -> str:
     """A suite of a candidate, whose golden predictions are off by `shift`."""
     part = read_part(bench.store, bench.training_set, bench.split, "test", BINARY)
@@ -32,6 +33,7 @@ def _suite(
         file = workspace / "golden.parquet"
         pq.write_table(pa.table({"row": part.rows[rows], "prediction": predicted}), file)
         details = {"verdict": verdict, "reasons": ["schema: off"] if verdict == "fail" else [], "warnings": warnings}
+        details |= {"online": online} if online else {}
         made = {"model": bench.models[of], "split": bench.split, "training_set": bench.training_set}
         published = bench.store.publish("integrations", "x", {file.name: file}, derived_from=made, details=details)
     return str(published)
@@ -84,13 +86,18 @@ def test_without_a_suite_the_policy_decides(judged_bench: Bench) -> None:
 
 def test_a_policy_may_ask_for_the_comparison_of_online_features(judged_bench: Bench) -> None:
     asks = LENIENT.model_copy(update={"require_online": True})
-    compared = _evaluated(judged_bench, _suite(judged_bench), asks)
+    compared = _evaluated(judged_bench, _suite(judged_bench, online="pass"), asks)
     assert compared.verdict == "pass"
     assert "integration online" in {rule.name for rule in rules_of(judged_bench.store, compared.evaluation)}
+    assert rejudged(judged_bench.store, compared.evaluation, asks).verdict == "pass"
+    earlier = _evaluated(judged_bench, _suite(judged_bench))
+    assert rejudged(judged_bench.store, earlier.evaluation, asks).not_measured == ("integration online",)
     missing = "online features: holds nothing of sales (not checked)"
-    suite = _suite(judged_bench, warnings=(missing,))
-    assert _evaluated(judged_bench, suite).verdict == "pass"
+    suite = _suite(judged_bench, warnings=(missing,), online="not checked")
+    unasked = _evaluated(judged_bench, suite)
+    assert unasked.verdict == "pass" and rejudged(judged_bench.store, unasked.evaluation, asks).verdict == "refused"
     expected = "integration online: expected that online features were compared, found"
+    assert _evaluated(judged_bench, _suite(judged_bench), asks).reasons == (f"{expected} a suite without this check",)
     assert _evaluated(judged_bench, suite, asks).reasons == (f"{expected} {missing}",)
     untried = _evaluated(judged_bench, "", asks)
     assert untried.reasons == (f"{expected} the candidate was not tried",)

@@ -116,7 +116,8 @@ def test_the_comparison_of_online_features_is_a_check(
     assert result.verdict == ("fail" if verdict == "fail" else "pass")
     assert result.reasons == ((f"online features: {found}",) if verdict == "fail" else ())
     assert (f"online features: {found} (not checked)" in result.warnings) is (verdict == "not checked")
-    assert bench.store.manifest(result.integration).derived_from["online"] == online
+    manifest = bench.store.manifest(result.integration)
+    assert (manifest.derived_from["online"], manifest.details["online"]) == (online, verdict)
 
 
 def test_the_comparison_must_be_that_of_the_training_set(bench: Bench) -> None:
