@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from gatehouse.components.artifacts.stage import declared_stages
@@ -224,14 +224,15 @@ def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository
 
 def _of_fixed_dates(file: ProjectFile) -> Iterator[str]:
     """Boundaries that stay where they are though models are trained again: each would learn from the same rows."""
-    kept = {key: getattr(file.split, key, None) for key in ("train_until", "test_from")}
-    fixed = next((key for key, bound in kept.items() if isinstance(bound, datetime)), "")
+    bounds = {key: getattr(file.split, key, None) for key in ("train_until", "test_from")}
+    kept = {key: bound for key, bound in bounds.items() if isinstance(bound, datetime)}
     orders = {"training": True, "monitoring": bool(file.monitoring.retrain.on)}
     ordering = [name for name, each in file.schedules.items() if each.enabled and orders.get(each.pipeline or name)]
-    if fixed and ordering:
-        instead = "write how long before the newest decision it lies, as P28D" if fixed == "train_until" else "move it"
+    for fixed, bound in kept.items() if ordering else ():
+        later = f"move it before each of them, as to {bound + timedelta(days=28):%Y-%m-%d}"
+        instead = "write how long before the newest decision it lies, as P28D" if fixed == "train_until" else later
         yield (
-            f"split.{fixed}: {kept[fixed]:%Y-%m-%d} stays where it is, and {', '.join(ordering)} of schedules "
+            f"split.{fixed}: {bound:%Y-%m-%d} stays where it is, and {', '.join(ordering)} of schedules "
             f"order{'s' * (len(ordering) == 1)} models to be trained again: each would learn from the same rows. To "
             f"have them learn newer ones, {instead}"
         )

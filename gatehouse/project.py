@@ -210,9 +210,7 @@ class ProjectFile(BaseModel):
             ValidationError: naming every parameter that the training's model cannot take.
         """
         wrong = [
-            InitErrorDetails(
-                type=PydanticCustomError("infeasible", "{why}", {"why": why}), loc=("tuning", *where), input=found
-            )
+            _problem(where if where[0] == "training" else ("tuning", *where), found, why)
             for where, found, why in infeasible(tuning, self.training)
         ]
         if wrong:
@@ -232,15 +230,13 @@ class ProjectFile(BaseModel):
     def _calibratable(self) -> "ProjectFile":
         problems = list(self.calibration.problems(task_of(self.training).name)) if self.calibration else []
         problems += none_held_out(self.training, self.tuning) if self.calibration else []
-        wrong = [
-            InitErrorDetails(
-                type=PydanticCustomError("uncalibratable", "{why}", {"why": why}), loc=("calibration",), input=None
-            )
-            for why in problems
-        ]
-        if wrong:
+        if wrong := [_problem(("calibration",), None, why) for why in problems]:
             raise ValidationError.from_exception_data("project", wrong)
         return self
+
+
+def _problem(where: tuple[str | int, ...], found: Any, why: str) -> InitErrorDetails:
+    return InitErrorDetails(type=PydanticCustomError("impossible", "{why}", {"why": why}), loc=where, input=found)
 
 
 @dataclass(frozen=True)

@@ -271,6 +271,14 @@ def test_a_calibration_on_rows_that_the_model_is_trained_on_is_refused(project: 
     assert tuning is None or tuning.refits
 
 
+def test_a_refit_of_trials_is_told_where_it_stands(project: Path) -> None:
+    body = yaml.safe_load((project / "project.yaml").read_text())
+    body["training"]["stopping"] = {"refit": 1}
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    with pytest.raises(ConfigurationError, match=r"project\.yaml:\d+: training\.stopping\.refit: .* set it to 0"):
+        load_project(project)
+
+
 def test_tests_of_candidates_are_published_where_they_run_and_refused_where_they_never_would(project: Path) -> None:
     (project / "integration").mkdir()
     (project / "integration" / "conftest.py").write_text("")

@@ -84,7 +84,7 @@ def _models(spec: ExperimentSpec) -> list[dict[str, Any]]:
 
 
 Problem = tuple[tuple[str | int, ...], Any, str]
-"""Where it stands in the experiment, the value, and why it cannot be."""
+"""Where it stands in the experiment (or in its base, under `training`), the value, and why it cannot be."""
 
 
 def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
@@ -155,10 +155,15 @@ def _reason(name: str, error: ValidationError) -> str:
 def _refits(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
     """Settings with which a trial would train on the rows that it is to be measured on."""
     why = "a trial is measured on the validation rows, which a refit trains on; take final_rows: train_and_validation"
+    own = (
+        "stopping.refit would train each trial on the validation rows, which it is measured on; set it to 0, and "
+        "`tuning.final_rows: train_and_validation` instead"
+    )
     for start in starts(spec, base):
-        if start.stopping.refit:
-            where = "trial_settings" if "stopping.refit" in spec.trial_settings else "final_rows"
-            yield (where,), start.stopping.refit, f"stopping.refit: {why}"
+        if start.stopping.refit and "stopping.refit" in spec.trial_settings:
+            yield ("trial_settings",), start.stopping.refit, f"stopping.refit: {why}"
+        elif start.stopping.refit:
+            yield ("training", "stopping", "refit"), start.stopping.refit, own
     for index, parameter in enumerate(spec.parameters):
         if parameter.name == "stopping.refit":
             yield ("parameters", index, "name"), parameter.name, f"{parameter.name}: {why}"

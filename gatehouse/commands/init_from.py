@@ -104,11 +104,11 @@ def _roles(
             _refuse_one_sided(connection, roles)
         boundaries = _boundaries(connection, time) if timed and not roles.group else None
         told = (*roles.features, roles.label)
-        repeated = names_in(roles.features, rows, lambda name: _share_more(connection, name, told))
+        repeated = names_in(roles.features, rows, lambda name: _groups_rows(connection, name, told))
         return replace(roles, repeated=repeated), boundaries, _alike(connection, roles, rows)
 
 
-def _share_more(connection: "duckdb.DuckDBPyConnection", name: str, columns: Sequence[Column]) -> bool:
+def _groups_rows(connection: "duckdb.DuckDBPyConnection", name: str, columns: Sequence[Column]) -> bool:
     """Whether each value of a column stands in 2 to 20 rows, and these always agree in another column too."""
     key, *others = ('"' + each.replace('"', '""') + '"' for each in (name, *_telling(name, columns)))
     counted = ", ".join(f"max(count(DISTINCT {each})) OVER ()" for each in others)

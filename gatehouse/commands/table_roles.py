@@ -144,7 +144,7 @@ def _require_group(column: Column, used: Collection[str]) -> None:
         )
 
 
-def names_in(features: Sequence[Column], rows: int, share_more: Callable[[str], bool]) -> tuple[str, ...]:
+def names_in(features: Sequence[Column], rows: int, groups_rows: Callable[[str], bool]) -> tuple[str, ...]:
     """Features that may be names of something with several rows each, such as a person.
 
     Of at least 50 whole numbers or texts, and called an id with at most 100 rows a value: with more, it is a category
@@ -153,11 +153,11 @@ def names_in(features: Sequence[Column], rows: int, share_more: Callable[[str], 
     Args:
         features: The features.
         rows: How many rows there are.
-        share_more: Whether each value of a column stands in a few rows, and these agree in another column.
+        groups_rows: Whether each value of a column stands in a few rows, and these agree in another column.
     """
     whole = [one for one in features if one.kind in _OF_KEYS and _FEW <= one.values < rows]
     named = {one.name for one in whole if _ID.search(one.name) and rows <= _MOST_OF_ID * one.values}
-    return tuple(one.name for one in whole if one.name in named or share_more(one.name))
+    return tuple(one.name for one in whole if one.name in named or groups_rows(one.name))
 
 
 def _refuse_equal(names: Sequence[str]) -> None:

@@ -79,6 +79,10 @@ def test_boundaries_of_time_move_along_with_the_rows(folder: Path) -> None:
     (told,) = check_project(folder / "visits").warnings
     assert re.match(r"project.yaml:\d+: split.train_until: 2023-11-20 stays where it is, and weekly of schedules", told)
     assert told.endswith("write how long before the newest decision it lies, as P28D")
+    grouped = "  strategy: k_fold\n  test_from: 2023-12-01\n"
+    (folder / "visits/project.yaml").write_text(re.sub(r"split:\n(  .*\n)+", f"split:\n{grouped}", fixed + ordered))
+    (told,) = check_project(folder / "visits").warnings
+    assert told.endswith("To have them learn newer ones, move it before each of them, as to 2023-12-29")
 
 
 def test_a_table_with_times_and_no_key(folder: Path) -> None:

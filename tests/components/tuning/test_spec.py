@@ -232,7 +232,7 @@ REFIT = {"name": "stopping.refit", "type": "int", "min": 0, "max": 3}
 @pytest.mark.parametrize(
     ("base", "given", "where"),
     [
-        (changed(NETWORK, {"stopping.refit": 2}), {}, ("final_rows",)),
+        (changed(NETWORK, {"stopping.refit": 2}), {}, ("training", "stopping", "refit")),
         (NETWORK, {"trial_settings": {"stopping.refit": 2}}, ("trial_settings",)),
         (NETWORK, {"parameters": [REFIT]}, ("parameters", 0, "name")),
     ],
@@ -241,7 +241,7 @@ def test_a_trial_that_would_train_on_validation_rows_is_told(
     base: TrainSpec, given: dict[str, Any], where: tuple[Any, ...]
 ) -> None:
     [(place, _, why)] = infeasible(ExperimentSpec.model_validate({"parameters": [RATE]} | given), base)
-    assert place == where and "stopping.refit: a trial is measured on the validation rows" in why
+    assert place == where and "stopping.refit" in why and "final_rows: train_and_validation" in why
 
 
 def test_choices_keep_their_types_and_may_be_whole_models() -> None:
