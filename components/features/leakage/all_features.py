@@ -24,7 +24,7 @@ class Together:
     high: float
 
 
-def auc_of_all_features(
+def joint_auc(
     training_set: pa.Table, label: str, decision_time: str, numeric: list[str], categorical: list[str]
 ) -> Together | None:
     """Fit on the first 70 in 100 rows by time, at most 100,000 evenly spaced ones in all, and measure on the rest.

@@ -80,7 +80,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     import pyarrow.parquet as pq
 
     from gatehouse.components.features.definitions.repository import check_out, without_history
-    from gatehouse.components.features.leakage.all_features import auc_of_all_features
+    from gatehouse.components.features.leakage.all_features import joint_auc
     from gatehouse.components.features.leakage.replay import Difference, plan, replay
     from gatehouse.components.features.leakage.single_features import single_feature_auc
     from gatehouse.components.features.table_files import feature_files, raw_tables
@@ -105,9 +105,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     task = TASKS[details["task"]]
     areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"])
     columns = (details["label"], details["decision_time"], details["numeric"], details["categorical"])
-    together = (
-        auc_of_all_features(training_set, *columns) if request.model_alarm < 1 and task.name == "binary" else None
-    )
+    together = joint_auc(training_set, *columns) if request.model_alarm < 1 and task.name == "binary" else None
     unchecked = _unchecked(lacking, static, cuts)
     refused = [text for name, text in unchecked.items() if name not in request.unchecked]
     accepted = {name: reason.rstrip(".") for name, reason in request.unchecked.items()}

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gatehouse.components.features.leakage.all_features import auc_of_all_features
+from gatehouse.components.features.leakage.all_features import joint_auc
 
 NAMES = ("label", "at", ["a", "b"], ["town"])
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ def _rows(count: int, weight: float) -> pa.Table:
 
 @pytest.mark.parametrize(("weight", "least", "most"), [(0.0, 0.4, 0.6), (3.0, 0.94, 1.0)])
 def test_the_interval_holds_what_the_features_tell(weight: float, least: float, most: float) -> None:
-    found = auc_of_all_features(_rows(4000, weight), *NAMES)
+    found = joint_auc(_rows(4000, weight), *NAMES)
     assert found is not None and least < found.low < found.area < found.high <= most
 
 
@@ -39,9 +39,9 @@ def test_rows_are_measured_that_are_later_than_those_fitted_on() -> None:
     rows = rows.set_column(0, "a", pa.array(rows["a"].to_numpy() * turned)).set_column(
         1, "b", pa.array(rows["b"].to_numpy() * turned)
     )
-    found = auc_of_all_features(rows, *NAMES)
+    found = joint_auc(rows, *NAMES)
     assert found is not None and found.area < 0.1
 
 
 def test_few_rows_say_nothing() -> None:
-    assert auc_of_all_features(_rows(400, 3.0), *NAMES) is None
+    assert joint_auc(_rows(400, 3.0), *NAMES) is None
