@@ -11,7 +11,7 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.calibration.errors import CalibrationError
 from gatehouse.components.calibration.spec import CalibrationSpec
-from gatehouse.components.training.spec import learned_parts
+from gatehouse.components.training.learned import learned_parts
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.baseline.stage import BaselineRequest, fit_baseline
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.components.training.spec import learned_parts
+from gatehouse.components.training.learned import learned_parts
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.monitoring.spec import MonitoringSpec
-from gatehouse.components.training.spec import learned_parts
+from gatehouse.components.training.learned import learned_parts
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 if TYPE_CHECKING:

@@ -31,11 +31,6 @@ from gatehouse.components.training.trees.spec import (
 _TIMEOUT = "After which the launcher gives up and stops the job."
 
 
-def learned_parts(configuration: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of the split whose rows a model was trained on, by its manifest's configuration."""
-    return ("train", "validation") if configuration.get("stopping", {}).get("refit") else ("train",)
-
-
 class OperationSpec(Spec):
     """How a training is run, which changes nothing of the model."""
 
