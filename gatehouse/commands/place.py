@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
-from pydantic import ValidationError
 
 from gatehouse.errors import ConfigurationError
 
@@ -52,6 +51,8 @@ def prices_of(folder: Path) -> str | None:
     Raises:
         ConfigurationError: if the file is no YAML, or the prices are none, with every key that is wrong.
     """
+    from pydantic import ValidationError
+
     from gatehouse.components.tracking.cost import Prices
 
     path = folder / PROJECT_FILE
