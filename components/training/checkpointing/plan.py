@@ -1,13 +1,13 @@
 """Who writes which piece of the training state: torch.distributed.checkpoint's planner as a library.
 
-The plan is made once, with one exchange between the ranks, and again only when names or shapes change. What several
-ranks hold alike is written by the lowest of them. A process alone, with whole tensors, needs no planner, and does not
-wait for its import, which takes half as long as that of torch.
+The plan is made once, and again only when names or shapes change. What several ranks hold alike is written by the
+lowest of them. Where every rank has whole tensors, as with DDP, no planner is needed, and no rank waits for its import,
+which takes half as long as that of torch.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -17,7 +17,9 @@ from gatehouse.components.training.checkpointing.format import Chunk
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-    from torch.distributed.checkpoint.planner import SavePlan, WriteItem
+    from torch.distributed.checkpoint.planner import WriteItem
+
+T = TypeVar("T")
 
 PRIVATE = "rank"
 """The entry of the state that belongs to one rank alone, as its random number generators do."""
@@ -62,19 +64,19 @@ def structure_of(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> tu
 
 def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: dist.ProcessGroup | None) -> Plan:
     """Agree with all ranks of `group` on who writes what; without a group this process writes everything."""
-    if group is None and not any(map(is_sharded, tensors.values())):
-        return _plan_of_one(tensors, values)
     rank, world = (dist.get_rank(group), dist.get_world_size(group)) if group else (0, 1)
-    planner = _planner(tensors)
-    mine = (planner.create_local_plan(), sorted(tensors), sorted(values))
-    plans: list[tuple[SavePlan, list[str], list[str]]] = [mine] * world
-    if group:
-        dist.all_gather_object(plans, mine, group=group)
-    agreed, _ = planner.create_global_plan([plan for plan, _, _ in plans])
-    items = tuple(agreed[rank].items)
-    chunks, end = _laid_out(map(_chunk, items))
-    lower = {path for _, _, paths in plans[:rank] for path in paths}
-    shared = [[path for path in (*names, *paths) if not path.startswith(f"{PRIVATE}/")] for _, names, paths in plans]
+    mine = _Held(sorted(tensors), sorted(values), any(map(is_sharded, tensors.values())))
+    held = _exchanged(mine, world, group)
+    lower = {path for each in held[:rank] for path in (*each.tensors, *each.values)}
+    if any(each.sharded for each in held):
+        planner = _planner(tensors)
+        agreed, _ = planner.create_global_plan(_exchanged(planner.create_local_plan(), world, group))
+        items = tuple(agreed[rank].items)
+        chunks, end = _laid_out(map(_chunk, items))
+    else:
+        items = ()
+        chunks, end = _laid_out(_whole(path, each) for path, each in tensors.items() if path not in lower)
+    shared = [[path for path in (*each.tensors, *each.values) if not path.startswith(f"{PRIVATE}/")] for each in held]
     return Plan(
         structure=structure_of(tensors, values),
         items=items,
@@ -85,14 +87,25 @@ def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: d
     )
 
 
-def _plan_of_one(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Plan:
-    """The plan of a process alone, with whole tensors: the one that the planner makes for it."""
-    wholes = (
-        Chunk(path, _name(each.dtype), tuple(each.shape), (0,) * each.dim(), tuple(each.shape), 0, each.nbytes)
-        for path, each in tensors.items()
-    )
-    chunks, end = _laid_out(wholes)
-    return Plan(structure_of(tensors, values), (), chunks, end, frozenset(values), uniform=True)
+class _Held(NamedTuple):
+    """What a rank tells the others: its tensors and values by path, and whether any tensor is sharded."""
+
+    tensors: list[str]
+    values: list[str]
+    sharded: bool
+
+
+def _exchanged(mine: T, world: int, group: dist.ProcessGroup | None) -> list[T]:
+    """What each rank has said, by rank."""
+    said = [mine] * world
+    if group:
+        dist.all_gather_object(said, mine, group=group)
+    return said
+
+
+def _whole(path: str, tensor: Tensor) -> Chunk:
+    size = tuple(tensor.shape)
+    return Chunk(path, _name(tensor.dtype), size, (0,) * tensor.dim(), size, 0, tensor.nbytes)
 
 
 def is_sharded(tensor: Tensor) -> bool:

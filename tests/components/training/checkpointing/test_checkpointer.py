@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from xxhash import xxh3_128
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.checkpointing import part
+from gatehouse.components.training.checkpointing import part, plan
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.format import CheckpointStore, hasher
 from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
@@ -249,13 +249,40 @@ def test_a_file_is_whole_whatever_its_length_and_the_file_system(
             assert digest == xxh3_128(given).hexdigest()
 
 
-def test_a_process_alone_plans_what_the_planner_of_torch_plans_for_it(tmp_path: Path) -> None:
+def test_ranks_with_whole_tensors_plan_what_the_planner_of_torch_plans_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b, d = torch.zeros(3, 5), torch.tensor(2.0), torch.zeros(0, 4, dtype=torch.int64)
+    held = [{"a": a, "b/c": b}, {"d": d, "b/c": b, "rank/1/random": a}, {"a": a, "d": d, "rank/2/random": a}]
+    planners = [plan._planner(tensors) for tensors in held]
+    agreed, _ = planners[0].create_global_plan([planner.create_local_plan() for planner in planners])
+    told: dict[int, Any] = {}
+
+    def gather(said: list[Any], mine: Any, group: object) -> None:
+        said[:] = [(told | {rank: mine}).get(each, mine) for each in range(3)]
+        told[rank] = mine
+
+    for name, stand_in in {
+        "get_rank": lambda _: rank,
+        "get_world_size": lambda _: 3,
+        "all_gather_object": gather,
+    }.items():
+        monkeypatch.setattr(plan.dist, name, stand_in)
+    made = {}
+    for rank in (0, 1, 2) * 2:  # In the second round all have been heard.
+        made[rank] = make_plan(held[rank], {"step": 1, f"rank/{rank}/loss": 1}, cast(dist.ProcessGroup, "of three"))
+        expected, end = plan._laid_out(map(plan._chunk, agreed[rank].items))
+        assert (made[rank].chunks, made[rank].bytes) == (expected, end)
+    assert [each.values for each in made.values()] == [{"step", "rank/0/loss"}, {"rank/1/loss"}, {"rank/2/loss"}]
+    assert [len(each.chunks) for each in made.values()] == [2, 2, 1] and not made[0].uniform
+
+
+def test_a_process_alone_plans_what_the_planner_of_torch_plans_for_it() -> None:
     tensors = {"a": torch.zeros(3, 5), "b/c": torch.tensor(2.0), "d": torch.zeros(0, 4, dtype=torch.int64)}
     alone = make_plan(tensors, {"rank/0/loss": 1}, None)
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'rendezvous'}", rank=0, world_size=1)
-    try:
-        planned = make_plan(tensors, {"rank/0/loss": 1}, dist.group.WORLD)
-    finally:
-        dist.destroy_process_group()
-    assert replace(planned, items=()) == alone and planned.items
+    planner = plan._planner(tensors)
+    agreed, _ = planner.create_global_plan([planner.create_local_plan()])
+    assert (alone.chunks, alone.bytes) == plan._laid_out(map(plan._chunk, agreed[0].items))
+    assert alone.uniform and alone.values == {"rank/0/loss"}
+    planned = replace(alone, items=tuple(agreed[0].items))
     assert all(map(torch.equal, planned.pieces(tensors), alone.pieces(tensors)))
