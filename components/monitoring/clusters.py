@@ -1,5 +1,7 @@
 """Rows of one unit, such as a day, depend on each other: as how many independent rows they count."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,7 +21,7 @@ def design_effects(indicators: Array, units: Numbers) -> Array:
         units: Number of the unit of each row, from 0, shape (rows,).
 
     Returns:
-        From 1 up; 1 for a column that is constant.
+        From 1 up; 1 where each row is a unit, NaN for a column that is constant.
     """
     count = int(units.max(initial=-1)) + 1
     apart = indicators - indicators.mean(axis=0)
@@ -60,19 +62,30 @@ def _effects(totals: Array, of_rows: Array, rows: int) -> Array:
         return np.ones(len(of_rows))
     few = (count - 1) / (count - 3) if count > 3 else float(count)
     of_units = np.square(totals).sum(axis=0) * count / max(count - 1, 1) * few
-    effects: Array = np.maximum(np.divide(of_units, of_rows, out=np.ones(len(of_rows)), where=of_rows > 0), 1.0)
+    found = np.divide(of_units, of_rows, out=np.full(len(of_rows), np.nan), where=of_rows > 0)
+    effects: Array = np.maximum(found, 1.0)
     return effects
 
 
-def shared_variance(effect: float, units: Numbers) -> float:
-    """The share of the variance that rows of one unit have in common, from a design effect (Kish 1965)."""
-    size = _unit_size(units)
-    return min((effect - 1) / (size - 1), 1.0) if size > 1 else 0.0
+def pooled_effects(effects: Sequence[float], units: Sequence[Numbers]) -> list[float]:
+    """The design effect of each sample, where the units of all have the same share of the variance in common.
 
+    A week alone cannot tell how much days differ; the days of all samples, which are alike where nothing moved, can.
 
-def effect_of(shared: float, units: Numbers) -> float:
-    """The design effect of units that have so much of the variance in common."""
-    return 1 + max(_unit_size(units) - 1, 0.0) * shared
+    Args:
+        effects: The design effect that was found in each sample; NaN where none could be.
+        units: Number of the unit of each row of each sample.
+
+    Returns:
+        The rows of a unit where no sample tells: a unit then counts as one row.
+    """
+    sizes = [_unit_size(each) for each in units]
+    counted = [int(each.max()) if np.isfinite(effect) else 0 for effect, each in zip(effects, units, strict=True)]
+    apart = sum(freedom * (size - 1) for freedom, size in zip(counted, sizes, strict=True))
+    if not apart:
+        return sizes
+    found = sum(freedom * (effect - 1) for freedom, effect in zip(counted, effects, strict=True) if freedom)
+    return [1 + (size - 1) * min(found / apart, 1.0) for size in sizes]
 
 
 def _unit_size(units: Numbers) -> float:
@@ -86,5 +99,5 @@ def mean_error(values: Array, units: Numbers) -> float:
     count = int(units.max(initial=-1)) + 1
     if count < 2:
         return float("inf")
-    effect = float(design_effects(values[:, None], units)[0])
+    effect = float(np.nan_to_num(design_effects(values[:, None], units)[0], nan=1.0))
     return float(np.sqrt(effect * values.var(ddof=1) / len(values)))

@@ -1,7 +1,7 @@
 """Whether chance alone moves a column as far: tests that count dependent rows for what they are worth.
 
-One day, or two, cannot tell how much days differ. So the newest rows are worth at most what they would be if their
-units shared as much of the variance as those of the reference do.
+What a row is worth is estimated on the units of the reference and the newest ones together: the tests ask whether both
+are the same, and then their units share as much of the variance. One day, or two, cannot tell how much days differ.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,8 @@ from gatehouse.components.monitoring.clusters import (
     Numbers,
     bin_effects,
     design_effects,
-    effect_of,
+    pooled_effects,
     residual_totals,
-    shared_variance,
 )
 
 _DIGITS = 9
@@ -41,8 +40,8 @@ class Tested:
 def numbers_tested(before: Array, units_before: Numbers, now: Array, units_now: Numbers) -> Tested:
     """Kolmogorov and Smirnov's test of finite values, in the form that Stephens (1970) gives for any number of rows.
 
-    What a row is worth is the design effect of the ranks, or of lying below the value where both differ most,
-    whichever is larger.
+    What a row is worth is the design effect of lying below a value: in each sample, below the quantile of the level
+    that both have on average where they differ most. There itself, samples that lie apart would have no variance.
 
     Args:
         before: Values of the reference, shape (rows,).
@@ -53,23 +52,27 @@ def numbers_tested(before: Array, units_before: Numbers, now: Array, units_now: 
     if min(len(before), len(now)) < 2:
         return Tested(1.0, float(len(now)))
     distance, at = kolmogorov_smirnov(before, now)
-    every = np.sort(np.concatenate([before, now]))
-    sizes, shared = [], 0.0
-    for values, units in ((before, units_before), (now, units_now)):
-        ranks = (np.searchsorted(every, values, side="left") + np.searchsorted(every, values, side="right")) / 2
-        effect = float(design_effects(np.column_stack([ranks, values <= at]).astype(np.float64), units).max())
-        effect = max(effect, effect_of(shared, units))
-        shared = shared or shared_variance(effect, units)
-        sizes.append(len(values) / effect)
+    level = float(np.mean([np.mean(values <= at) for values in (before, now)]))
+    effects = pooled_effects(
+        [_effect_at(level, before, units_before), _effect_at(level, now, units_now)], (units_before, units_now)
+    )
+    sizes = [len(before) / effects[0], len(now) / effects[1]]
     root = np.sqrt(sizes[0] * sizes[1] / (sizes[0] + sizes[1]))
     chance = float(kolmogorov((root + 0.12 + 0.11 / root) * distance))
     return Tested(round(chance, _DIGITS), round(sizes[1], _DIGITS))
 
 
+def _effect_at(level: float, values: Array, units: Numbers) -> float:
+    """The design effect of lying below the quantile of a level."""
+    below = values <= np.quantile(values, level, method="inverted_cdf")
+    return float(design_effects(below[:, None].astype(np.float64), units)[0])
+
+
 def bins_tested(before: Numbers, units_before: Numbers, now: Numbers, units_now: Numbers) -> Tested:
     """Pearson's chi-square of the bins of rows, corrected for what rows of a unit share (Rao and Scott 1981).
 
-    It is divided by the mean design effect. Where units move bins together, as one daily factor does, few directions
+    It is divided by the mean design effect, that of the sample or that of both, whichever is larger: few units are less
+    normal than the test takes them to be. Where units move bins together, as one daily factor does, few directions
     hold all the variance, and the degrees of freedom are as few (Satterthwaite, their second order).
 
     Args:
@@ -84,15 +87,15 @@ def bins_tested(before: Numbers, units_before: Numbers, now: Numbers, units_now:
     held = np.bincount(before, minlength=size) + np.bincount(now, minlength=size) > 0
     if held.sum() < 2:
         return Tested(1.0, float(len(now)))
-    shares, sizes, totals, shared = [], [], [], 0.0
+    shares, effects, totals = [], [], []
     for placed, units in ((before, units_before), (now, units_now)):
-        share = np.bincount(placed, minlength=size) / len(placed)
-        effect = float(np.sum((1 - share) * bin_effects(placed, units, size) * held) / (held.sum() - 1))
-        effect = max(effect, 1.0, effect_of(shared, units))
-        shared = shared or shared_variance(effect, units)
+        share, found = np.bincount(placed, minlength=size) / len(placed), bin_effects(placed, units, size)
+        known = np.isfinite(found)
+        effects.append(float(np.average(found[known], weights=(1 - share)[known])) if known.any() else np.nan)
         shares.append(share[held])
-        sizes.append(len(placed) / effect)
         totals.append(residual_totals(placed, units, size)[:, held])
+    worth = np.fmax(effects, pooled_effects(effects, (units_before, units_now)))
+    sizes = [float(len(before) / worth[0]), float(len(now) / worth[1])]
     pooled = (sizes[0] * shares[0] + sizes[1] * shares[1]) / sum(sizes)
     joint = sizes[0] * sizes[1] / sum(sizes)
     statistic = float(joint * np.sum(np.square(shares[0] - shares[1]) / pooled))

@@ -109,3 +109,14 @@ def test_values_that_go_missing_are_tested_too() -> None:
     moved = movement(NumericBins.fit(columns[0], 10), columns[0], none, columns[1], "psi", units)
     assert moved.tested is not None and moved.tested.chance < 1e-6
     assert numbers_tested(values, units.reference, values[::2], units.current[::2]).chance > 0.1
+
+
+def test_eight_days_show_a_shift_as_the_days_of_the_reference_say_how_much_days_differ() -> None:
+    random, seen = np.random.default_rng(4), 0
+    for _ in range(20):
+        (before, days), (now, days_now) = _days(150, 20, 1.0, random), _days(8, 20, 1.0, random)
+        seen += numbers_tested(before, days, now + 1.4, days_now).chance < 0.01
+    assert seen >= 12, "11 to 17 of 20 over seeds, 14 with this one; 6 where the eight days have to say it themselves"
+    apart, alike = np.repeat([0.0, 1.0], [28, 3]), np.repeat(np.arange(31), 10)
+    levels = np.repeat(np.arange(31.0) + apart, 10)
+    assert numbers_tested(levels[:280], alike[:280], levels[280:], alike[280:] - 28).effective == pytest.approx(3.0)
