@@ -3,10 +3,9 @@
 Rows come in days, each with a level of its own in every feature, as weather has; two features follow a season of a
 year. The reference is January to September. `undrifted` are two weeks from the same year that nothing happened to: an
 alarm is false. `planted` shifts three features by a standard deviation from one day on: the delay is the number of days
-until one of them alarms. `--evidently` compares with evidently, in an environment of its own that the first use
-installs from the package index (see benchmarks/_peers.py); where that fails the benchmark says so and goes on.
-alibi-detect 0.13 requires NumPy before 2 and is not compared; its Kolmogorov-Smirnov detector counts rows, each feature
-with Bonferroni's correction, which is the line `KS by row`.
+until one of them alarms. `--follow` makes a day like the one before. `--peers` compares with evidently, alibi-detect
+and NannyML, each in an environment of its own that the first use installs from the package index (see
+benchmarks/_peers.py); where that fails the benchmark says so and goes on.
 """
 
 import argparse
@@ -14,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,20 +33,38 @@ PLAIN, SEASONAL, SHIFTED = 10, 2, 3
 _LEVEL, _OF_DAYS = 0.01, 0.5
 _START = np.datetime64("2013-01-01", "us")
 NAMES = [f"plain_{number}" for number in range(PLAIN)] + [f"seasonal_{number}" for number in range(SEASONAL)]
+PEERS = {
+    "evidently, its own choice": ("evidently_drift", ""),
+    "evidently, ks": ("evidently_drift", "ks"),
+    "alibi-detect, ks": ("alibi_detect_drift", "ks"),
+    "alibi-detect, cvm": ("alibi_detect_drift", "cvm"),
+    "NannyML, jensen_shannon": ("nannyml_drift", "jensen_shannon"),
+    "NannyML, wasserstein": ("nannyml_drift", "wasserstein"),
+}
+"""Program and method, by title; the first method of each is what the peer takes of itself."""
 Judge = Callable[[pa.Table, pa.Table], set[str]]
 
 
-def rows_of(first_day: int, days: int, rows: int, random: np.random.Generator, shifted: bool = False) -> pa.Table:
-    """Days of rows; half of the variance of a feature is that of its days."""
+def rows_of(
+    first_day: int, days: int, rows: int, random: np.random.Generator, shifted: bool = False, follow: float = 0.0
+) -> pa.Table:
+    """Days of rows; half of the variance of a feature is that of its days, `follow` the correlation of neighbours."""
     day = np.repeat(np.arange(days), rows)
     table: dict[str, Any] = {"decision_time": pa.array(_START + (first_day + day) * np.timedelta64(86_400, "s"))}
     for number, name in enumerate(NAMES):
-        level = random.normal(scale=np.sqrt(_OF_DAYS), size=days)[day]
+        level = _levels(days, follow, random)[day]
         values = level + random.normal(scale=np.sqrt(1 - _OF_DAYS), size=days * rows)
         if name.startswith("seasonal"):
             values += 2 * np.sin(2 * np.pi * (first_day + day) / 365)
         table[name] = values + (1.0 if shifted and number < SHIFTED else 0.0)
     return pa.table(table)
+
+
+def _levels(days: int, follow: float, random: np.random.Generator) -> Any:
+    levels = random.normal(scale=np.sqrt(_OF_DAYS), size=days)
+    for number in range(1, days):
+        levels[number] = follow * levels[number - 1] + np.sqrt(1 - follow**2) * levels[number]
+    return levels
 
 
 def ours(spec: DataDriftSpec, min_rows: int) -> Judge:
@@ -87,24 +105,30 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100, help="of a day")
     parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--speed-rows", type=int, default=1_000_000)
-    parser.add_argument("--evidently", action="store_true")
+    parser.add_argument("--follow", type=float, default=0.0, help="correlation of a day with the one before")
+    parser.add_argument("--peers", action="store_true")
     options = parser.parse_args()
     random = np.random.default_rng(7)
-    reference = rows_of(0, 273, options.rows, random)
-    undrifted = [
-        rows_of(int(random.integers(0, 259)), options.days, options.rows, random) for _ in range(options.draws)
-    ]
-    planted = [rows_of(120, options.days, options.rows, random, shifted=True) for _ in range(options.draws)]
+    rows = partial(rows_of, rows=options.rows, random=random, follow=options.follow)
+    reference = rows(0, 273)
+    undrifted = [rows(int(random.integers(0, 259)), options.days) for _ in range(options.draws)]
+    planted = [rows(120, options.days, shifted=True) for _ in range(options.draws)]
     print(f"{'':28} false alarms   of features   found   delay, days")
     for name, judge in judges(options.rows).items():
         _print(name, _measured(judge, reference, undrifted, planted, options))
-    if options.evidently:
-        for title, method in (("evidently, its own choice", ""), ("evidently, ks", "ks")):
-            try:
-                _print(title, _peer(method, reference, undrifted, planted, options))
-            except (subprocess.CalledProcessError, OSError) as error:
-                print(f"evidently could not be installed or run, and is left out: {error}")
+    for title, (peer, method) in PEERS.items() if options.peers else ():
+        if figures := _asked(_peer, peer, method, reference, undrifted, planted, options):
+            _print(title, figures)
     _speed(options)
+
+
+def _asked(what: Callable[..., Any], peer: str, *arguments: Any) -> Any:
+    """What a peer says; None, and why on the console, where it cannot be installed or run."""
+    try:
+        return what(peer, *arguments)
+    except (subprocess.CalledProcessError, OSError) as error:
+        print(f"{peer} could not be installed or run, and is left out: {error}")
+        return None
 
 
 def _print(name: str, figures: tuple[float, float, float, float]) -> None:
@@ -140,23 +164,21 @@ def _figures(alarms: list[set[str]], delays: list[float]) -> tuple[float, float,
     return float(np.mean([bool(each) for each in alarms])), share, seen, float(np.median(delays))
 
 
-def _peer(method: str, reference: pa.Table, undrifted: list[pa.Table], planted: list[pa.Table], options: Any) -> Any:
+def _peer(
+    peer: str, method: str, reference: pa.Table, undrifted: list[pa.Table], planted: list[pa.Table], options: Any
+) -> tuple[float, float, float, float]:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         _write(folder / "reference.parquet", reference)
         for name, table in _windows(undrifted, planted, options):
             _write(folder / f"current-{name}.parquet", table)
-        told = {each["name"].removeprefix("current-"): set(each["drifted"]) for each in _run(folder, method)}
+        found = run_peer(peer, str(folder), method)
+    told = {each["name"].removeprefix("current-"): set(each["drifted"]) for each in found}
     alarms = [told[f"u{number:03d}"] for number in range(len(undrifted))]
     wanted, delays = set(NAMES[:SHIFTED]), []
     for number in range(len(planted)):
         delays.append(next((day for day in _days(options) if told[f"p{number:03d}-{day:03d}"] & wanted), np.inf))
     return _figures(alarms, delays)
-
-
-def _run(folder: Path, method: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = run_peer("evidently_drift", str(folder), method)
-    return found
 
 
 def _windows(undrifted: list[pa.Table], planted: list[pa.Table], options: Any) -> Iterator[tuple[str, pa.Table]]:
@@ -179,16 +201,15 @@ def _speed(options: Any) -> None:
     judges(per_day)["ours"](reference, current)
     took = time.perf_counter() - began
     print(f"\n{reference.num_rows:,} rows against {current.num_rows:,}, {len(NAMES)} numbers: ours {took:.1f} s")
-    if options.evidently:
-        with tempfile.TemporaryDirectory() as made:
-            for name, table in (("reference", reference), ("current-0", current)):
-                _write(Path(made) / f"{name}.parquet", table)
-            try:
-                seconds = _run(Path(made), "ks")[0]["seconds"]
-            except (subprocess.CalledProcessError, OSError) as error:
-                print(f"evidently could not be installed or run, and is left out: {error}")
-                return
-        print(f"evidently, ks: {seconds:.1f} s; ours takes {took / seconds:.2f} of it")
+    if not options.peers:
+        return
+    with tempfile.TemporaryDirectory() as made:
+        for name, table in (("reference", reference), ("current-0", current)):
+            _write(Path(made) / f"{name}.parquet", table)
+        for title, (peer, method) in PEERS.items():
+            if found := _asked(run_peer, peer, made, method):
+                seconds = found[0]["seconds"]
+                print(f"{title}: {seconds:.1f} s; ours takes {took / seconds:.2f} of it")
 
 
 if __name__ == "__main__":
