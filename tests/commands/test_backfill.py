@@ -41,3 +41,5 @@ def test_a_file_of_keys_is_found_from_where_it_is_typed_and_a_reference_is_no_fi
     reference = f"keys/flights/sha256-{'0' * 64}"
     assert from_here({"keys": reference, "seed": 7}) == {"keys": reference, "seed": 7}
     assert from_here({"keys": "asked.csv"}) == {"keys": str(Path.cwd() / "asked.csv")}
+    assert from_here({"predictions": "log"}) == {"predictions": str(Path.cwd() / "log")}
+    assert from_here({"predictions": "latest"}) == {"predictions": "latest"}
