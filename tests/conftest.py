@@ -43,12 +43,12 @@ LONGEST_FIRST = (
     "tests/test_end_to_end.py::test_the_first_run",
     "tests/docs/test_first_table.py",
     "tests/components/training/test_stage.py",
-    "tests/docs/test_first_table.py",
     "tests/components/launchers/test_launchers.py",
     "tests/components/training/test_parallel.py",
     "tests/components/artifacts/test_remote_store.py",
     "tests/components/training/trees/test_trainer.py",
     "tests/components/features/streaming/test_replay.py",
+    "tests/pipelines/test_monitoring.py",
     "tests/test_end_to_end.py",
     "tests/test_identity_acceptance.py",
 )
@@ -81,10 +81,12 @@ class _ByFile(LoadScopeScheduling):
         super()._assign_work_unit(node)
 
 
-# What a test file names that takes seconds: frameworks, servers, browsers, other processes and the real flights.
+# What a test file names that takes seconds: frameworks, servers, browsers, other processes, the real flights
+# and runs of the example.
 _SLOW = re.compile(
     r"\b(torch|feast|mlflow|optuna|sklearn|xgboost|apache_beam|kfp|subprocess|multiprocessing|moto|redis|pgserver"
-    r"|flights_archive|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights|Rehearse)\b"
+    r"|flights_archive|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights|Rehearse"
+    r"|copy: ArtifactStore)\b"
 )
 
 # Files that name none of these, and take seconds with many examples or rows.
