@@ -46,6 +46,7 @@ TOLERATE = "GATEHOUSE_TOLERATE"
 """Variable of the environment: a task whose stage fails in this attempt, or for good, ends well with a warning."""
 _HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "pyarrow")
 _outer: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage", default="")
+_forced: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage_forced", default="")
 
 
 class StageModel(Spec):
@@ -133,7 +134,7 @@ class Stage(Generic[Req, Res]):
             request: All that the result depends on.
             store: Where references are read and published.
             code: Code digest baked into the compiled spec; empty to take the one of the code on disk.
-            force: A nonce; where it is not empty the memo is not consulted.
+            force: A nonce; where it is not empty the memo is not consulted, nor where the stage calls itself.
 
         Raises:
             StaleSpecError: if `code` is not the digest of the code that would run.
@@ -142,11 +143,13 @@ class Stage(Generic[Req, Res]):
         """
         outer = _outer.get()
         label = f"{outer}:{self.name}" if outer else self.name
+        if outer.rpartition(":")[2] == self.name:
+            force = force or _forced.get()  # Who forces a stage that calls itself, as a refit does, means both.
         if not outer:
             follow_owner()
             _end_on_sigterm()
         attempt = Attempt(store, label, digest_of([identity_of(request), code, force]))
-        token = _outer.set(label)
+        token, forced = _outer.set(label), _forced.set(force)
         try:
             _require_no_verdict(attempt)
             inject_fault(self.name, "start", attempt)
@@ -166,6 +169,7 @@ class Stage(Generic[Req, Res]):
             raise error from raised
         finally:
             _outer.reset(token)
+            _forced.reset(forced)
         loaded = [name for name in _HEAVY if name in sys.modules]
         body = result.model_dump(mode="json")
         attempt.note("hit" if hit else "finished", result=body, imported=loaded, memo=self.declared.effects.memo)

@@ -91,6 +91,27 @@ def test_force_runs_again_and_keeps_one_record(store: ArtifactStore) -> None:
     assert len(list(store.objects.list("memo/split"))) == 1
 
 
+def test_who_forces_a_stage_that_calls_itself_means_both_and_no_other_stage(store: ArtifactStore) -> None:
+    """A refit is the second of two trainings; the trials of an experiment are trainings too."""
+    ran: list[tuple[str, int]] = []
+
+    def outer(request: Request, store: ArtifactStore) -> Result:
+        ran.append(("outer", request.value))
+        if request.value == 1:
+            stages["outer"](Request(value=2), store)
+            stages["inner"](Request(value=2), store)
+        return Result(split="")
+
+    def inner(request: Request, store: ArtifactStore) -> Result:
+        ran.append(("inner", request.value))
+        return Result(split="")
+
+    stages = {"outer": Stage(Declaration("outer", "A"), outer), "inner": Stage(Declaration("inner", "B"), inner)}
+    for force in ("", "now", ""):
+        stages["outer"](Request(value=1), store, force=force)
+    assert ran == [("outer", 1), ("outer", 2), ("inner", 2), ("outer", 1), ("outer", 2)]
+
+
 def test_two_results_under_one_key_are_reported(store: ArtifactStore) -> None:
     counted = Counted()
     counted.stage(Request(value=1), store)
