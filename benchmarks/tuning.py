@@ -323,6 +323,31 @@ def stored() -> bool:
     return slowest < 0.100
 
 
+def window() -> bool:
+    """The best value of TPE that goes by a window of a quarter of its trials, beside TPE that goes by all."""
+    from scipy.stats import wilcoxon
+
+    count, every = 1_000, 10_000
+    found: dict[int, list[list[float]]] = {250: [], every: []}
+    for seed in range(10):
+        for shown, results in found.items():
+            study = ExperimentStudy(experiment(algorithm={"name": "tpe", "window": shown}), seed, STEPS, f"seed {seed}")
+            values = []
+            for _ in range(count):
+                trial = study.ask()
+                value = {"log_loss": bowl(trial.parameters)}
+                study.end(Trial(trial.number, "succeeded", trial.parameters, value, metrics=value))
+                values.append(value["log_loss"])
+            results.append(_best(values))
+    print(f"\nmedian regret of TPE after so many of {count:,} trials (10 seeds): by the best and newest 250, by all")
+    for after in (250, 500, count):
+        ours, all_of_them = ([each[after - 1] for each in results] for results in found.values())
+        print(f"  {after:6} {statistics.median(ours):8.5f} {statistics.median(all_of_them):8.5f}")
+    p = float(wilcoxon(ours, all_of_them).pvalue)
+    print(f"  p of a difference after {count:,}: {p:.2f}")
+    return p > 0.01
+
+
 def workers() -> bool:
     """100 workers on a simulated clock, pods that take a minute to begin, beside one worker after another."""
     print("\n500 trials of 27 steps of 20 s, pods that begin after 40 s (median; lognormal), simulated (2 seeds)")
@@ -390,7 +415,7 @@ def busy() -> bool:
     return used / wall / cores > 0.9
 
 
-PARTS = {each.__name__: each for each in (steps, regret, overhead, kills, stored, workers, busy)}
+PARTS = {each.__name__: each for each in (steps, regret, overhead, kills, stored, window, workers, busy)}
 
 
 def main() -> None:

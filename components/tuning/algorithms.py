@@ -37,6 +37,9 @@ class TpeAlgorithm(Spec):
     startup_trials: int = Field(10, ge=1, description="Trials that are drawn at random before.")
     candidates: int = Field(24, ge=1, le=10_000, description="Values that are drawn for each suggestion.")
     multivariate: bool = Field(False, description="Model parameters together, and conditional ones group by group.")
+    window: int = Field(
+        1000, ge=100, description="Once more trials have ended: how many of them, the best and the newest, it goes by."
+    )
 
 
 class GpAlgorithm(Spec):

@@ -10,6 +10,7 @@ from optuna._transform import _SearchSpaceTransform
 from gatehouse.components.tuning.algorithms import CmaesAlgorithm
 from gatehouse.components.tuning.parameters import ParameterSpec, plain
 from gatehouse.components.tuning.spec import ExperimentSpec
+from gatehouse.components.tuning.window import WindowedTpe
 
 _SPACES = {"_search_space", "_intersection_search_space"}
 """Where Optuna's samplers keep the space that the trials of a study have in common."""
@@ -93,7 +94,8 @@ def _new_sampler(spec: ExperimentSpec, seed: int, number: int) -> optuna.sampler
                 warn_independent_sampling=False,
             )
         if algorithm.name == "tpe":
-            return optuna.samplers.TPESampler(
+            return WindowedTpe(
+                max(algorithm.window, algorithm.startup_trials),
                 n_startup_trials=algorithm.startup_trials,
                 n_ei_candidates=algorithm.candidates,
                 multivariate=algorithm.multivariate,
