@@ -36,7 +36,7 @@ def _lines(page: Path) -> Iterator[tuple[str, bool]]:
     """The commands of a page, and whether they are whole: in a sentence one may stand without what it is given."""
     text = page.read_text(encoding="utf-8")
     for _, block in _BLOCK.findall(text):
-        shown = (line.strip() for line in block.replace("\\\n", " ").splitlines())
+        shown = (line.strip().removeprefix("$ ") for line in block.replace("\\\n", " ").splitlines())
         yield from ((line, True) for line in shown if line.startswith("gatehouse "))
     yield from ((line, False) for line in _INLINE.findall(re.sub(r"```.*?```", "", text, flags=re.DOTALL)))
 
