@@ -89,8 +89,9 @@ def _wrong_kfp(given: list[str]) -> str:
     command, context = kfp, click.Context(kfp, info_name="kfp")
     try:
         while isinstance(command, click.Group):
-            _, _, given = (None, None, command.make_parser(context).parse_args([*given])[1])
+            _, given, _ = command.make_parser(context).parse_args([*given])
             name, found, given = command.resolve_command(context, given)
+            assert found is not None, name
             command, context = found, click.Context(found, info_name=name, parent=context)
         command.make_parser(context).parse_args([*given])
     except click.UsageError as error:
