@@ -1,6 +1,7 @@
 """Where the state of an experiment lies while it runs: create-only objects of the artifact store, or a database.
 
-`tuning/<study>/journal/<n>.json` holds lines of Optuna's journal, as many as were written at once;
+`tuning/<study>/journal/<n>.json` holds lines of Optuna's journal, as many as were written at once, and
+`tuning/<study>/blocks/<n>.json` those of many such objects once more, so that few are to be read;
 `tuning/<study>/about.json` says what the experiment is, and `tuning/<study>/stop.json` asks its controller to end.
 """
 
@@ -19,6 +20,8 @@ from gatehouse.errors import GatehouseError, StoreError
 STORAGE = "GATEHOUSE_TUNING_STORAGE"
 """URL of a database that holds studies in place of the artifact store, as a secret of the task."""
 FOLDER = "tuning"
+BLOCK = 500
+"""Objects of a journal whose lines are written once more as one."""
 
 
 class SecondControllerError(GatehouseError):
@@ -32,10 +35,16 @@ class StoreJournal(BaseJournalBackend):
     """
 
     def __init__(self, objects: ObjectStore, study: str) -> None:
-        self._objects, self._prefix = objects, f"{FOLDER}/{study}/journal"
-        written = read_records(objects, sorted(objects.list(self._prefix)))
-        self._lines: list[dict[str, Any]] = [line for body in written.values() for line in body["lines"]]
-        self._next, self._flushed = len(written), len(self._lines)
+        self._objects, self._folder = objects, f"{FOLDER}/{study}"
+        blocks = read_records(objects, sorted(objects.list(f"{self._folder}/blocks")))
+        self._lines: list[dict[str, Any]] = [line for body in blocks.values() for line in body["lines"]]
+        self._blocks, self._blocked = len(blocks), len(self._lines)
+        later = sorted(objects.list(f"{self._folder}/journal"))[self._blocks * BLOCK :]
+        self._counts: list[int] = []
+        for body in read_records(objects, later).values():
+            self._lines.extend(body["lines"])
+            self._counts.append(len(body["lines"]))
+        self._flushed = len(self._lines)
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
         """The lines from this one on, also those that are kept back."""
@@ -54,13 +63,19 @@ class StoreJournal(BaseJournalBackend):
         kept = self._lines[self._flushed :]
         if not kept:
             return
-        key = f"{self._prefix}/{self._next:08d}.json"
+        key = f"{self._folder}/journal/{self._blocks * BLOCK + len(self._counts):08d}.json"
         if not create_record(self._objects, key, {"lines": kept}):
             raise SecondControllerError(
                 f"{key} was written by another controller of this experiment, which goes on; this one ends. Run one "
                 "controller of an experiment at a time."
             )
-        self._next, self._flushed = self._next + 1, len(self._lines)
+        self._flushed = len(self._lines)
+        self._counts.append(len(kept))
+        if len(self._counts) >= BLOCK:
+            end = self._blocked + sum(self._counts[:BLOCK])
+            key = f"{self._folder}/blocks/{self._blocks:06d}.json"
+            create_record(self._objects, key, {"lines": self._lines[self._blocked : end]})
+            self._blocks, self._blocked, self._counts = self._blocks + 1, end, self._counts[BLOCK:]
 
 
 def remember(objects: ObjectStore, study: str, about: dict[str, Any], run: str = "") -> None:

@@ -18,6 +18,7 @@ import pytest
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.records import create_record, read_record, remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning import journal as journal_module
 from gatehouse.components.tuning.controller import Controller
 from gatehouse.components.tuning.journal import (
     STORAGE,
@@ -113,6 +114,35 @@ def test_a_controller_that_lost_its_journal_to_another_ends(store: ArtifactStore
     one.flush()
     with pytest.raises(SecondControllerError, match="Run one controller"):
         other.flush()
+
+
+def test_a_long_journal_is_read_from_few_objects_also_where_a_kill_left_one_out(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "BLOCK", 3)
+    written: list[dict[str, Any]] = []
+
+    def more(count: int) -> StoreJournal:
+        journal = StoreJournal(store.objects, "k1")
+        assert journal.read_logs(0) == written
+        for _ in range(count):
+            lines = [{"line": len(written) + index} for index in range(1 + len(written) % 2)]
+            journal.append_logs(lines)
+            written.extend(lines)
+            journal.flush()
+        return journal
+
+    more(5)
+    more(2)
+    assert len(list(store.objects.list("tuning/k1/blocks"))) == 2
+    remove_record(store.objects, "tuning/k1/blocks/000001.json")
+    more(3)
+    blocks = list(store.objects.list("tuning/k1/blocks"))
+    assert len(blocks) == 3 and len(list(store.objects.list("tuning/k1/journal"))) == 10
+    for number in range(9):  # What blocks hold is not read from the small objects.
+        remove_record(store.objects, key := f"tuning/k1/journal/{number:08d}.json")
+        create_record(store.objects, key, {"lines": "none"})
+    assert more(0).read_logs(0) == written
 
 
 def test_an_experiment_is_asked_to_stop_until_another_run_begins_it(store: ArtifactStore) -> None:
