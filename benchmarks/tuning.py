@@ -23,6 +23,7 @@ from unittest import mock
 
 import numpy as np
 import optuna
+from _curves import Course, draw, reached, told
 from _simulated import Simulation
 from _small_tables import FLIGHTS, TABLES, published_flights
 from _small_tables import table as small_table
@@ -62,13 +63,19 @@ def bowl(parameters: dict[str, Any], step: int = STEPS, steps: int = STEPS) -> f
     return far + noise + 0.5 * (1 - step / steps)
 
 
-def curve(of: Callable[[dict[str, Any], int], float], seconds: float = 0.0, begin: float = 0.0) -> Any:
-    """A script of trials that report `of` parameters and step; the first step comes `begin` seconds later."""
+def curve(
+    of: Callable[[dict[str, Any], int], float], seconds: float = 0.0, begin: float = 0.0, keeps_best: bool = False
+) -> Any:
+    """A script of trials that report `of` parameters and step; the first step comes `begin` seconds later.
+
+    With `keeps_best` the value of a trial is that of its best step, as training keeps the weights of its best epoch.
+    """
 
     def script(number: int, parameters: dict[str, Any]) -> Iterator[tuple[float, Event]]:
         for step in range(1, STEPS + 1):
             yield seconds + begin * (step == 1), Reported(number, step, STEPS, {"log_loss": of(parameters, step)})
-        yield 0.0, Succeeded(number, {"log_loss": of(parameters, STEPS)})
+        value = min(of(parameters, step) for step in range(1 if keeps_best else STEPS, STEPS + 1))
+        yield 0.0, Succeeded(number, {"log_loss": value})
 
     return script
 
@@ -80,54 +87,45 @@ def simulated(spec: ExperimentSpec, seed: int, script: Any) -> tuple[list[Trial]
     return list(done.trials), simulation
 
 
-def steps(tables: Sequence[str] = TABLES) -> bool:
+def steps(tables: Sequence[str] = TABLES, picture: Path | None = None) -> bool:
     """Steps until the score that random search ends with, of the steps of random search: medians of 10 seeds."""
-    held, whole = True, _RANDOM * STEPS
+    whole = _RANDOM * STEPS
     print(f"share of the {whole} steps of {_RANDOM} random trials in which their final score is reached (10 seeds)")
     print("  table          method                   median   quartiles     reached   median log loss after all steps")
-    print(f"  flights: {FLIGHTS:,} flights of the example's source, evenly over the year, which make a trial cheap")
+    print(f"  flights: {FLIGHTS:,} flights of the example's source, evenly over the year")
+    found = {}
     for table in tables:
-        found: dict[str, list[tuple[float, float]]] = {}
-        for seed in range(10):
-            goal, found_now = math.inf, {}
-            for name, stopping in (
-                ("random", None),
-                ("random", "median"),
-                ("random", "hyperband"),
-                ("tpe", "hyperband"),
-            ):
-                spec = experiment(
-                    parameters=[RATE, PENALTY, WIDTH],
-                    algorithm=name,
-                    early_stopping=stopping,
-                    max_trial_count=10_000,
-                    budget={"steps": whole},
-                )
-                trials = simulated(spec, seed, curve(_learner(table)))[0]
-                goal = min(map(_value, trials)) if stopping is None else goal
-                found_now[name + (f" with {stopping}" if stopping else "")] = _reached(trials, goal, whole)
-            for name, result in found_now.items():
-                found.setdefault(name, []).append(result)
-        medians = {}
-        for name, results in found.items():
-            shares = sorted(share for share, _ in results)
-            medians[name], best = statistics.median(shares), statistics.median(loss for _, loss in results)
-            reached = f"{sum(share <= 1 for share in shares)} of {len(shares)}"
-            between = f"{shares[2]:.2f} to {shares[7]:.2f}"
-            print(f"  {table:14} {name:22} {medians[name]:8.2f}   {between} {reached:>11} {best:12.4f}", flush=True)
-        held &= min(medians["random with median"], medians["random with hyperband"]) < 0.5
-    return held
+        races = [raced(table, seed, whole) for seed in range(10)]
+        found[table] = {method: [race[method] for race in races] for method in races[0]}
+        told(table, found[table])
+    if picture is not None:
+        draw(picture, found, "log loss")
+    return all(min(reached(found[table], by) for by in STOPPED[:2]) < 0.5 for table in tables)
 
 
-def _reached(trials: list[Trial], goal: float, whole: int) -> tuple[float, float]:
-    """The share of all steps after which a trial succeeded with the goal (2 where none did), and the best value."""
-    spent, best, when = 0, math.inf, 2.0
-    for trial in trials:
-        spent += STEPS if trial.state == "succeeded" else trial.intermediate[-1][0] if trial.intermediate else 0
-        if trial.state == "succeeded":
-            best = min(best, trial.values["log_loss"])
-            when = min(when, spent / whole) if best <= goal else when
-    return when, best
+STOPPED = ("random with median", "random with hyperband", "tpe with hyperband")
+
+
+def raced(table: str, seed: int, whole: int) -> dict[str, Course]:
+    """How each method fares by the steps that it takes."""
+    found = {}
+    for method in ("random", *STOPPED):
+        algorithm, _, stopping = method.partition(" with ")
+        spec = experiment(
+            parameters=[RATE, PENALTY, WIDTH],
+            algorithm=algorithm,
+            early_stopping=stopping or None,
+            max_trial_count=10_000,
+            budget={"steps": whole},
+        )
+        spent, best = 0, math.inf
+        found[method] = course = []
+        for trial in simulated(spec, seed, curve(_learner(table), keeps_best=True))[0]:
+            spent += STEPS if trial.state == "succeeded" else trial.intermediate[-1][0] if trial.intermediate else 0
+            best = min(best, _value(trial))
+            if trial.state == "succeeded":
+                course.append((spent / whole, best))
+    return found
 
 
 def _learner(table: str) -> Callable[[dict[str, Any], int], float]:
@@ -422,12 +420,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which; all where none is named")
     parser.add_argument("--tables", nargs="*", choices=TABLES, default=TABLES, help="of `steps`; default: all")
+    parser.add_argument("--picture", type=Path, help="where `steps` draws its curves; default: nowhere")
     parser.add_argument("--controller", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.controller:
         _controlled(options.controller)
         return
-    given: dict[str, Any] = {"steps": {"tables": options.tables}}
+    given: dict[str, Any] = {"steps": {"tables": options.tables, "picture": options.picture}}
     missed = [name for name in options.parts or PARTS if not PARTS[name](**given.get(name, {}))]
     print(f"\nmissed: {', '.join(missed) or 'none'}")
     sys.exit(bool(missed))
