@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from gatehouse.components.artifacts.manifest import FileEntry
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.logical_digest import logical_digest
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
-from gatehouse.components.snapshot.sources.rejects import Reject
+from gatehouse.components.snapshot.sources.rejects import REPEATED, Reject
 from gatehouse.components.snapshot.sources.times import EPOCH, FIRST_TIME, LAST_TIME
 from gatehouse.components.snapshot.spec import TableSpec
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, SourceError
@@ -204,7 +204,7 @@ def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None
         first=first,
         last=last,
         read=raw.table.num_rows,
-        rejected=_blob(aside, store) if aside is not None else None,
+        rejected=_blob(aside, store, REPEATED) if aside is not None else None,
         reason=str(Reject(**aside.slice(0, 1).to_pylist()[0])._replace(found="")) if aside is not None else "",
         columns=dict(raw.columns or {}),
     )
@@ -238,12 +238,14 @@ def iso(microseconds: int) -> str:
     return (EPOCH + timedelta(microseconds=microseconds)).isoformat()
 
 
-def _blob(table: pa.Table, store: ArtifactStore) -> Blob:
+def _blob(table: pa.Table, store: ArtifactStore, repeated: Sequence[str] | bool = True) -> Blob:
+    """Keep a table; `repeated` are columns whose values occur many times, by default any."""
     sink = pa.BufferOutputStream()
     pq.write_table(
         table.replace_schema_metadata(None),
         sink,
         compression="zstd",
+        use_dictionary=repeated,
         row_group_size=ROWS_PER_GROUP,
         version="2.6",
     )

@@ -1,10 +1,15 @@
 """The rows of a table that were set aside, counted by what was wrong with them, with examples of each."""
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 KIND = "rejected"
 
@@ -45,25 +50,43 @@ def groups_of(store: ArtifactStore, reference: Reference | str, examples: int = 
         reference: Of the rejected rows.
         examples: How many examples of each reason.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     counts: Counter[tuple[str, str]] = Counter()
     firsts: dict[tuple[str, str], list[Example]] = {}
     for path in store.paths(Reference.parse(reference)):
-        for batch in pq.ParquetFile(path).iter_batches():
-            kinds = pa.Table.from_batches([batch]).group_by(["column", "reason"], use_threads=False)
-            for one in kinds.aggregate([([], "count_all")]).to_pylist():
-                key = one["column"], one["reason"]
-                counts[key] += one["count_all"]
-                held = firsts.setdefault(key, [])
-                if len(held) < examples:
-                    mine = pc.and_(pc.equal(batch["column"], key[0]), pc.equal(batch["reason"], key[1]))
-                    rows = batch.filter(mine).slice(0, examples - len(held))
-                    held += [Example(**row) for row in rows.select(["place", "found", "raw"]).to_pylist()]
+        file = pq.ParquetFile(path, read_dictionary=["column", "reason"])
+        for place in range(file.num_row_groups):
+            kinds = file.read_row_group(place, ["column", "reason"]).group_by(["column", "reason"], use_threads=False)
+            found = {
+                (one["column"], one["reason"]): one["count_all"]
+                for one in kinds.aggregate([([], "count_all")]).to_pylist()
+            }
+            lacking = {key: min(examples - len(firsts.get(key, ())), rows) for key, rows in found.items()}
+            for key, rows in _first_rows(file, place, lacking):
+                firsts.setdefault(key, []).extend(rows)
+            counts.update(found)
     ordered = sorted(counts, key=lambda key: (-counts[key], key))
     return [Group(*key, counts[key], tuple(firsts[key])) for key in ordered]
+
+
+def _first_rows(
+    file: "pq.ParquetFile", row_group: int, wanted: Mapping[tuple[str, str], int]
+) -> Iterator[tuple[tuple[str, str], list[Example]]]:
+    """The first rows of each column and reason in a row group, as many as are wanted of each, read as far as needed."""
+    import pyarrow.compute as pc
+
+    left = {key: rows for key, rows in wanted.items() if rows > 0}
+    batches = file.iter_batches(1024, row_groups=[row_group])
+    while left:
+        batch = next(batches)
+        for key in list(left):
+            mine = pc.and_(pc.equal(batch["column"], key[0]), pc.equal(batch["reason"], key[1]))
+            rows = batch.filter(mine).slice(0, left[key]).select(["place", "found", "raw"]).to_pylist()
+            yield key, [Example(**row) for row in rows]
+            left[key] -= len(rows)
+            if not left[key]:
+                del left[key]
 
 
 def rejected_of(store: ArtifactStore, reference: Reference | str) -> list[Reference]:

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 
 SCHEMA = pa.schema([(name, pa.string()) for name in ("place", "column", "reason", "found", "raw")])
 """Columns of the rows that were set aside."""
+REPEATED = ["column", "reason"]
+"""Those of which many rows have the same value; of the others each has its own."""
 _PIECE = 4096
 
 

@@ -3,6 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.components.snapshot import parts
 from gatehouse.components.snapshot.rejected import groups_of
 from gatehouse.components.snapshot.report import page, rejected_page
 from gatehouse.components.snapshot.stage import SnapshotResult
@@ -158,6 +159,24 @@ def test_rejected_rows_are_grouped_by_reason_with_examples(events: Events) -> No
     html = rejected_page(events.store, reference)
     assert "31 of 600 rows (5.17%) did not fit" in html and "five" not in html
     assert value in html and "events.csv, line" in html
+
+
+def test_groups_and_examples_are_those_of_all_row_groups(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "ROWS_PER_GROUP", 20)
+    events.table = REJECT | {"reject_limit": 1.0}
+    cells = [line.split(",")[:2] for line in rows(0, 4000).splitlines()]
+    short = (10, 1800, 3600)
+    lines = (",".join([*row, "many"] if at not in short else row) + "\n" for at, row in enumerate(cells))
+    events.write(HEADER + "".join(lines) + "9000,2024-01-01T00:00:00Z,1\n")
+    taken = events.take()
+    every = _rejected(events, taken)
+    found = groups_of(events.store, taken.rejected["events"], 2)
+    assert [(group.column, group.rows) for group in found] == [("value", 3997), ("", 3)]
+    for group in found:
+        mine = [row for row in every if (row["column"], row["reason"]) == (group.column, group.reason)]
+        assert [vars(one) for one in group.examples] == [
+            {name: row[name] for name in ("place", "found", "raw")} for row in mine[:2]
+        ]
 
 
 def test_the_page_of_a_snapshot_counts_the_rows_of_each_table_and_warns_of_those_set_aside(events: Events) -> None:
