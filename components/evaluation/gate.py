@@ -220,7 +220,7 @@ class Origins:
     Attributes:
         missing: What its lineage lacks, in words.
         lacking: Why the parts of its split are not known, in words; empty where they are.
-        age_days: From the newest decision of the train part to that of the test part; None without decision times.
+        age_days: From the newest decision that it learned from to that of the test part; None without decision times.
         psi: Population stability index from train to test, by feature; None where there are too few rows.
     """
 

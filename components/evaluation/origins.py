@@ -1,6 +1,6 @@
 """What is known of a candidate's data: how old it is, how far features moved since, and whether all is there."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -8,6 +8,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Origins
 from gatehouse.components.tracking.lineage import lineage_of
+from gatehouse.components.training.learned import learned_parts
 from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, MissingArtifactError
 
 _WANTED = ("snapshots", "config", "feature-tables", "training-sets", "splits")
@@ -35,7 +36,8 @@ def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, 
     details = store.manifest(training_set).details
     features = {*details.get("numeric", ()), *details.get("categorical", ())}
     psi = {name: one["psi"][1] for name, one in told["columns"].items() if name in features}
-    return Origins(missing, "", _age_days(told["parts"]), psi)
+    learned = learned_parts(store.manifest(model).configuration)
+    return Origins(missing, "", _age_days(told["parts"], learned), psi)
 
 
 def _lacking(store: ArtifactStore, model: str, training_set: str, split: str, split_checks: str) -> str:
@@ -57,9 +59,9 @@ def _missing(store: ArtifactStore, model: str) -> tuple[str, ...]:
     return tuple(f"no {kind}" for kind in _WANTED if kind not in kinds)
 
 
-def _age_days(parts: Mapping[str, Any]) -> float | None:
-    """From the newest decision of the train part to that of the test part; None without times."""
-    if not all("last" in parts[name] for name in ("train", "test")):
+def _age_days(parts: Mapping[str, Any], learned: Iterable[str]) -> float | None:
+    """From the newest decision of the parts that were learned from to that of the test part; None without times."""
+    if not all("last" in parts[name] for name in (*learned, "test")):
         return None
-    trained, tested = (datetime.fromisoformat(parts[name]["last"]) for name in ("train", "test"))
-    return (tested - trained).total_seconds() / 86_400
+    trained = max(datetime.fromisoformat(parts[name]["last"]) for name in learned)
+    return (datetime.fromisoformat(parts["test"]["last"]) - trained).total_seconds() / 86_400
