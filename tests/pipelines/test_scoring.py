@@ -13,8 +13,8 @@ from tests.small_example import WINDOW, explain
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_the_champion_scores_what_the_training_run_prepared(
-    first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, project: Path, raw: Path
+def test_the_champion_scores_what_the_training_run_prepared_and_keys_of_ones_own(
+    first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, project: Path, raw: Path, tmp_path: Path
 ) -> None:
     arguments = {"source": str(raw), "window": WINDOW, "since": "2013-01-23T00:00:00Z"}
     outcome = run_pipeline(project, "scoring", copy, arguments, watch=lambda _: None)
@@ -27,3 +27,16 @@ def test_the_champion_scores_what_the_training_run_prepared(
     rows = pq.read_table(copy.paths(outcome.result("retrieve_decisions")["decisions"]))
     assert found.num_rows == rows.num_rows == result["rows"] > 0
     assert found["probability"].to_pylist() == Predictor.load(copy, model).predict(rows).tolist()
+
+    asked = tmp_path / "asked.parquet"
+    pq.write_table(rows.slice(7, 5), asked)
+    outcome = run_pipeline(
+        project, "scoring", copy, {**arguments, "since": "", "keys": str(asked)}, watch=lambda _: None
+    )
+    assert outcome.exit_code == 0, explain(outcome)
+    taken, decisions = outcome.result("take_keys")["taken"], outcome.result("retrieve_decisions")["decisions"]
+    assert copy.manifest(decisions).derived_from["keys"] == taken
+    result = outcome.result("score")
+    own = pq.read_table(copy.paths(result["predictions"]))
+    assert result["rows"] == 5 and copy.manifest(result["predictions"]).derived_from["rows"] == decisions
+    assert own.sort_by("flight_id")["probability"] == found.slice(7, 5).sort_by("flight_id")["probability"]

@@ -14,13 +14,17 @@ import pytest
 import requests
 import torch
 
+from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.calibration.spec import CalibrationSpec
 from gatehouse.components.calibration.stage import CalibrateRequest, calibrate
+from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.components.evaluation.stage import EvaluateRequest, evaluate
 from gatehouse.components.features.definitions.repository import read_repository
 from gatehouse.components.features.online.materialization import materialize_views
 from gatehouse.components.features.online.opening import open_online, sqlite_file
 from gatehouse.components.features.online.store import online_view
+from gatehouse.components.registry.resolving.alias import Resolver
 from gatehouse.components.scoring.stage import ScoreRequest, score
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
@@ -34,7 +38,7 @@ from gatehouse.server.predictor import create_app
 from gatehouse.server.rate import Rate
 from tests.components.evaluation.candidates import publish_model
 from tests.components.features import shops
-from tests.components.registry.gate import NAME, make_gate
+from tests.components.registry.gate import NAME, Gate, make_gate
 from tests.components.training.specs import architecture, network
 from tests.components.training.synthetic import CATEGORICAL, NUMERIC, publish_split, publish_training_set, table
 from tests.server.serving import client, serving
@@ -378,10 +382,15 @@ def test_where_the_next_model_cannot_be_loaded_the_present_one_is_served_on(
     assert "delays:4 is served on" in caplog.text and "no version is champion now" in caplog.text
 
 
-def test_a_calibrated_model_has_the_same_probabilities_in_a_batch_and_online(tmp_path: Path) -> None:
+def test_a_calibrated_model_becomes_champion_and_is_served_with_the_probabilities_of_its_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gatehouse.components.registry.projection.tracking_of", lambda store: None)
+    monkeypatch.setenv(RUN_ID, "r")
     store = ArtifactStore.open(tmp_path)
     rows = ROWS.append_column("at", pa.array(range(ROWS.num_rows)))
-    training_set = publish_training_set(store, rows, decision_time="at", task="binary")
+    snapshot = str(store.publish("snapshots", "raw", {"tables.json": "{}"}))
+    training_set = publish_training_set(store, rows, snapshot=snapshot, decision_time="at", task="binary")
     parts = {"train": range(60), "validation": range(60, 120), "test": range(120, 150)}
     split = publish_split(store, training_set, **parts)
     trained = publish_model(store, training_set, split, steps=2)
@@ -389,9 +398,24 @@ def test_a_calibrated_model_has_the_same_probabilities_in_a_batch_and_online(tmp
         model=trained, training_set=training_set, split=split, spec=CalibrationSpec(method="platt", min_rows=60)
     )
     model = calibrate(asked, store).model
+    gate = Gate(store, training_set, split)
+    gate.say_how_it_was_made(trained)
+    lenient = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}})
+    judged = EvaluateRequest(
+        model=model,
+        champion=gate.resolve(model, lenient),
+        training_set=training_set,
+        split=split,
+        spec=EvaluationSpec(bootstrap_samples=20, boosted_trees=False, found_slices=0),
+        policy=lenient,
+    )
+    assert gate.register(model, evaluate(judged, store).evaluation, lenient).decision == "approved"
     batch = pq.read_table(store.paths(score(ScoreRequest(model=model, rows=training_set), store).predictions))
-    predictor = Predictor.load(store, model)
-    served = ServedModel("delays", "1", model, predictor)
+    served = ServedModel.of(store, f"{NAME}@champion", online=False)
+    assert (served.version, served.model) == ("1", model)
+    resolved = Resolver(str(tmp_path), NAME, tmp_path / "resolved").resolve("champion").path
+    assert (resolved / "calibration.json").read_text() == store.path(model, "calibration.json").read_text()
     answer = served.infer(inference.Inference.model_validate({"inputs": tensors(ROWS, KINDS)}))
-    assert data(answer)["probability"] == batch["probability"].to_pylist() == predictor.predict(ROWS).tolist()
+    assert data(answer)["probability"] == batch["probability"].to_pylist()
+    assert data(answer)["probability"] == Predictor.load(store, model).predict(ROWS).tolist()
     assert data(answer)["probability"] != Predictor.load(store, trained).predict(ROWS).tolist()

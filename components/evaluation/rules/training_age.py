@@ -18,8 +18,8 @@ class TrainingAge(Spec):
         None,
         ge=timedelta(0),
         description="Most time from the newest decision that was learned from, of a refit also in the validation part, "
-        "to the newest of the test part; null for any. Against the clock nothing is judged here: an evaluation must say "
-        "the same whenever it runs.",
+        "to the newest of the test part; null for any. Against the clock nothing is judged here: an evaluation must "
+        "say the same whenever it runs.",
     )
 
 

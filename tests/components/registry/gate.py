@@ -33,13 +33,18 @@ class Gate:
         model = self.store.publish(
             "models", NAME, files, derived_from=inputs, configuration={"seed": seed, "net": {"depth": 2}}
         )
-        if not any(self.store.objects.list(f"provenance/{model}")):
-            made = {"run": "r", "stage": "train", "attempt": 1, "by": "ada", "why": "the seasons changed"}
-            self.store.append(f"provenance/{model}", made | {"code": "c" * 64, "key": "k" * 64})
-            environment = {"hardware": "x86_64, two cores", "python": "3.13", "distributions": {"torch": "2.13"}}
-            trained = {"stage": "train", "settings": {"seed": seed, "net": {"depth": 2}}, "environment": environment}
-            self.store.append(f"measurements/{model}", trained)
+        self.say_how_it_was_made(str(model), seed)
         return str(model)
+
+    def say_how_it_was_made(self, model: str, seed: int = 0) -> None:
+        """Record what registration asks of a model that was trained, once."""
+        if self.store.measurements(model, "train"):
+            return
+        made = {"run": "r", "stage": "train", "attempt": 1, "by": "ada", "why": "the seasons changed"}
+        self.store.append(f"provenance/{model}", made | {"code": "c" * 64, "key": "k" * 64})
+        environment = {"hardware": "x86_64, two cores", "python": "3.13", "distributions": {"torch": "2.13"}}
+        trained = {"stage": "train", "settings": {"seed": seed, "net": {"depth": 2}}, "environment": environment}
+        self.store.append(f"measurements/{model}", trained)
 
     def approve(self, version: int = 0, word: str = "approve", reason: str = "looks right", by: str = "") -> None:
         """A person's word on the last verdict on a version."""

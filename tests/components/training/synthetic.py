@@ -39,7 +39,12 @@ def table(rows: int = TRAIN + VALIDATION + TEST, seed: int = 3) -> pa.Table:
 
 
 def publish_training_set(
-    store: ArtifactStore, rows: pa.Table, row_group: int | None = None, definitions: str = "", **told: Any
+    store: ArtifactStore,
+    rows: pa.Table,
+    row_group: int | None = None,
+    definitions: str = "",
+    snapshot: str = "",
+    **told: Any,
 ) -> str:
     """Publish `rows` as a training set, with what its details tell beside the usual; returns its reference."""
     with store.workspace() as workspace:
@@ -53,7 +58,7 @@ def publish_training_set(
             {path.name: path},
             columns=columns,
             rows=rows.num_rows,
-            derived_from={"definitions": definitions} if definitions else {},
+            derived_from={role: made for role, made in (("definitions", definitions), ("snapshot", snapshot)) if made},
             configuration={"service": "both"} if definitions else {},
             details=details | {"label": "label", "versions": {"legs": {"version": 1, "table": FEATURE_TABLE}}},
         )
