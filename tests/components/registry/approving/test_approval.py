@@ -1,11 +1,13 @@
 """Approval: one verdict, for some days, by other eyes; and a promotion that holds it against clock and store again."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from gatehouse.components.artifacts.records import whoami
 from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.registry.approving import approval
 from gatehouse.components.registry.approving.approval import ApprovalError, now
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.promoting.acts import promote
@@ -177,3 +179,31 @@ def test_who_acts_is_what_the_environment_says_then_the_service_account(
     assert whoami() == "system:serviceaccount:ml:trainer" != own
     monkeypatch.setenv("GATEHOUSE_USER", "grace")
     assert whoami() == "grace"
+
+
+def test_a_verdict_that_is_given_anew_while_it_is_signed_is_not_approved(
+    waiting: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign, model = approval._signed, waiting.model(1)
+
+    def meanwhile(*asked: Any) -> Record:
+        waiting.register(model, waiting.evaluate(model, "", policy=FOUR_EYES), FOUR_EYES)
+        return sign(*asked)
+
+    monkeypatch.setattr(approval, "_signed", meanwhile)
+    with pytest.raises(ApprovalError, match="was judged again while it was to be signed"):
+        waiting.approve(by="grace")
+    assert Ledger(waiting.store, NAME).state().approvals == ()
+
+
+def test_an_approval_holds_in_its_last_second(waiting: Gate) -> None:
+    waiting.approve(by="grace")
+    state = Ledger(waiting.store, NAME).state()
+    version, verdict = state.versions[0], state.verdicts[0][1]
+    last = datetime.fromisoformat(state.approvals[0].approval.until)  # type: ignore[union-attr]  # It was approved.
+    assert approval.require_approval(state, NAME, version, verdict, last).by == "grace"
+    assert approval.standing(state, verdict, last) == "awaiting promotion"
+    late = last + timedelta(seconds=1)
+    assert approval.standing(state, verdict, late) == "awaiting approval"
+    with pytest.raises(ApprovalError, match="that expired"):
+        approval.require_approval(state, NAME, version, verdict, late)

@@ -175,3 +175,12 @@ def test_another_exemption_makes_another_verdict_which_needs_another_approval(ga
 
 def test_a_verdict_that_hangs_on_none_is_the_evaluations(gate: Gate) -> None:
     assert gate.run(gate.model(1), policy=POLICY).warnings == ()
+
+
+def test_its_last_day_may_be_today_and_of_another_rule_nobody_is_told(gate: Gate, refused: str) -> None:
+    gate.exempt(refused, days=0)
+    assert gate.run(refused, good=False).decision == "approved"
+    other = gate.model(2)
+    evaluation = gate.evaluate(other, gate.resolve(other), good=False, rule="model size")
+    (reason,) = gate.register(other, evaluation).reasons
+    assert "exemption" not in reason

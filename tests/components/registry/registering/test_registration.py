@@ -321,3 +321,16 @@ def test_the_champion_stage_names_what_it_was_trained_on(gate: Gate) -> None:
     gate.run(model)
     found = champion(ChampionRequest(model_name=NAME), gate.store)
     assert (found.model, found.training_set, found.split) == (model, gate.training_set, gate.split)
+
+
+def test_a_policy_that_asks_a_person_where_rows_cannot_tell_asks_nobody_of_a_pass(gate: Gate) -> None:
+    policy = GatePolicy(inconclusive="approval")
+    assert gate.run(gate.model(1), policy=policy).decision == "approved"
+    assert gate.run(gate.model(2), policy=policy).decision == "approved"
+
+
+def test_a_version_that_is_refused_under_another_policy_is_told_so(gate: Gate) -> None:
+    gate.run(gate.model(1))
+    waiting = gate.run(gate.model(2), policy=MANUAL)
+    assert waiting.decision == "awaiting approval"
+    assert gate.run(gate.model(2), good=False, policy=GatePolicy(approval_days=3)).decision == "refused"
