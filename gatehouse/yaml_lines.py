@@ -11,6 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 120
+_OF_NOTHING = ("missing", "impossible")
+"""Errors about a key that does not stand in the text."""
 _EXPECTED = {
     "time_delta": "expected a length of time: P1D or PT12H in YAML, timedelta(days=1) in Python",
     "tuple_type": 'expected a list of values; in Python one value is written ("name",), with its comma',
@@ -55,7 +57,7 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -
         return model.model_validate(body)
     except ValidationError as error:
         lines, keys = lines_of(text), _keys_of(model)
-        problems.extend(_explain(name, lines, keys, detail) for detail in _own(error.errors()))
+        problems.extend(_explain(name, lines, keys, detail) for detail in _own(_at_keys(body, error.errors())))
         return None
 
 
@@ -87,6 +89,21 @@ def in_words(detail: Any) -> str:
         if kind.startswith(beginning):
             return expected
     return said.replace("Input should be ", "expected ").replace("Input should ", "expected to ")
+
+
+def _at_keys(body: Any, details: list[Any]) -> list[Any]:
+    """Errors at the keys that stand in the text: pydantic adds names of a union's members, which nobody wrote."""
+    placed = []
+    for detail in details:
+        place, within, parts = list[str | int](), body, tuple(detail["loc"])
+        for index, part in enumerate(parts):
+            if (isinstance(within, dict) and part in within) or (isinstance(within, list) and isinstance(part, int)):
+                within = within[part]
+            elif isinstance(part, str) and not (detail["type"] in _OF_NOTHING and index == len(parts) - 1):
+                continue
+            place.append(part)
+        placed.append({**detail, "loc": tuple(place)})
+    return placed
 
 
 def _own(details: list[Any]) -> list[Any]:

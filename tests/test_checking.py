@@ -39,7 +39,12 @@ MISTAKES = {
     ),
     "boundaries out of order": (PROJECT, "train_until: 2024-07-01", "train_until: 2025-07-01", r"split.*train_until <"),
     "a strategy that is none": (PROJECT, "  gap: P30D", "  gap: P30D\n  strategy: tme", r"split: .*strategy: tme"),
-    "a type that is none": (PROJECT, "amount: double", "amount: number", r"orders\.columns\.amount: .*found 'number'"),
+    "a type that is none": (
+        PROJECT,
+        "amount: double",
+        "amount: number",
+        r":27: source\.tables\.orders\.columns\.amount: .*'number'",
+    ),
     "an event time that is no column": (
         PROJECT,
         "event_time: placed_at",
@@ -203,7 +208,7 @@ MISTAKES = {
         PROJECT,
         'training: ""',
         "training: 0 4 * * 1",
-        r"project.yaml:\d+: schedules\.training\.cron: expected six fields .*found 5; put the seconds before it: 0 0 4",
+        r"project.yaml:\d+: schedules\.training: expected six fields .*found 5; put the seconds before it: 0 0 4",
     ),
     "a syntax error": (
         DEFINITIONS,

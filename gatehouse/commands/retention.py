@@ -198,12 +198,12 @@ def _require_whole(plan: ErasurePlan, partly: bool) -> None:
     """Refuse to erase what could still be read afterwards, unless that is asked for."""
     options = " ".join(f"--{name}" for name in plan.to_add)
     if plan.kept and not plan.blobs:
-        raise ConfigurationError(
+        raise StoreError(
             f"Nothing was erased: each of the {len(plan.kept)} files is shared with the artifacts above, which would "
             f"keep the data. Add {options} to erase these, too."
         )
     if plan.holders and not partly:
-        raise ConfigurationError(
+        raise StoreError(
             f"Nothing was erased: {len(plan.holders)} artifacts, which are listed above, would still hold the data or "
             f"what was derived from it. Add {options} to erase these, too, or --partly to leave them as they are."
         )

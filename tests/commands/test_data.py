@@ -16,7 +16,7 @@ from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import ConfigurationError, InvalidReferenceError, MissingArtifactError
+from gatehouse.errors import ConfigurationError, InvalidReferenceError, MissingArtifactError, StoreError
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def _run(store: ArtifactStore, *arguments: object, code: int = 0) -> Result:
 
 def _fails(store: ArtifactStore, *arguments: object) -> str:
     error = _run(store, *arguments, code=1).exception
-    assert isinstance(error, (ConfigurationError, MissingArtifactError, InvalidReferenceError)), repr(error)
+    assert isinstance(error, (ConfigurationError, MissingArtifactError, InvalidReferenceError, StoreError)), repr(error)
     return str(error)
 
 
