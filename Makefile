@@ -32,7 +32,7 @@ run: $(INSTALLED) ## run the training pipeline of the example project on this ma
 	@$(BIN)/gatehouse run pipelines/projects/flights $(ARGS)
 
 test: $(DEV_STAMP) ## run the tests
-	@$(BIN)/python -m pytest -n 3 --no-loadscope-reorder --durations=20 $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --no-loadscope-reorder --durations=20 $(ARGS)
 
 test-quick: $(DEV_STAMP) ## run the tests that start no server, no process and no framework
 	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder --quick --durations=20 $(ARGS)
