@@ -53,24 +53,14 @@ MISTAKES = {
     ),
     "no event time": (PROJECT, "      event_time: placed_at\n", "", r"expected an event_time in one of them"),
     "a kind of source that is none": (PROJECT, "kind: files", "kind: file", r"source: .*'file'"),
-    "a service that is none": (
-        PROJECT,
-        "service: order_return",
-        "service: order_returns",
-        r"did you mean order_return\?",
-    ),
+    "no such service": (PROJECT, "service: order_return", "service: order_returns", r"did you mean order_return\?"),
     "a loss that is not for the label's task": (
         DEFINITIONS,
         'arrives=Available("known_at"),',
         'arrives=Available("known_at"), task="regression",',
         r"training\.loss\.kind: expected a loss of the label's task regression, found 'binary'",
     ),
-    "a slice that is none": (
-        PROJECT,
-        "slices: [category]",
-        "slices: [categry]",
-        r"slices\.0: .*did you mean category\?",
-    ),
+    "no such slice": (PROJECT, "slices: [category]", "slices: [categry]", r"slices\.0: .*did you mean category\?"),
     "a slice that is no expression": (
         PROJECT,
         "slices: [category]",
