@@ -97,7 +97,8 @@ def _at_keys(body: Any, details: list[Any]) -> list[Any]:
     for detail in details:
         place, within, parts = list[str | int](), body, tuple(detail["loc"])
         for index, part in enumerate(parts):
-            if (isinstance(within, dict) and part in within) or (isinstance(within, list) and isinstance(part, int)):
+            held = len(within) if isinstance(within, list) else 0
+            if (isinstance(within, dict) and part in within) or (isinstance(part, int) and part < held):
                 within = within[part]
             elif isinstance(part, str) and not (detail["type"] in _OF_NOTHING and index == len(parts) - 1):
                 continue

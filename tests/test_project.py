@@ -14,6 +14,7 @@ from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.monitoring.spec import DataDriftSpec, RetrainSpec
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.judging import judging_of
+from gatehouse.components.training.transformation.spec import NumericSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.project import ProjectFile, load_project
 from gatehouse.yaml_lines import load_model
@@ -80,6 +81,12 @@ def test_the_key_on_is_a_text_and_the_value_off_is_false() -> None:
     assert problems == [] and read is not None and read.on == ("drift",)
     switched = load_model("a.yaml", "unless_holds: off\n", DataDriftSpec, problems)
     assert switched is not None and switched.unless_holds is False
+
+
+def test_a_list_that_is_too_short_is_told_where_it_ends() -> None:
+    problems: list[str] = []
+    load_model("a.yaml", "clip: [0.01]\n", NumericSpec, problems)
+    assert problems == ["a.yaml:1: clip.1: expected this key, found none"]
 
 
 def test_a_rule_that_says_what_it_found_says_it_once() -> None:

@@ -30,6 +30,7 @@ def test_a_fault_at_any_call_ends_in_one_run(fault: str) -> None:
             server.faults = {before + number: fault}
             with suppress(KfpError):
                 WANTED.send(KfpApi.connect(server.endpoint, patience=IMPATIENT))
+            assert len(server.calls) > before + number, "the fault befell no call"
             server.down, server.faults = False, {}
             run = WANTED.send(KfpApi.connect(server.endpoint, patience=PERSISTENT))
             told = f"call {number}: {server.calls[before:]}"

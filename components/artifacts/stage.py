@@ -134,7 +134,7 @@ class Stage(Generic[Req, Res]):
             request: All that the result depends on.
             store: Where references are read and published.
             code: Code digest baked into the compiled spec; empty to take the one of the code on disk.
-            force: A nonce; where it is not empty the memo is not consulted, nor where the stage calls itself.
+            force: A nonce; where it is not empty the memo is not consulted. It holds too where the stage calls itself.
 
         Raises:
             StaleSpecError: if `code` is not the digest of the code that would run.

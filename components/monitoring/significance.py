@@ -65,6 +65,8 @@ def numbers_tested(before: Array, units_before: Numbers, now: Array, units_now: 
 def _effect_at(level: float, values: Array, units: Numbers) -> float:
     """The design effect of lying below the quantile of a level."""
     below = values <= np.quantile(values, level, method="inverted_cdf")
+    if below.all():  # Among few distinct values the quantile may be the largest, which says nothing.
+        below = values < values.max()
     return float(design_effects(below[:, None].astype(np.float64), units)[0])
 
 

@@ -67,7 +67,7 @@ def groups_of(store: ArtifactStore, reference: Reference | str, examples: int = 
                 firsts.setdefault(key, []).extend(rows)
             counts.update(found)
     ordered = sorted(counts, key=lambda key: (-counts[key], key))
-    return [Group(*key, counts[key], tuple(firsts[key])) for key in ordered]
+    return [Group(*key, counts[key], tuple(firsts.get(key, ()))) for key in ordered]
 
 
 def _first_rows(

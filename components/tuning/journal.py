@@ -8,6 +8,8 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count, takewhile
 from typing import Any
 
 import optuna
@@ -21,7 +23,7 @@ STORAGE = "GATEHOUSE_TUNING_STORAGE"
 """URL of a database that holds studies in place of the artifact store, as a secret of the task."""
 FOLDER = "tuning"
 BLOCK = 500
-"""Objects of a journal whose lines are written once more as one."""
+"""Objects of a journal whose lines are written once more as one. It is part of the format: readers count by it."""
 
 
 class SecondControllerError(GatehouseError):
@@ -36,7 +38,9 @@ class StoreJournal(BaseJournalBackend):
 
     def __init__(self, objects: ObjectStore, study: str) -> None:
         self._objects, self._folder = objects, f"{FOLDER}/{study}"
-        blocks = read_records(objects, sorted(objects.list(f"{self._folder}/blocks")))
+        held = set(objects.list(f"{self._folder}/blocks"))
+        known = list(takewhile(held.__contains__, map(self._block, count())))  # What a lost block held is in `journal`.
+        blocks = read_records(objects, known)
         self._lines: list[dict[str, Any]] = [line for body in blocks.values() for line in body["lines"]]
         self._blocks, self._blocked = len(blocks), len(self._lines)
         later = sorted(objects.list(f"{self._folder}/journal"))[self._blocks * BLOCK :]
@@ -73,9 +77,12 @@ class StoreJournal(BaseJournalBackend):
         self._counts.append(len(kept))
         if len(self._counts) >= BLOCK:
             end = self._blocked + sum(self._counts[:BLOCK])
-            key = f"{self._folder}/blocks/{self._blocks:06d}.json"
-            create_record(self._objects, key, {"lines": self._lines[self._blocked : end]})
+            with suppress(StoreError):  # The lines are written; a block only saves time.
+                create_record(self._objects, self._block(self._blocks), {"lines": self._lines[self._blocked : end]})
             self._blocks, self._blocked, self._counts = self._blocks + 1, end, self._counts[BLOCK:]
+
+    def _block(self, number: int) -> str:
+        return f"{self._folder}/blocks/{number:06d}.json"
 
 
 def remember(objects: ObjectStore, study: str, about: dict[str, Any], run: str = "") -> None:

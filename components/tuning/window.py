@@ -59,7 +59,7 @@ class WindowedTpe(optuna.samplers.TPESampler):
 
 
 class _View:
-    """A study that shows some of its trials; also of the study of a bracket of hyperband."""
+    """A study that shows some of its trials."""
 
     def __init__(self, study: optuna.Study, trials: list[FrozenTrial]) -> None:
         self._whole, self._trials = study, trials
@@ -74,7 +74,8 @@ class _View:
 
 
 def _window(study: optuna.Study, most: int) -> list[FrozenTrial]:
-    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING))
+    # As TPE reads them: `get_trials` of a bracket of hyperband leaves out other brackets, once the pruner knows them.
+    trials = study._get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING))
     ended = [each for each in trials if each.state != TrialState.RUNNING]
     if len(ended) <= most:
         return trials

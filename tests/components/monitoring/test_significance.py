@@ -79,6 +79,26 @@ def test_a_week_is_a_unit() -> None:
     assert EvaluationUnits.of(part, "week", "decision_time").number in (4, 5)
 
 
+@pytest.mark.parametrize(("share", "share_now", "days_now"), [(0.3, 0.0, 7), (0.3, 0.0, 14), (0.0, 0.3, 7)])
+def test_a_flag_that_dies_or_begins_is_seen(share: float, share_now: float, days_now: int) -> None:
+    random = np.random.default_rng(5)
+    flags = (random.random(150 * 200) < share).astype(np.float64), (random.random(days_now * 200) < share_now) * 1.0
+    days = np.repeat(np.arange(150), 200), np.repeat(np.arange(days_now), 200)
+    assert numbers_tested(flags[0], days[0], flags[1], days[1]).chance < 1e-4
+
+
+def test_flags_whose_days_differ_seldom_alarm() -> None:
+    random, alarms = np.random.default_rng(9), 0
+
+    def flags(days: int) -> tuple[np.ndarray, np.ndarray]:
+        level = np.clip(0.3 + 0.1 * random.normal(size=days), 0.02, 0.98)
+        return (random.random(days * 100) < np.repeat(level, 100)) * 1.0, np.repeat(np.arange(days), 100)
+
+    for _ in range(150):
+        alarms += numbers_tested(*flags(150), *flags(2)).chance < 0.01
+    assert alarms <= 4, "1 % of 150, with chance"
+
+
 @pytest.mark.parametrize("kind", ["numbers", "bins"])
 def test_a_single_day_is_worth_what_days_of_the_reference_are(kind: str) -> None:
     (before, days), now = _days(200, 40, 1.0), RANDOM.normal(0.7, 1, size=40)

@@ -159,6 +159,7 @@ def test_rejected_rows_are_grouped_by_reason_with_examples(events: Events) -> No
     html = rejected_page(events.store, reference)
     assert "31 of 600 rows (5.17%) did not fit" in html and "five" not in html
     assert value in html and "events.csv, line" in html
+    assert [group.examples for group in groups_of(events.store, reference, examples=0)] == [(), ()]
 
 
 def test_groups_and_examples_are_those_of_all_row_groups(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:

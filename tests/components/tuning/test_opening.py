@@ -145,6 +145,18 @@ def test_a_long_journal_is_read_from_few_objects_also_where_a_kill_left_one_out(
     assert more(0).read_logs(0) == written
 
 
+def test_a_journal_is_whole_where_an_earlier_block_is_gone(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "BLOCK", 3)
+    journal = StoreJournal(store.objects, "k1")
+    for line in range(7):
+        journal.append_logs([{"line": line}])
+        journal.flush()
+    remove_record(store.objects, "tuning/k1/blocks/000000.json")
+    assert [each["line"] for each in StoreJournal(store.objects, "k1").read_logs(0)] == list(range(7))
+
+
 def test_an_experiment_is_asked_to_stop_until_another_run_begins_it(store: ArtifactStore) -> None:
     remember(store.objects, "k1", {}, "run 1")
     assert not is_asked_to_stop(store.objects, "k1")

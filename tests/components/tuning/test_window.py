@@ -10,10 +10,14 @@ from optuna.distributions import FloatDistribution
 from optuna.samplers._tpe.sampler import _split_trials
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning import window
 from gatehouse.components.tuning.algorithms import TpeAlgorithm
+from gatehouse.components.tuning.controller import Controller
+from gatehouse.components.tuning.opening import opened_study
 from gatehouse.components.tuning.study import ExperimentStudy, replay
 from gatehouse.components.tuning.window import WindowedTpe, _window
-from tests.components.tuning.stand_in import STEPS, experiment
+from tests.components.tuning.stand_in import DECAY, RATE, STEPS, Scripted, experiment
 
 WINDOW, GOOD = 100, 10
 SPACE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
@@ -75,7 +79,22 @@ def test_a_suggestion_goes_by_nothing_but_the_window(multivariate: bool) -> None
     assert ours == _suggested(shown, optuna.samplers.TPESampler(**settings))
 
 
-def test_the_window_of_a_bracket_of_hyperband_holds_trials_of_this_bracket() -> None:
+def test_with_hyperband_it_is_optunas_own_and_goes_on_as_it_would_after_an_interruption(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = experiment(algorithm="tpe", early_stopping="hyperband", parameters=[RATE, DECAY], max_trial_count=60)
+    whole = Controller(ExperimentStudy(spec, 3, STEPS, "k1"), Scripted()).run()
+    assert {trial.state for trial in whole.trials} == {"succeeded", "early_stopped"}
+    for count in (17, 33, 60):
+        with opened_study(store.objects, "k1", spec.model_copy(update={"max_trial_count": count}), 3, STEPS) as study:
+            done = Controller(study, Scripted()).run()
+    assert done.trials == whole.trials
+    assert replay(spec, 3, STEPS, "k1", done.trials) is None
+    monkeypatch.setattr(window, "WindowedTpe", lambda _, **settings: optuna.samplers.TPESampler(**settings))
+    assert Controller(ExperimentStudy(spec, 3, STEPS, "k1"), Scripted()).run().trials == whole.trials
+
+
+def test_an_experiment_beyond_its_window_is_replayed_with_it_alone() -> None:
     spec = experiment(algorithm={"name": "tpe", "window": WINDOW}, early_stopping="hyperband", max_trial_count=10_000)
     study = ExperimentStudy(spec, 3, STEPS, "k")
     draw = random.Random(4)
