@@ -72,6 +72,10 @@ ELSEWHERE = {
         "follow",
         "tests/commands/test_tuning.py::test_following_prints_a_line_for_each_event_and_ends_with_the_controller",
     ),
+    "submit --platform platforms/cluster.yaml --param seed=7 --dry-run": (
+        "submit --dry-run --param seed=7",
+        "tests/commands/test_submit.py::test_a_pipeline_is_submitted_once",
+    ),
     "compile returns --platform returns/platforms/cluster.yaml --output compiled": ("--platform --output", _COMPILE),
     "compile returns --platform returns/platforms/cluster.yaml": ("--platform", _COMPILE),
 }
