@@ -15,7 +15,6 @@ from gatehouse.commands.place import in_folder, project_folder, store_address
 from gatehouse.components.artifacts.run import REASON
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.span import require_span
-from gatehouse.components.monitoring.collecting.stage import LATEST
 from gatehouse.errors import ConfigurationError
 from gatehouse.local_run import LocalRun, run_pipeline
 from gatehouse.terminal import Screen
@@ -95,8 +94,11 @@ def from_here(arguments: dict[str, Any]) -> dict[str, Any]:
     """Parameters with files as the tasks find them, which work in other folders than the one where they are typed."""
     named = {name: str(arguments[name]) for name in ("source", "keys", "predictions") if arguments.get(name)}
     files = {name: place for name, place in named.items() if name == "source" or "/sha256-" not in place}
-    if files.get("predictions") == LATEST:
-        del files["predictions"]
+    if "predictions" in files:
+        from gatehouse.components.monitoring.collecting.stage import LATEST  # It loads pydantic, which a run waits for.
+
+        if files["predictions"] == LATEST:
+            del files["predictions"]
     return arguments | {name: in_folder(Path.cwd(), place) for name, place in files.items()}
 
 
