@@ -175,9 +175,7 @@ def regret() -> bool:
             for seed in range(20):
                 spec = experiment(algorithm=algorithm, max_trial_count=60)
                 ours.append(_best([trial.values["log_loss"] for trial in simulated(spec, seed, curve(_bowl))[0]]))
-                own = optuna.create_study(
-                    sampler=sampler_of(spec, seed + 1000, 0) if algorithm != "cmaes" else _cmaes(seed)
-                )
+                own = optuna.create_study(sampler=_peer(spec, seed + 1000))
                 own.optimize(lambda trial, spec=spec: bowl(suggested(spec, trial)), n_trials=60)  # type: ignore[misc]
                 theirs.append(_best([trial.value or 0.0 for trial in own.trials]))
         except ImportError as error:
@@ -197,8 +195,10 @@ def _bowl(parameters: dict[str, Any], step: int) -> float:
     return bowl(parameters, step)
 
 
-def _cmaes(seed: int) -> optuna.samplers.BaseSampler:
-    return optuna.samplers.CmaEsSampler(seed=seed)
+def _peer(spec: ExperimentSpec, seed: int) -> optuna.samplers.BaseSampler:
+    """The same sampler as one keeps it for a whole study; ours of TPE and CMA-ES are made for one trial."""
+    own = {"tpe": optuna.samplers.TPESampler, "cmaes": optuna.samplers.CmaEsSampler}.get(spec.algorithm.name)
+    return own(seed=seed) if own else sampler_of(spec, seed, 0)
 
 
 def _best(values: list[float]) -> list[float]:
@@ -218,7 +218,7 @@ def overhead() -> bool:
                 simulation = Simulation(curve(_bowl))
                 Controller(study, simulation, inbox=simulation).run()
             ours = (time.perf_counter() - began) / 200
-        own = optuna.create_study(sampler=sampler_of(spec, 1, 0), pruner=optuna.pruners.MedianPruner())
+        own = optuna.create_study(sampler=_peer(spec, 1), pruner=optuna.pruners.MedianPruner())
 
         def objective(trial: optuna.Trial, spec: ExperimentSpec = spec) -> float:
             parameters = suggested(spec, trial)

@@ -11,7 +11,7 @@ from optuna.samplers._tpe.sampler import _split_trials
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tuning import window
+from gatehouse.components.tuning import suggestion
 from gatehouse.components.tuning.algorithms import TpeAlgorithm
 from gatehouse.components.tuning.controller import Controller
 from gatehouse.components.tuning.opening import opened_study
@@ -90,7 +90,7 @@ def test_with_hyperband_it_is_optunas_own_and_goes_on_as_it_would_after_an_inter
             done = Controller(study, Scripted()).run()
     assert done.trials == whole.trials
     assert replay(spec, 3, STEPS, "k1", done.trials) is None
-    monkeypatch.setattr(window, "WindowedTpe", lambda _, **settings: optuna.samplers.TPESampler(**settings))
+    monkeypatch.setattr(suggestion, "WindowedTpe", lambda _, **settings: optuna.samplers.TPESampler(**settings))
     assert Controller(ExperimentStudy(spec, 3, STEPS, "k1"), Scripted()).run().trials == whole.trials
 
 
