@@ -197,8 +197,9 @@ def _bowl(parameters: dict[str, Any], step: int) -> float:
 
 def _peer(spec: ExperimentSpec, seed: int) -> optuna.samplers.BaseSampler:
     """The same sampler as one keeps it for a whole study; ours of TPE and CMA-ES are made for one trial."""
-    own = {"tpe": optuna.samplers.TPESampler, "cmaes": optuna.samplers.CmaEsSampler}.get(spec.algorithm.name)
-    return own(seed=seed) if own else sampler_of(spec, seed, 0)
+    if spec.algorithm.name == "tpe":  # Optuna 5 takes parameters together where nothing is said.
+        return optuna.samplers.TPESampler(multivariate=False, group=False, seed=seed)
+    return optuna.samplers.CmaEsSampler(seed=seed) if spec.algorithm.name == "cmaes" else sampler_of(spec, seed, 0)
 
 
 def _best(values: list[float]) -> list[float]:
