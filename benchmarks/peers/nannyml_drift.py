@@ -11,10 +11,11 @@ import time
 import warnings
 from pathlib import Path
 
+import pandas as pd
+
 os.environ["NML_DISABLE_USAGE_LOGGING"] = "1"
 warnings.filterwarnings("ignore")
-import nannyml as nml  # noqa: E402
-import pandas as pd  # noqa: E402
+import nannyml as nml  # noqa: E402 - it reads the variable as it is imported
 
 
 def main() -> None:
