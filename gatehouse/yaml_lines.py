@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from gatehouse.rules_between_keys import broken_rules
+
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 120
 _OF_NOTHING = ("missing", "impossible")
@@ -57,7 +59,8 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -
         return model.model_validate(body)
     except ValidationError as error:
         lines, keys = lines_of(text), _keys_of(model)
-        problems.extend(_explain(name, lines, keys, detail) for detail in _own(_at_keys(body, error.errors())))
+        details = _own(_at_keys(body, [*error.errors(), *broken_rules(model, body)[1]]))
+        problems.extend(dict.fromkeys(_explain(name, lines, keys, detail) for detail in details))
         return None
 
 
@@ -126,6 +129,8 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: set[str], detai
     # A rule of our own says what it found.
     told = detail["type"] == "missing" or (detail["type"] == "value_error" and ", found " in detail["msg"])
     found = "" if told else f", found {_short(given)}"
+    if isinstance(given, _SECTION) and found.endswith("…"):  # The text says more of a long section than its beginning.
+        found = ""
     key = ".".join(str(part) for part in shown) or "the file"
     said = in_words(detail)
     if ", found " in said:  # What says itself what it found does so in few words.

@@ -1,0 +1,84 @@
+"""What rules between the keys of a model say while other keys of it are wrong, for which pydantic asks none of them."""
+
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError, create_model, model_validator
+
+_Place = tuple[Any, ...]
+
+
+class _Unread:
+    """A model without its wrong keys: a rule that reads one ends in an AttributeError, and says nothing."""
+
+    def model_dump(self, **_: Any) -> Any:
+        """A rule that writes all keys has read the wrong ones too."""
+        raise AttributeError
+
+
+def broken_rules(model: type[BaseModel], body: Any, place: _Place = ()) -> tuple[BaseModel | None, list[Any]]:
+    """The model of `body` without what is wrong, and errors of all rules between keys that are right, as pydantic's.
+
+    Args:
+        model: What `body` does not fit.
+        body: What was read.
+        place: The key of `body`, which errors begin with.
+    """
+    wrong = {each["loc"][0] for each in _errors(model, body) if each["loc"]}
+    parts, found = dict[str, Any](), list[Any]()
+    for name in sorted(wrong & model.model_fields.keys() & (body.keys() if isinstance(body, dict) else set())):
+        for key, member, part in _sections(model.model_fields[name].annotation, body[name]):
+            read, more = broken_rules(member, part, (*place, name, *key))
+            parts |= {} if key or read is None else {name: read}
+            found += more
+    rules = {
+        key: each for key, each in model.__pydantic_decorators__.model_validators.items() if each.info.mode == "after"
+    }
+    silent: Any = {key: model_validator(mode="after")(lambda self: self) for key in rules}
+    fields: Any = dict.fromkeys(wrong & model.model_fields.keys(), (Any, None))
+    bases: Any = (_Unread, model) if wrong else model
+    loose = create_model(model.__name__, __base__=bases, __validators__=silent, **fields)
+    try:
+        read = loose.model_validate({key: each for key, each in body.items() if key not in wrong})
+    except (AttributeError, ValidationError):  # What is no mapping, or breaks a rule on all of it.
+        return None, found
+    for name in wrong:
+        read.__dict__.pop(name, None)
+    read.__dict__.update(parts)
+    for rule in rules.values():
+        try:
+            rule.func(read)
+        except AttributeError:
+            continue
+        except ValidationError as error:
+            found += ({**each, "loc": (*place, *each["loc"])} for each in error.errors())
+        except ValueError as error:
+            found.append({"type": "value_error", "loc": place, "msg": f"Value error, {error}", "input": body})
+    return read, found
+
+
+def _sections(annotation: Any, body: Any) -> Iterator[tuple[_Place, type[BaseModel], Any]]:
+    """The models in a field, each with its place there and what was read: of a union, the one that fits best."""
+    several = get_origin(annotation) in (dict, tuple) and isinstance(body, dict | list)
+    parts = (body.items() if isinstance(body, dict) else enumerate(body)) if several else [((), body)]
+    if models := list(_models(annotation)):
+        for key, part in parts:
+            wrong = {model: _errors(model, part) for model in models}
+            best = min(models, key=lambda model: len(wrong[model]))
+            if wrong[best] or not several:
+                yield ((key,) if several else ()), best, part
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _errors(model: type[BaseModel], body: Any) -> list[Any]:
+    try:
+        model.model_validate(body)
+    except ValidationError as error:
+        return error.errors()
+    return []
