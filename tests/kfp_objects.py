@@ -244,6 +244,23 @@ class Objects:
         if state in TERMINAL:
             found["finished_at"] = now
 
+    def begin_task(self, run: str, task: str) -> None:
+        """Let a run come to a task, as the controller reports its nodes: a driver, the task, its pod."""
+        found, now = self.runs[run], self._now()
+        nodes = found.setdefault("run_details", {}).setdefault("task_details", [])
+        for name, start in ((f"{task}-driver", now), (task, now), ("executor", "0001-01-01T00:00:00Z")):
+            nodes.append(
+                {
+                    "run_id": run,
+                    "task_id": self._id(),
+                    "display_name": name,
+                    "create_time": found["created_at"],
+                    "start_time": start,
+                    "end_time": "0001-01-01T00:00:00Z",
+                    "state": "RUNNING",
+                }
+            )
+
     # Recurring runs
 
     def create_recurring_run(self, user: str, body: Body) -> Body:

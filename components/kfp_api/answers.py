@@ -4,7 +4,7 @@ The server leaves out fields that are empty, writes whole numbers of 64 bits as 
 finished the time 1970-01-01. `tests/kfp_answers.yaml` lists every field that is read here, by route.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +13,8 @@ ENDED = frozenset({"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"})
 """The states of a run that are the last ones, unless somebody retries the run."""
 
 Answer = Mapping[str, Any]
+_NEVER = 1970
+"""The year of a time that has not come; nodes that have not begun have the year 1."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class Run:
         pipeline: Id of its pipeline; empty where the run brought its own spec. So is `version`.
         error: What the server says against it; empty for nothing.
         archived: Whether somebody put it away.
+        tasks: Since when KFP works on each task that has begun, by its name in the pipeline: since what it waits for
+            had ended, so before its pod was scheduled.
     """
 
     id: str
@@ -119,6 +123,7 @@ class Run:
     parameters: Mapping[str, Any]
     error: str
     archived: bool
+    tasks: Mapping[str, datetime]
 
     @property
     def ended(self) -> bool:
@@ -145,6 +150,7 @@ class Run:
             parameters=answer.get("runtime_config", {}).get("parameters", {}),
             error=answer.get("error", {}).get("message", ""),
             archived=answer.get("storage_state", "") == "ARCHIVED",
+            tasks=_began(answer.get("run_details", {}).get("task_details", [])),
         )
 
 
@@ -200,6 +206,16 @@ class RecurringRun:
             enabled=answer.get("status", "") == "ENABLED",
             created_at=_time(answer["created_at"]),
         )
+
+
+def _began(nodes: Iterable[Answer]) -> dict[str, datetime]:
+    """The first start of each task. `create_time` is that of the run; a driver goes before each pod, and is no task."""
+    began: dict[str, datetime] = {}
+    for node in nodes:
+        name, at = node.get("display_name", "").removesuffix("-driver"), _time(node.get("start_time", ""))
+        if at.year > _NEVER:
+            began[name] = min(at, began.get(name, at))
+    return began
 
 
 def _time(written: str) -> datetime:

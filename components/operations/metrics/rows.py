@@ -4,7 +4,7 @@ What was not measured is null, never 0.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -63,8 +63,21 @@ class Row:
     error: str | None = None
 
 
+@dataclass(frozen=True)
+class Waited:
+    """How long a run and its tasks waited, as far as somebody knows.
+
+    Attributes:
+        run: Seconds from the creation of the run until it was running.
+        tasks: Since when there was nothing left that a stage waits for but its pod, in seconds since 1970, by stage.
+    """
+
+    run: float | None = None
+    tasks: Mapping[str, float] = field(default_factory=dict)
+
+
 def rows_of(
-    run: str, end: Mapping[str, Any], found: Sequence[Event], prices: Prices, queue_seconds: float | None = None
+    run: str, end: Mapping[str, Any], found: Sequence[Event], prices: Prices, waited: Waited | None = None
 ) -> list[Row]:
     """The rows of a run that ended.
 
@@ -73,15 +86,16 @@ def rows_of(
         end: The record of its end.
         found: Its events.
         prices: What machines cost.
-        queue_seconds: How long the run waited before it began, where somebody knows.
+        waited: How long it waited, where somebody knows.
     """
+    waited = waited or Waited()
     about = (run, str(end.get("project", "")), str(end.get("pipeline", "")))
     number = int(end.get("number", 1))
     results = [event.body.get("result", {}) for event in found if event.stage == "evaluate"]
     judged = next((str(result["evaluation"]) for result in results if "evaluation" in result), None)
     tasks = [
         replace(row, end=number, evaluation=judged if row.decision else None)
-        for row in (_task_row(about, attempts, prices) for attempts in _tasks(found))
+        for row in (_task_row(about, attempts, prices, waited.tasks) for attempts in _tasks(found))
     ]
     costs = [row.cost for row in tasks]
     whole = Row(
@@ -91,7 +105,7 @@ def rows_of(
         began=float(end.get("began") or 0.0),
         seconds=float(end["seconds"]),
         attempts=1,
-        queue_seconds=queue_seconds,
+        queue_seconds=waited.run,
         end=number,
         cost=sum(cost for cost in costs if cost is not None) if costs and None not in costs else None,
         data_to_model_seconds=_data_to_model(tasks),
@@ -112,7 +126,9 @@ def _tasks(found: Sequence[Event]) -> Iterator[list[Event]]:
     return iter(tasks.values())
 
 
-def _task_row(about: tuple[str, str, str], attempts: Sequence[Event], prices: Prices) -> Row:
+def _task_row(
+    about: tuple[str, str, str], attempts: Sequence[Event], prices: Prices, waiting: Mapping[str, float]
+) -> Row:
     last = attempts[-1]
     result: dict[str, Any] = last.body.get("result", {})
     seconds, ended = seconds_of(last), last.event in ENDED
@@ -125,6 +141,7 @@ def _task_row(about: tuple[str, str, str], attempts: Sequence[Event], prices: Pr
         began=began,
         seconds=seconds,
         attempts=len({event.attempt for event in attempts}),
+        queue_seconds=_waited(attempts[0], waiting.get(last.stage)),
         rows_in=_count(result.get("rows")),
         rows_rejected=_count(result["rejected_rows"]) or 0 if "rejected_rows" in result else None,
         data_age_hours=(began - datetime.fromisoformat(as_of).timestamp()) / _HOUR if as_of else None,
@@ -133,6 +150,14 @@ def _task_row(about: tuple[str, str, str], attempts: Sequence[Event], prices: Pr
         decision=result.get("decision") or None,
         error=last.body.get("error") or None,
     )
+
+
+def _waited(first: Event, since: float | None) -> float | None:
+    """Seconds until the first attempt began; unknown where KFP began the task later, as one of a run tried again."""
+    if since is None:
+        return None
+    seconds = float(first.body["at"]) - seconds_of(first) - since
+    return seconds if seconds >= 0 else None
 
 
 def _count(rows: Any) -> int | None:

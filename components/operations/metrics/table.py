@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.run import end_number, end_of, events, recorded_runs
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.operations.metrics.rows import Row, rows_of
+from gatehouse.components.operations.metrics.rows import Row, Waited, rows_of
 from gatehouse.components.tracking.cost import Prices, prices_here
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _KINDS = {"str": "string", "float": "double", "int": "int64"}
 def update(
     store: ArtifactStore,
     prices: Prices | None = None,
-    queue_seconds: Mapping[str, float] | None = None,
+    waited: Mapping[str, Waited] | None = None,
     recorded: Mapping[str, set[str]] | None = None,
 ) -> int:
     """Add the runs that ended and are not in the table; gives how many these are.
@@ -31,7 +31,7 @@ def update(
     Args:
         store: Holds the records of runs, and the table.
         prices: What machines cost; by default what the environment says.
-        queue_seconds: How long runs waited before they began, by id, where somebody knows.
+        waited: How long runs and their stages waited before they began, by id, where somebody knows.
         recorded: The names of the records of every run, where these were listed before.
     """
     import pyarrow as pa
@@ -47,9 +47,8 @@ def update(
         rows: list[Row] = []
         for run in sorted(ended):
             found = [event for _, event in events(store, run)]
-            rows += rows_of(
-                run, end_of(store, run) or {}, found, prices or prices_here(), (queue_seconds or {}).get(run)
-            )
+            end = end_of(store, run) or {}
+            rows += rows_of(run, end, found, prices or prices_here(), (waited or {}).get(run, Waited()))
         written = io.BytesIO()
         pq.write_table(pa.Table.from_pylist([vars(row) for row in rows], schema=_schema()), written, compression="zstd")
         if store.objects.put_bytes(f"{FOLDER}/{len(files) + 1:06d}.parquet", written.getvalue()):

@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from gatehouse.components.kfp_api.connection import ENDPOINT
 if TYPE_CHECKING:
     from gatehouse.components.kfp_api.answers import Run
     from gatehouse.components.kfp_api.client import KfpApi
+    from gatehouse.components.operations.metrics.rows import Waited
     from gatehouse.components.operations.reconciling.unreported import Unreported
 
 _DAYS = 30.0
@@ -87,12 +87,12 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
 
     api, known = _api(), recorded_runs(store)
     living: frozenset[str] | None = None
-    waited: dict[str, float] = {}
+    waited: dict[str, Waited] = {}
     found: list[Unreported] = []
     if api is not None:
         listed = list(api.runs(since=datetime.now(UTC) - timedelta(days=_DAYS)))
         living = frozenset(run.id for run in listed if not run.ended)
-        waited = dict(_waited(listed))
+        waited = {run.id: _waited(run) for run in listed}
         found += ended_in_kfp(api, listed, known, request.project, request.pipelines)
     heard = {each.run for each in found}
     found += [
@@ -104,7 +104,7 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     for each in found:
         names = known.setdefault(each.run, set())
         names.add(end_name(end_number(names) + 1))
-    counted = update(store, queue_seconds=waited, recorded=known)
+    counted = update(store, waited=waited, recorded=known)
     pushing = bool(os.environ.get(METRICS))
     rows = read(store) if pushing or request.schedules else []
     late = late_schedules(store, rows, request.project, request.schedules, time.time())
@@ -135,12 +135,19 @@ def _api() -> "KfpApi | None":
     return KfpApi.connect()
 
 
-def _waited(listed: "list[Run]") -> Iterator[tuple[str, float]]:
-    """Runs that began, each with the seconds from its creation until then."""
-    for run in listed:
-        began = next((since for state, since in run.history if state == "RUNNING"), None)
-        if began is not None:
-            yield run.id, (began - run.created_at).total_seconds()
+def _waited(run: "Run") -> "Waited":
+    """How long a run waited, and since when each stage did that is one task alone: that has its name."""
+    from gatehouse.components.operations.metrics.rows import Waited
+
+    began = next((since for state, since in run.history if state == "RUNNING"), None)
+    return Waited(
+        None if began is None else (began - run.created_at).total_seconds(),
+        {
+            name.replace("-", "_"): since.timestamp()
+            for name, since in run.tasks.items()
+            if f"{name}-2" not in run.tasks
+        },
+    )
 
 
 def _report(store: ArtifactStore, ended: "Unreported", request: ReconcileRequest) -> bool:

@@ -13,7 +13,7 @@ from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.outcome import record_end, run_outcome
 from gatehouse.components.operations.metrics import exposition
-from gatehouse.components.operations.metrics.rows import Row
+from gatehouse.components.operations.metrics.rows import Row, Waited
 from gatehouse.components.operations.metrics.summary import gate_outcomes, totals
 from gatehouse.components.operations.metrics.table import read, update
 from gatehouse.components.operations.report import NOT_MEASURED, page
@@ -60,7 +60,7 @@ def by_stage(store: ArtifactStore) -> dict[str, Row]:
 
 def test_a_run_adds_a_row_for_each_task_and_one_for_itself(store: ArtifactStore) -> None:
     good(store)
-    assert update(store, PRICES, {"good": 7.0}) == 1
+    assert update(store, PRICES, {"good": Waited(7.0, {"train": AT + 15})}) == 1
     rows = by_stage(store)
     assert list(rows) == ["", "snapshot", "split", "train", "register"]
     taken, trained, whole = rows["snapshot"], rows["train"], rows[""]
@@ -71,6 +71,7 @@ def test_a_run_adds_a_row_for_each_task_and_one_for_itself(store: ArtifactStore)
     assert whole.cost == pytest.approx(0.13)
     assert whole.data_to_model_seconds == 50.0
     assert (rows["split"].rows_in, rows["split"].queue_seconds) == (None, None)
+    assert trained.queue_seconds == 5.0
 
 
 def test_runs_are_added_once_and_only_when_they_ended(store: ArtifactStore) -> None:

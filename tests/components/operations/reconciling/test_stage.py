@@ -172,3 +172,28 @@ def test_a_run_that_somebody_retried_in_kfp_ends_again(
     assert look(store).unreported == (run,) and look(store).unreported == ()
     assert (end_of(store, run) or {})["state"] == "succeeded"
     assert [row.state for row in read(store) if not row.stage] == ["succeeded"]
+
+
+def test_how_long_a_stage_waited_for_its_pod_is_in_the_table(
+    store: ArtifactStore, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KFP tells since when it works on a task; `create_time` is that of the run for all of them."""
+    monkeypatch.setenv("GATEHOUSE_KFP_ENDPOINT", kfp_server.endpoint)
+    kfp_server.objects.clock = time.time() - 3600
+    api = KfpApi.connect()
+    made = api.pipeline("flights-training")
+    run = api.create_run("r", made.id, api.upload_version(made.id, PIPELINE).id, {"word": "a"}, "talks").id
+    kfp_server.objects.set_state(run, "RUNNING")
+    for task in ("retrieve-training-set", "split", "alert", "alert-2"):
+        kfp_server.objects.begin_task(run, task)
+    since = {name: at.timestamp() for name, at in api.run(run).tasks.items()}
+    began = since["retrieve-training-set"]
+    for stage, at in (("retrieve_training_set", 45.5), ("split", -5.0), ("train", 90.0), ("alert", 91.0)):
+        for event in ("started", "finished"):
+            body = {"at": began + at, "seconds": 0.0, "result": {}}
+            store.record(f"runs/{run}/{stage}.1.{event}.json", body)
+    kfp_server.objects.set_state(run, "SUCCEEDED")
+    look(store)
+    # A task of a run that is tried again begins once more: nobody knows how long its first attempt waited.
+    waited = {"retrieve_training_set": 45.5, "split": None, "train": None, "alert": None}
+    assert {row.stage: row.queue_seconds for row in read(store) if row.stage} == waited
