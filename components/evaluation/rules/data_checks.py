@@ -23,7 +23,9 @@ def data_checks(policy: DataChecks, evidence: Evidence) -> Iterator[Rule]:
     """That the checks of the data passed, and without warnings where that is asked."""
     for check in evidence.data_checks:
         if check.verdict != NOT_CHECKED:
-            yield Rule(check.name, "pass", check.verdict, check.verdict == "pass")
+            count = len(check.warnings)
+            warned = f" with {count} warning{'s' * (count > 1)}" if count else ""
+            yield Rule(check.name, "pass", check.verdict + warned, check.verdict == "pass")
     if policy.warnings == "refuse" and evidence.data_checks:
         told = [f"{check.name}: {text}" for check in evidence.data_checks for text in check.warnings]
         yield Rule("warnings", "none on the data", "; ".join(told) or "none", not told)

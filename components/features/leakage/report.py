@@ -67,7 +67,8 @@ def _verdict(body: Mapping[str, Any]) -> Verdict:
     cuts, reasons, warnings = body["cuts"], body["reasons"], tuple(body["warnings"])
     unchecked = tuple(f"{name}: {status}" for name, status in body["views"].items() if status != "replayed")
     if reasons:
-        todo = "correct what is named, so that each row is stamped with the moment when its values were known."
+        stamp = "correct what is named, so that each row is stamped with the moment when its values were known."
+        todo = stamp if body["differences"] else "do what the last sentence of each reason says."
         return Verdict("fail", "\n".join(reasons), warnings=warnings, unchecked=unchecked, todo=todo)
     of_views, of_set = (sum(sum(cut["views"].values()) for cut in cuts), sum(cut["rows"] for cut in cuts))
     sentence = (

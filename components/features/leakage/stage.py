@@ -23,6 +23,10 @@ _INPUTS = ("training_set", "feature_tables", "snapshot", "definitions")
 _JUDGED_BY = ("alarm", "model_alarm", "model_alarm_severity", "cuts", "unchecked")
 _NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
 _NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
+_DECIDE = (
+    "Leave out what does; or, where all of it is known at the decision, decide so once, for all that judge it: "
+    "raise features.leakage_alarm and split.checks.single_feature_auc in project.yaml, and leakage_alarm in policy.yaml"
+)
 _MEND = "Stamp the rows of the view with the time since when their values are known"
 _CONSENTED = "{} {}. Once that is mended, take the view out of features.unchecked, and it is checked."
 _ADVICE = "Where that cannot be mended, state the view with a reason under features.unchecked in project.yaml."
@@ -172,9 +176,10 @@ def _too_good(together: "Together", request: LeakageRequest) -> str:
     does = "refuse" if request.model_alarm_severity == "refuse" else "warn of"
     return (
         f"all features together tell the label with ROC AUC {together.area:.3f} ({together.low:.3f} to "
-        f"{together.high:.3f}) by a linear model on the last 30 % of the rows by time, above leakage_alarm in "
-        f"policy.yaml ({request.model_alarm:g}), so the gate would {does} whatever is trained to beat "
-        "it. Look which of them hold the outcome; where a model can be that good, raise leakage_alarm in policy.yaml"
+        f"{together.high:.3f}), above leakage_alarm in policy.yaml ({request.model_alarm:g}), so the gate would {does} "
+        "whatever is trained to beat it. (A linear model was fitted here on the first 70 % of all rows by time, before "
+        "any split, and measured on the others.) Look which features hold the outcome; where a model can be that good, "
+        "raise leakage_alarm in policy.yaml"
     )
 
 
@@ -184,10 +189,8 @@ def _reasons(differences: Sequence["Difference"], areas: Mapping[str, float], al
     for one in differences:
         first.setdefault((one.view, one.feature), f"{one}. {_MEND}")
     loud = [
-        f"{name} alone tells the label with ROC AUC {area:.3f}, above the alarm of {alarm:.2f}: it may hold "
-        "the outcome. Leave it out; or, where all of it is known at the decision, raise features.leakage_alarm in "
-        "project.yaml"
+        f"{name} alone tells the label with ROC AUC {area:.3f}, above the alarm of {alarm:.2f}: it may hold the outcome"
         for name, area in sorted(areas.items())
         if area > alarm
     ]
-    return [*first.values(), *loud]
+    return [*first.values(), *loud[:-1], *(f"{last}. {_DECIDE}" for last in loud[-1:])]

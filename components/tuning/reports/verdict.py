@@ -61,9 +61,8 @@ def optimism(shown: Shown) -> str:
     metric, best, corrected = shown.objectives[0].metric, found["best"], found["corrected"]
     within = f"95 % between {number(found['lower'])} and {number(found['upper'])}"
     return (
-        f"{number(abs(best - corrected))} of the best score is selection: the best of many trials has been lucky too. "
-        f"On all validation rows it has a {metric} of {number(best)}; on rows that it was not chosen on, what is "
-        f"chosen so has {number(corrected)} ({within})."
+        f"Expect a {metric} of {number(corrected)} ({within}) on other rows, rather than {number(best)}: the best of many "
+        f"trials was also lucky on the rows that it was chosen on, by {number(abs(best - corrected))}."
     )
 
 

@@ -114,7 +114,7 @@ def _freshness(seen: SeenTable, as_of: datetime | None) -> Iterator[str]:
     last, column = max(newest, key=lambda one: one[0])
     age = as_of - last
     hours = next((hours for hours in _HOURS if timedelta(hours=hours) >= 2 * age), None)
-    yield f"    # The newest {_inline(_flow(column))} is {age} older than the snapshot."
+    yield f"    # The newest {_inline(_flow(column))} is {f'{age} older than' if age else 'that of'} the snapshot."
     if hours is not None:
         within = f"P{hours // 24}D" if hours % 24 == 0 else f"PT{hours}H"
         yield f"    freshness: {{column: {_flow(column)}, within: {within}}}"

@@ -147,6 +147,13 @@ def test_the_data_is_judged_as_the_policy_wants(warnings: str, checks: tuple[Dat
     assert all("3 of 100 rows" in rule.found for rule in found if WARNED in checks)
 
 
+def test_a_check_that_passed_with_warnings_says_how_many() -> None:
+    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, (CLEAN, WARNED))
+    rules = judge(POLICY.resolved(judging_of(BINARY)), evidence)
+    found = {rule.name: rule.found for rule in rules if rule.name in (CLEAN.name, WARNED.name)}
+    assert found == {"leakage": "pass", "split checks": "pass with 1 warning"}
+
+
 @pytest.mark.parametrize(
     ("best", "worst", "error", "verdict"),
     [

@@ -25,3 +25,5 @@ def test_the_verdict_says_how_many_rows_were_compared() -> None:
     unchecked = page.split('aria-label="not checked"')[1].split("</header>")[0]
     assert "history: not checked" in unchecked and "share" not in unchecked
     assert "with a probability of 0.8% at most" in page
+    failed = body | {"verdict": "fail", "reasons": ["share alone tells the label. Leave it out."]}
+    assert "stamped" not in leakage_page("shop", failed).split("</header>")[0], "no row was stamped wrong"

@@ -135,4 +135,5 @@ def test_a_view_whose_tables_have_no_history_is_not_checked(flights: Flights) ->
 def test_a_feature_that_tells_the_label_raises_the_alarm(flights: Flights) -> None:
     told = flights.changed("views/flight_schedule.sql", ("\n    distance,", "\n    arr_delay AS distance,"))
     result = checked(flights, told, cuts=1)
-    assert any(reason.startswith("distance alone tells the label") for reason in result.reasons)
+    (said,) = (reason for reason in result.reasons if reason.startswith("distance alone tells the label"))
+    assert "features.leakage_alarm and split.checks.single_feature_auc in project.yaml, and leakage_alarm in" in said

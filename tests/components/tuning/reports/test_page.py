@@ -54,8 +54,7 @@ def test_the_page_of_an_artifact_says_what_is_best_and_why_it_ended(tmp_path: Pa
     shown = text(html)
     assert f"Trial {best_of(made)} of 40 is best" in shown
     assert "The experiment ended because a trial reached the goal." in shown
-    assert "0.5823" in shown
-    assert "0.579" in shown
+    assert "Expect a log_loss of 0.5823 (95 % between 0.579 and 0.586) on other rows, rather than 0.58:" in shown
     assert headings(html) == [
         "Best trial", "History", "Learning curves", "Importance", "Parameters", "Trials", "Search space",
     ]  # fmt: skip
