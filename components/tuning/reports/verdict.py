@@ -61,8 +61,8 @@ def optimism(shown: Shown) -> str:
     metric, best, corrected = shown.objectives[0].metric, found["best"], found["corrected"]
     within = f"95 % between {number(found['lower'])} and {number(found['upper'])}"
     return (
-        f"Expect a {metric} of {number(corrected)} ({within}) on other rows, rather than {number(best)}: the best of many "
-        f"trials was also lucky on the rows that it was chosen on, by {number(abs(best - corrected))}."
+        f"Expect a {metric} of {number(corrected)} ({within}) on other rows, rather than {number(best)}: the best of "
+        f"many trials was also lucky on the rows that it was chosen on, by {number(abs(best - corrected))}."
     )
 
 

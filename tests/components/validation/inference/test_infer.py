@@ -16,7 +16,7 @@ from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, co
 from gatehouse.components.validation.inference.infer import infer_contract
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError
-from tests.components.validation.conftest import publish
+from tests.components.validation.conftest import AS_OF, publish
 
 ROWS = 1200
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -110,6 +110,11 @@ def _snapshot(store: ArtifactStore, **changed: pa.Table) -> str:
 
 def _inferred(store: ArtifactStore) -> Contract:
     return parse_contract(infer_contract(store, _snapshot(store)))
+
+
+def test_a_table_as_new_as_its_snapshot_is_said_to_be(store: ArtifactStore) -> None:
+    times = pa.table({"at": [datetime.fromisoformat(AS_OF) - timedelta(hours=hours) for hours in range(30)]})
+    assert "# The newest at is that of the snapshot." in infer_contract(store, publish(store, {"t": times}))
 
 
 def _put(table: pa.Table, column: str, value: Any, row: int = 40) -> pa.Table:
