@@ -151,10 +151,10 @@ def _times(store: ArtifactStore, study: str) -> tuple[float, float]:
     """When a study was begun, and when anything was last written of it."""
     from gatehouse.components.tuning.journal import FOLDER
 
-    journal = sorted(store.objects.list(f"{FOLDER}/{study}/journal"))[-1:]
-    keys = [f"{FOLDER}/{study}/about.json", f"{FOLDER}/{study}/controller.json", *journal]
-    times = [_written(store, key) for key in keys]
-    return times[0], max(times)
+    journal = sorted(store.objects.list(f"{FOLDER}/{study}/journal"))
+    ends = (f"{FOLDER}/{study}/about.json", *journal[:1], *journal[-1:])  # With more trials it is said anew what it is.
+    times = [time for time in (_written(store, key) for key in ends) if time]
+    return min(times, default=0.0), max([*times, _written(store, f"{FOLDER}/{study}/controller.json")])
 
 
 def _read(store: ArtifactStore, reference: Reference) -> Found:

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import re
 import time
 import webbrowser
@@ -106,6 +107,12 @@ def test_the_newest_experiment_of_a_model_is_meant_published_or_not(store: Artif
     assert [line.count(today) for line in lines] == [1, 2]  # When the published one began is not known.
     begun(store, key="beef" * 16)
     assert find_experiment(store, "flights").study == "beef" * 16
+
+
+def test_an_experiment_that_goes_on_with_more_trials_began_when_it_first_did(store: ArtifactStore) -> None:
+    begun(store, key="5e" * 32)
+    os.utime(Path(store.address) / f"tuning/{'5e' * 32}/journal/00000000.json", (0, 86_400))
+    assert json.loads(run(store, "list", "--json").output)[0]["began_at"] == "1970-01-02 00:00"
 
 
 def test_why_an_experiment_is_not_published_is_said_in_words(store: ArtifactStore) -> None:
