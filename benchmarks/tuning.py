@@ -27,6 +27,7 @@ from _curves import Course, draw, reached, told
 from _simulated import Simulation
 from _small_tables import FLIGHTS, TABLES, published_flights
 from _small_tables import table as small_table
+from _spaces import BOWL, DROPOUT, RATE, STEPS, TWO_MODELS, bowl, two_models, valley
 from optuna.storages import JournalStorage
 
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -41,26 +42,14 @@ from gatehouse.components.tuning.study import ExperimentStudy
 from gatehouse.components.tuning.suggestion import sampler_of, suggested
 from gatehouse.components.tuning.trial import Trial
 
-STEPS = 27
-RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1.0, "log": True}
-DECAY = {"name": "optimizer.weight_decay", "type": "double", "min": 0.0, "max": 1.0}
-DROPOUT = {"name": "model.dropout", "type": "double", "min": 0.0, "max": 0.9}
 WIDTH = {"name": "model.embedding_size", "type": "int", "min": 2, "max": 64, "log": True}
 PENALTY = {"name": "optimizer.clip_norm", "type": "double", "min": 1e-6, "max": 1.0, "log": True}
 _RANDOM = 20
-NOISE, BOWL = 0.02, [RATE, DECAY, DROPOUT]
+SEPARATELY = {"name": "tpe", "multivariate": False}
 
 
 def experiment(**given: Any) -> ExperimentSpec:
     return ExperimentSpec.model_validate({"parameters": BOWL, "steps_per_trial": STEPS} | given)
-
-
-def bowl(parameters: dict[str, Any], step: int = STEPS, steps: int = STEPS) -> float:
-    """A learning curve towards a bowl over the parameters, whose least value is 0, with noise of the configuration."""
-    rate = math.log10(parameters["optimizer.learning_rate"]) + 2
-    far = rate**2 + 4 * (parameters["optimizer.weight_decay"] - 0.3) ** 2 + (parameters["model.dropout"] - 0.2) ** 2
-    noise = NOISE * random.Random(repr(sorted(parameters.items()))).random()
-    return far + noise + 0.5 * (1 - step / steps)
 
 
 def curve(
@@ -169,36 +158,55 @@ def regret() -> bool:
         "\nmedian regret after so many trials, the controller's and study.optimize's (20 seeds), and p of a difference"
     )
     held = True
-    for algorithm in ("random", "tpe", "nsga2", "cmaes"):
+    for algorithm in ("random", "tpe", SEPARATELY, "nsga2", "cmaes"):
+        name = algorithm if isinstance(algorithm, str) else "tpe, each by itself"
         ours, theirs = [], []
         try:
             for seed in range(20):
                 spec = experiment(algorithm=algorithm, max_trial_count=60)
-                ours.append(_best([trial.values["log_loss"] for trial in simulated(spec, seed, curve(_bowl))[0]]))
+                ours.append(_best([trial.values["log_loss"] for trial in simulated(spec, seed, curve(bowl))[0]]))
                 own = optuna.create_study(sampler=_peer(spec, seed + 1000))
                 own.optimize(lambda trial, spec=spec: bowl(suggested(spec, trial)), n_trials=60)  # type: ignore[misc]
                 theirs.append(_best([trial.value or 0.0 for trial in own.trials]))
         except ImportError as error:
-            print(f"  {algorithm:8} not measured: {error}")
+            print(f"  {name:20} not measured: {error}")
             continue
         middle = [
             (statistics.median(x[n] for x in ours), statistics.median(x[n] for x in theirs)) for n in (19, 39, 59)
         ]
         p = float(mannwhitneyu([x[59] for x in ours], [x[59] for x in theirs]).pvalue)
         said = "   ".join(f"{n}: {a:.4f} {b:.4f}" for n, (a, b) in zip((20, 40, 60), middle, strict=True))
-        print(f"  {algorithm:8} {said}   p {p:.2f}")
+        print(f"  {name:20} {said}   p {p:.2f}", flush=True)
         held &= p > 0.01
     return held
 
 
-def _bowl(parameters: dict[str, Any], step: int) -> float:
-    return bowl(parameters, step)
+def together() -> bool:
+    """TPE that takes parameters together, as by default, beside each by itself: medians of 20 seeds."""
+    from scipy.stats import mannwhitneyu
+
+    print("\nmedian regret of TPE after so many trials, parameters together and each by itself (20 seeds)")
+    held = True
+    spaces = {"bowl": (BOWL, bowl), "valley": (BOWL, valley), "two models": (TWO_MODELS, two_models)}
+    for name, (parameters, of) in spaces.items():
+        found: list[list[list[float]]] = []
+        for algorithm in ("tpe", SEPARATELY):
+            spec = experiment(algorithm=algorithm, max_trial_count=60, parameters=parameters)
+            runs = (simulated(spec, seed, curve(of))[0] for seed in range(20))
+            found.append([_best([_value(trial) for trial in trials]) for trials in runs])
+        ours, apart = ([run[-1] for run in each] for each in found)
+        rows = [[statistics.median(run[n - 1] for run in each) for each in found] for n in (20, 40, 60)]
+        p = float(mannwhitneyu(ours, apart).pvalue)
+        said = "   ".join(f"{n}: {a:.4f} {b:.4f}" for n, (a, b) in zip((20, 40, 60), rows, strict=True))
+        print(f"  {name:10} {said}   p {p:.3f}", flush=True)
+        held &= statistics.median(ours) < statistics.median(apart) or p > 0.01
+    return held
 
 
 def _peer(spec: ExperimentSpec, seed: int) -> optuna.samplers.BaseSampler:
     """The same sampler as one keeps it for a whole study; ours of TPE and CMA-ES are made for one trial."""
-    if spec.algorithm.name == "tpe":  # Optuna 5 takes parameters together where nothing is said.
-        return optuna.samplers.TPESampler(multivariate=False, group=False, seed=seed)
+    if spec.algorithm.name == "tpe":
+        return optuna.samplers.TPESampler(multivariate=spec.algorithm.multivariate, seed=seed)
     return optuna.samplers.CmaEsSampler(seed=seed) if spec.algorithm.name == "cmaes" else sampler_of(spec, seed, 0)
 
 
@@ -216,7 +224,7 @@ def overhead() -> bool:
             objects = ArtifactStore.open(Path(folder) / "store").objects
             began = time.perf_counter()
             with opened_study(objects, "k1", spec, 1, STEPS) as study:
-                simulation = Simulation(curve(_bowl))
+                simulation = Simulation(curve(bowl))
                 Controller(study, simulation, inbox=simulation).run()
             ours = (time.perf_counter() - began) / 200
         own = optuna.create_study(sampler=_peer(spec, 1), pruner=optuna.pruners.MedianPruner())
@@ -255,7 +263,7 @@ def kills() -> bool:
                 break
         lines = log.read_text().splitlines()
         trials, _ = read_study(ArtifactStore.open(Path(folder) / "store").objects, "k1")
-    whole = simulated(_forty(), 1, curve(_bowl))[0]
+    whole = simulated(_forty(), 1, curve(bowl))[0]
     done = Counter(line for line in lines if line.startswith("done"))
     recorded = {trial.number: trial for trial in trials}
     lost = [trial.number for trial in whole if trial.number not in recorded or not recorded[trial.number].ended]
@@ -278,7 +286,7 @@ def _controlled(folder: Path) -> None:
     """The controller that is killed; its trials take a few milliseconds a step, and note each in a file."""
 
     def script(number: int, parameters: dict[str, Any]) -> Iterator[tuple[float, Event]]:
-        for seconds, event in curve(_bowl)(number, parameters):
+        for seconds, event in curve(bowl)(number, parameters):
             time.sleep(0.002)
             with (folder / "log").open("a") as log:
                 log.write(f"{'done' if isinstance(event, Succeeded) else 'step'} {number}\n")
@@ -308,7 +316,7 @@ def stored() -> bool:
         print(
             f"\n{count:,} trials are stored: opened in {time.perf_counter() - began:.1f} s; processor ms a suggestion"
         )
-        for algorithm in ("random", "tpe", {"name": "tpe", "multivariate": True}, "sobol", "nsga2"):
+        for algorithm in ("random", "tpe", SEPARATELY, "sobol", "nsga2"):
             study = ExperimentStudy(experiment(algorithm=algorithm), 1, STEPS, "k1", storage)
             taken = []
             for _ in range(5):
@@ -316,8 +324,8 @@ def stored() -> bool:
                 trial = study.ask()
                 taken.append(time.process_time() - began)
                 study.end(Trial(trial.number, "failed", trial.parameters))
-            name = algorithm if isinstance(algorithm, str) else "multivariate tpe"
-            print(f"  {name:16} {statistics.median(taken) * 1000:6.1f}")
+            name = algorithm if isinstance(algorithm, str) else "tpe, each by itself"
+            print(f"  {name:20} {statistics.median(taken) * 1000:6.1f}")
             slowest = max(slowest, statistics.median(taken))
     return slowest < 0.100
 
@@ -379,7 +387,7 @@ def _in_pods(seed: int) -> Any:
     def script(number: int, parameters: dict[str, Any]) -> Iterator[tuple[float, Event]]:
         drawn = random.Random(f"{seed} {number}")
         begin, speed = 40 * math.exp(drawn.gauss(0, 0.6)), math.exp(drawn.gauss(0, 0.3))
-        yield from curve(_bowl, 20 * speed, begin)(number, parameters)
+        yield from curve(bowl, 20 * speed, begin)(number, parameters)
 
     return script
 
@@ -414,7 +422,7 @@ def busy() -> bool:
     return used / wall / cores > 0.9
 
 
-PARTS = {each.__name__: each for each in (steps, regret, overhead, kills, stored, window, workers, busy)}
+PARTS = {each.__name__: each for each in (steps, regret, together, overhead, kills, stored, window, workers, busy)}
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """How an experiment suggests configurations, and how it tells early that a trial is not worth its end."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -33,10 +34,17 @@ class SobolAlgorithm(Spec):
 class TpeAlgorithm(Spec):
     """Tree-structured Parzen estimator: values that are frequent among good trials and rare among others."""
 
+    format_version: ClassVar[int] = 2
+    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"multivariate": False}}
+
     name: Literal["tpe"] = "tpe"
     startup_trials: int = Field(10, ge=1, description="Trials that are drawn at random before.")
     candidates: int = Field(24, ge=1, le=10_000, description="Values that are drawn for each suggestion.")
-    multivariate: bool = Field(False, description="Model parameters together, and conditional ones group by group.")
+    multivariate: bool | None = Field(
+        None,
+        description="Whether parameters are taken together, conditional ones group by group; null for together where "
+        "there is one objective.",
+    )
     window: int = Field(
         1000, ge=100, description="Once more trials have ended: how many of them, the best and the newest, it goes by."
     )

@@ -346,7 +346,7 @@ _ALGORITHMS: dict[str, tuple[dict[str, Any], dict[str, Take | str]]] = {
     "random": ({"name": "random"}, {}),
     "grid": ({"name": "grid"}, {}),
     "sobol": ({"name": "sobol"}, {}),
-    "tpe": ({"name": "tpe"}, {**_TPE}),
+    "tpe": ({"name": "tpe", "multivariate": False}, {**_TPE}),
     "multivariate-tpe": ({"name": "tpe", "multivariate": True}, {**_TPE}),
     "cmaes": (
         {"name": "cmaes"},

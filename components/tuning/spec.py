@@ -1,7 +1,7 @@
 """An experiment in the words of Katib: objectives, algorithm, parameters, trials, budget."""
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -88,6 +88,9 @@ def _objectives(given: Any) -> Any:
 
 class ExperimentSpec(Spec):
     """An experiment: what is searched, how, how often, and with which settings a trial."""
+
+    format_version: ClassVar[int] = 2
+    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"algorithm": {"name": "tpe"}}}
 
     objective: Annotated[tuple[Objective, ...], BeforeValidator(_objectives, json_schema_input_type=Any)] = Field(
         (Objective(metric="log_loss"),),

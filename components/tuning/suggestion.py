@@ -94,12 +94,14 @@ def _new_sampler(spec: ExperimentSpec, seed: int, number: int) -> optuna.sampler
                 warn_independent_sampling=False,
             )
         if algorithm.name == "tpe":
+            together = algorithm.multivariate
+            together = len(spec.objective) == 1 if together is None else together  # As Optuna's own.
             return WindowedTpe(
                 max(algorithm.window, algorithm.startup_trials),
                 n_startup_trials=algorithm.startup_trials,
                 n_ei_candidates=algorithm.candidates,
-                multivariate=algorithm.multivariate,
-                group=algorithm.multivariate,
+                multivariate=together,
+                group=together,
                 seed=own,
             )
         if algorithm.name == "gp":

@@ -66,7 +66,7 @@ def test_what_both_know_is_carried_over_and_loads() -> None:
         (algorithm("sobol"), "sobol", ""),
         (
             algorithm("tpe", n_startup_trials="5", n_ei_candidates="30"),
-            {"name": "tpe", "startup_trials": 5, "candidates": 30},
+            {"name": "tpe", "multivariate": False, "startup_trials": 5, "candidates": 30},
             "",
         ),
         (algorithm("multivariate-tpe"), {"name": "tpe", "multivariate": True}, ""),
@@ -84,7 +84,7 @@ def test_what_both_know_is_carried_over_and_loads() -> None:
             "checkpoints are kept",
         ),
         (algorithm("annealing"), "tpe", "no such algorithm"),
-        (algorithm("tpe", startup="5"), "tpe", "no such setting"),
+        (algorithm("tpe", startup="5"), {"name": "tpe", "multivariate": False}, "no such setting"),
     ],
 )
 def test_algorithms_and_their_settings(theirs: dict[str, Any], ours: Any, said: str) -> None:

@@ -1,10 +1,13 @@
 """Optuna's samplers: the same suggestions for the same record, and nothing pickled in a study."""
 
+import warnings
 from typing import Any
 
+import optuna
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning import suggestion
 from gatehouse.components.tuning.controller import Controller
 from gatehouse.components.tuning.opening import opened_study
 from gatehouse.components.tuning.study import ExperimentStudy
@@ -36,6 +39,26 @@ def test_sobol_fills_halves_evenly() -> None:
     spec = experiment(parameters=SPACES["sobol"], algorithm="sobol", max_trial_count=33)
     trials = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run().trials[1:]
     assert sum(trial.parameters["optimizer.weight_decay"] < 0.25 for trial in trials) == 16
+
+
+@pytest.mark.parametrize(("objective", "together"), [("log_loss", True), (["log_loss", "roc_auc"], False)])
+def test_tpe_takes_parameters_together_as_optunas_own_does_also_conditional_ones(
+    objective: Any, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Conditional ones by Optuna's groups, whose warning that they are experimental no user is to read."""
+
+    def trials() -> Any:
+        spec = experiment(parameters=CONDITIONAL, objective=objective, max_trial_count=25)
+        return Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run().trials
+
+    def own(_: int, **settings: Any) -> optuna.samplers.TPESampler:
+        return optuna.samplers.TPESampler(**settings | {"multivariate": together, "group": together})
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours = trials()
+    monkeypatch.setattr(suggestion, "WindowedTpe", own)
+    assert trials() == ours
 
 
 def test_values_go_to_optuna_and_back() -> None:
