@@ -1,12 +1,14 @@
 """What is wrong with a project, all at once and before anything runs: its files, its queries, and what they name."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.definitions.loading import in_repository
 from gatehouse.components.features.definitions.repository import Repository, without_history
 from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.components.kfp_api.specs import problems_of
@@ -19,7 +21,15 @@ from gatehouse.components.validation.contract import Contract
 from gatehouse.errors import ConfigurationError
 from gatehouse.first_rows import FirstRows, first_rows
 from gatehouse.limits import cpus_of, processors
-from gatehouse.project import PROJECT_FILE, Project, ProjectFile, ProjectParts, assembled, definitions_of, read_project
+from gatehouse.project import (
+    PROJECT_FILE,
+    Project,
+    ProjectFile,
+    ProjectParts,
+    assembled,
+    definitions_of,
+    read_project,
+)
 from gatehouse.signatures import NAMES, parameters
 from gatehouse.yaml_lines import at_line, lines_of, nearest
 
@@ -41,38 +51,54 @@ def check_project(folder: Path, store: ArtifactStore | None = None, data: bool =
     """
     parts = read_project(folder)
     if parts.file is not None:
-        parts.problems.extend(_problems(parts, parts.file, store, data))
+        _look(parts, parts.file, store, data)
     return assembled(parts)
 
 
-def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, data: bool) -> Iterator[str]:
-    unfit = [] if parts.contract is None else list(_of_contract(file, parts.contract))
-    yield from unfit
+def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, data: bool) -> None:
+    before, contract, repository = len(parts.problems), parts.contract, parts.repository
+    if contract is not None:
+        parts.note(_of_contract(file, contract))
+    unfit = len(parts.problems) > before
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
-    parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
-    yield from (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file))
-    parts.warnings.extend(_of_cores(file))
-    if parts.repository is None:
+    if not parts.partly:
+        parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
+        parts.warnings.extend(_of_cores(file))
+    parts.note(at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file))
+    if repository is None:
         return
-    if data or store is None or not store.exists(definitions_of(file, parts.repository).reference):
-        from gatehouse.components.features.computing.dry_run import dry_run
+    first = FirstRows()
+    if data and contract is not None and not parts.partly:  # The contract says which values may not be shown.
+        first = first_rows(parts.folder, file, contract, judged=not unfit)
+    parts.warnings.extend(first.warnings)
+    parts.note(iter(first.problems))
+    if parts.partly or data or store is None or not store.exists(definitions_of(file, repository).reference):
+        parts.note(_of_queries(file, repository, first))
+    parts.note(_placed(file, _of_files(file, repository)))
+    parts.note(_placed(file, _of_settings(repository.folder)))
+    parts.note(_of_slices(file, repository))
+    parts.note(_of_protected(parts, file, repository))
+    parts.note(_of_names(file, repository, lines))
 
-        tables = file.source.tables
-        typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
-        first = FirstRows()
-        if data and parts.contract is not None:  # It says which values may not be shown.
-            first = first_rows(parts.folder, file, parts.contract, judged=not unfit)
-        parts.warnings.extend(first.warnings)
-        yield from [*first.problems, *dry_run(parts.repository, typed, first.tables)]
-    yield from _of_files(file, parts.repository)
-    yield from _of_settings(parts.repository.folder)
-    yield from _of_slices(file, parts.repository)
-    yield from _of_protected(parts, file, parts.repository)
-    for key, expected, found, known in _names(file, parts.repository):
+
+def _of_queries(file: ProjectFile, repository: Repository, first: FirstRows) -> Iterator[str]:
+    from gatehouse.components.features.computing.dry_run import dry_run
+
+    tables = file.source.tables
+    typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
+    yield from _placed(file, dry_run(repository, typed, first.tables))
+
+
+def _of_names(file: ProjectFile, repository: Repository, lines: Mapping[tuple[Any, ...], int]) -> Iterator[str]:
+    for key, expected, found, known in _names(file, repository):
         if found not in known:
             line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
             where = ".".join(map(str, key))
             yield f"{PROJECT_FILE}:{line}: {where}: expected {expected}, found {found!r}{nearest(found, known)}"
+
+
+def _placed(file: ProjectFile, problems: Iterable[str]) -> Iterator[str]:
+    return (told for problem in problems for told in in_repository(file.features.repo, problem))
 
 
 def _of_cores(file: ProjectFile) -> Iterator[str]:

@@ -17,7 +17,8 @@ from gatehouse.components.snapshot.window import window_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import HELD
 from gatehouse.kueue.spec import Kueue
-from gatehouse.project import Project, TaskResources, of_stages
+from gatehouse.project import Project
+from gatehouse.task_settings import TaskResources, of_stages
 from gatehouse.yaml_lines import load_model
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"

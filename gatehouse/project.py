@@ -1,10 +1,10 @@
 """A project: one folder of configuration that a user writes, and the specs that the stages read from it."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -13,11 +13,10 @@ from gatehouse.components.alerting.notice import Form, When
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.publishing import manifest_of
 from gatehouse.components.artifacts.reference import Reference, references_in
-from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.calibration.spec import CalibrationSpec
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.components.features.definitions.loading import FILE
+from gatehouse.components.features.definitions.loading import FILE, in_repository
 from gatehouse.components.features.definitions.published import published_files
 from gatehouse.components.features.definitions.repository import Repository, read_repository
 from gatehouse.components.features.spec import FeaturesSpec
@@ -38,70 +37,12 @@ from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, co
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.schedule import Schedule
-from gatehouse.yaml_lines import at_line, lines_of, load_model
+from gatehouse.task_settings import StageSettings, TaskResources, of_stages
+from gatehouse.yaml_lines import at_line, lines_of, load_model, not_text
 
 PROJECT_FILE = "project.yaml"
 TESTS = "integration"
 _Model = TypeVar("_Model", bound=BaseModel)
-_Value = TypeVar("_Value")
-
-
-class TaskResources(BaseModel):
-    """What the pod of one task gets; what is empty stays as its stage declares it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    cpu: str = Field("", description="CPUs, as Kubernetes writes them.")
-    memory: str = Field("", description="Memory, such as 32G or 512Mi.")
-    accelerator: int = Field(0, ge=0, le=64, description="Number of accelerators.")
-    accelerator_type: str = Field("nvidia.com/gpu", description="Resource name of the accelerators.")
-
-    @field_validator("cpu", mode="before")
-    @classmethod
-    def _number(cls, given: Any) -> Any:
-        """YAML reads `cpu: 8` as a number."""
-        return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
-
-    @field_validator("cpu")
-    @classmethod
-    def _some_cpu(cls, given: str) -> str:
-        if given and not (re.fullmatch(r"[0-9]+m|[0-9]+(\.[0-9]+)?", given) and float(given.rstrip("m"))):
-            raise ValueError(f"expected CPUs, more than none, as 4, 0.5 or 500m, found {given!r}")
-        return given
-
-    @field_validator("memory")
-    @classmethod
-    def _some_memory(cls, given: str) -> str:
-        if given and not (re.fullmatch(r"[0-9]+(\.[0-9]+)?[EPTGMK]i?", given) and float(given.rstrip("EPTGMKi"))):
-            raise ValueError(f"expected an amount of memory, more than none, as 32G or 512Mi, found {given!r}")
-        return given
-
-
-def of_stages(given: dict[str, _Value]) -> dict[str, _Value]:
-    """What is given by stage, where every key is the name of one that is a task.
-
-    Raises:
-        ValueError: naming the keys that are none.
-    """
-    stages = {name for name, stage in declared_stages().items() if not stage.declared.inner}
-    if unknown := sorted(given.keys() - stages):
-        raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
-    return given
-
-
-class StageSettings(BaseModel):
-    """Who answers for a stage, and what happens where it fails."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    owner: str = Field("", max_length=200, description="Who is named where it fails; empty for the project's owner.")
-    on_failure: Literal["stop", "warn"] = Field(
-        "stop",
-        description="`stop` ends the run; `warn` lets it go on with a warning, where nothing that decides needs it.",
-    )
-    retries: int | None = Field(
-        None, ge=1, le=10, description="How often KFP tries it again, where that is safe; null for twice."
-    )
 
 
 class ProjectFile(BaseModel):
@@ -305,7 +246,8 @@ class ProjectParts:
     Attributes:
         folder: Its folder.
         problems: What is wrong, one sentence each.
-        file: The content of `project.yaml`; None, as with the others, where it cannot be read.
+        file: The content of `project.yaml`, or what is right of it; None, as with the others, where it cannot be read.
+        partly: Whether keys of it are wrong; reading one of these is an AttributeError.
         contract: Its data contract.
         policy: Its promotion policy.
         repository: Its feature definitions.
@@ -315,10 +257,20 @@ class ProjectParts:
     folder: Path
     problems: list[str]
     file: ProjectFile | None = None
+    partly: bool = False
     contract: Contract | None = None
     policy: GatePolicy | None = None
     repository: Repository | None = None
     warnings: list[str] = field(default_factory=list)
+
+    def note(self, found: Iterator[str]) -> None:
+        """Add problems; none that is found of a key which is wrong itself."""
+        try:
+            for problem in found:
+                self.problems.append(problem)
+        except AttributeError:
+            if not self.partly:
+                raise
 
 
 def load_project(folder: Path) -> Project:
@@ -334,32 +286,41 @@ def read_project(folder: Path) -> ProjectParts:
     """Read every file of the project in `folder`, and note what is wrong with each and between them."""
     parts = ProjectParts(folder.resolve(), [])
     problems = parts.problems
-    file = parts.file = _load(parts.folder / PROJECT_FILE, ProjectFile, problems)
-    contract_path = parts.folder / (file.contract if file else "contract.yaml")
-    policy_path = parts.folder / (file.policy if file else "policy.yaml")
-    contract = parts.contract = _load(contract_path, Contract, problems)
-    policy = parts.policy = _load(policy_path, GatePolicy, problems)
-    if file is None:
-        return parts
-    if policy is not None:
-        lines, task = lines_of(policy_path.read_text()), task_of(file.training)
-        resolved = policy.resolved(judging_of(task))
-        problems.extend(at_line(policy_path.name, lines, problem) for problem in resolved.problems(task))
-        if policy.slices and not file.evaluation.slices:
-            problems.append(
-                f"{policy_path.name}: slices: expected columns under evaluation.slices in {PROJECT_FILE} to judge by "
-                f"{', '.join(policy.slices)}, found none; name some, or remove the limits"
-            )
-    if contract is not None:
-        problems.extend(_snapshot_problems(file.snapshots, contract, contract_path.name))
+    file = parts.file = _load(parts.folder, PROJECT_FILE, ProjectFile, problems)
+    parts.partly = bool(problems)
+    contract_name = str(getattr(file, "contract", "contract.yaml"))
+    contract = parts.contract = _load(parts.folder, contract_name, Contract, problems)
+    policy_name = str(getattr(file, "policy", "policy.yaml"))
+    policy = parts.policy = _load(parts.folder, policy_name, GatePolicy, problems)
+    if file is not None:
+        if policy is not None:
+            parts.note(_policy_problems(parts.folder, file, policy))
+        if contract is not None:
+            parts.note(_snapshot_problems(file, contract))
+        parts.note(_time_problems(file))
+        parts.note(_test_problems(parts.folder, file))
+    repo = getattr(getattr(file, "features", None), "repo", FeaturesSpec.model_fields["repo"].default)
+    parts.repository = _repository(parts.folder, str(repo), problems)
+    return parts
+
+
+def _policy_problems(folder: Path, file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
+    lines, task = lines_of((folder / file.policy).read_text()), task_of(file.training)
+    resolved = policy.resolved(judging_of(task))
+    yield from (at_line(file.policy, lines, problem) for problem in resolved.problems(task))
+    if policy.slices and not file.evaluation.slices:
+        yield (
+            f"{file.policy}: slices: expected columns under evaluation.slices in {PROJECT_FILE} to judge by "
+            f"{', '.join(policy.slices)}, found none; name some, or remove the limits"
+        )
+
+
+def _time_problems(file: ProjectFile) -> Iterator[str]:
     if not any(table.event_time for table in file.source.tables.values()):
-        problems.append(
+        yield (
             f"{PROJECT_FILE}: source.tables: expected an event_time in one of them at least, as the newest is the "
             "snapshot's time, found none"
         )
-    problems.extend(_test_problems(parts.folder, file))
-    parts.repository = _repository(parts.folder / file.features.repo, problems)
-    return parts
 
 
 def assembled(parts: ProjectParts) -> Project:
@@ -410,7 +371,8 @@ def definitions_of(file: ProjectFile, repository: Repository) -> Config:
     return Config(f"{file.name}-features", published_files(repository))
 
 
-def _snapshot_problems(given: Mapping[str, str], contract: Contract, name: str) -> Iterator[str]:
+def _snapshot_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
+    given, name = file.snapshots, file.contract
     for wanted in contract.snapshots():
         reference = given.get(wanted, wanted)
         if not reference.startswith("snapshots/") or not references_in(reference):
@@ -422,24 +384,25 @@ def _snapshot_problems(given: Mapping[str, str], contract: Contract, name: str) 
         yield f"{PROJECT_FILE}: snapshots.{unused}: no foreign key of {name} leads to it; remove it"
 
 
-def _load(path: Path, model: type[_Model], problems: list[str]) -> _Model | None:
+def _load(folder: Path, name: str, model: type[_Model], problems: list[str]) -> _Model | None:
+    path = folder / name
     try:
         text = path.read_text()
     except FileNotFoundError:
-        problems.append(f"{path.name}: expected a file in {path.parent}, found none; `gatehouse init` writes one")
+        problems.append(f"{name}: expected a file in {folder}, found none; `gatehouse init` writes one")
         return None
     except UnicodeDecodeError as error:
-        problems.append(f"{path.name}: is not YAML: {' '.join(str(error).split())}")
+        problems.append(f"{name}: {not_text(error)}")
         return None
-    return load_model(path.name, text, model, problems)
+    return load_model(name, text, model, problems, partly=model is ProjectFile)
 
 
-def _repository(folder: Path, problems: list[str]) -> Repository | None:
-    if not (folder / FILE).is_file():
-        problems.append(f"{PROJECT_FILE}: features.repo: expected a folder with {FILE}, found none in {folder}")
+def _repository(folder: Path, repo: str, problems: list[str]) -> Repository | None:
+    if not (folder / repo / FILE).is_file():
+        problems.append(f"{PROJECT_FILE}: features.repo: expected a folder with {FILE}, found none in {folder / repo}")
         return None
     try:
-        return read_repository(folder)
+        return read_repository(folder / repo)
     except ConfigurationError as error:
-        problems.append(str(error))
+        problems.extend(in_repository(repo, str(error)))
         return None

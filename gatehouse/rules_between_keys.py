@@ -1,22 +1,23 @@
 """What rules between the keys of a model say while other keys of it are wrong, for which pydantic asks none of them."""
 
 from collections.abc import Iterator
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError, create_model, model_validator
 
 _Place = tuple[Any, ...]
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Unread:
-    """A model without its wrong keys: a rule that reads one ends in an AttributeError, and says nothing."""
+    """A wrong model without its wrong keys: a rule that reads one ends in an AttributeError, and says nothing."""
 
     def model_dump(self, **_: Any) -> Any:
-        """A rule that writes all keys has read the wrong ones too."""
+        """A rule that writes all keys has read what is wrong too."""
         raise AttributeError
 
 
-def broken_rules(model: type[BaseModel], body: Any, place: _Place = ()) -> tuple[BaseModel | None, list[Any]]:
+def broken_rules(model: type[_Model], body: Any, place: _Place = ()) -> tuple[_Model | None, list[Any]]:
     """The model of `body` without what is wrong, and errors of all rules between keys that are right, as pydantic's.
 
     Args:
@@ -28,18 +29,17 @@ def broken_rules(model: type[BaseModel], body: Any, place: _Place = ()) -> tuple
     parts, found = dict[str, Any](), list[Any]()
     for name in sorted(wrong & model.model_fields.keys() & (body.keys() if isinstance(body, dict) else set())):
         for key, member, part in _sections(model.model_fields[name].annotation, body[name]):
-            read, more = broken_rules(member, part, (*place, name, *key))
-            parts |= {} if key or read is None else {name: read}
+            right, more = broken_rules(member, part, (*place, name, *key))
+            parts |= {} if key or right is None else {name: right}
             found += more
     rules = {
         key: each for key, each in model.__pydantic_decorators__.model_validators.items() if each.info.mode == "after"
     }
     silent: Any = {key: model_validator(mode="after")(lambda self: self) for key in rules}
     fields: Any = dict.fromkeys(wrong & model.model_fields.keys(), (Any, None))
-    bases: Any = (_Unread, model) if wrong else model
-    loose = create_model(model.__name__, __base__=bases, __validators__=silent, **fields)
+    loose: Any = create_model(model.__name__, __base__=(_Unread, model), __validators__=silent, **fields)
     try:
-        read = loose.model_validate({key: each for key, each in body.items() if key not in wrong})
+        read: Any = loose.model_validate({key: each for key, each in body.items() if key not in wrong})
     except (AttributeError, ValidationError):  # What is no mapping, or breaks a rule on all of it.
         return None, found
     for name in wrong:

@@ -26,6 +26,32 @@ _EXPECTED = {
     "bool_": "expected true or false",
     "datetime_": "expected a time such as 2024-07-01T00:00:00Z",
 }
+_NO_YAML = {
+    "cannot start any token": "found a value that begins with {found}; put it in quotes",
+    "mapping values are not allowed": "found a second ': ' in a line, or a key that is indented more than its "
+    "neighbours; put a text that holds ': ' in quotes, or align the key",
+    "expected ','": "found {found} that is never closed; close it, or put the text in quotes",
+    "end of stream": "found {found} that is never closed; close it",
+    "undefined alias": "found a value that begins with *; put it in quotes",
+    "the tag": "found a value that begins with !; put it in quotes",
+    "expected ':'": "expected a key with its colon and a space, as `key: value`",
+    "another document": "found a second document, which begins with ---; keep one",
+    "expected key": "found a line that is indented otherwise than its neighbours; align it",
+    "block end": "found a line that is indented otherwise than its neighbours; align it",
+}
+"""What to do, by words of libyaml."""
+_ELSEWHERE = {
+    **dict.fromkeys(("int", "integer", "bigint", "long"), "int64"),
+    **dict.fromkeys(("float", "float64", "real", "decimal"), "double"),
+    **dict.fromkeys(("text", "str", "varchar", "object"), "string"),
+    **dict.fromkeys(("boolean", "logical"), "bool"),
+    **dict.fromkeys(("datetime", "timestamptz", "date", "time"), "timestamp"),
+    **dict.fromkeys(("auc", "auroc", "roc"), "roc_auc"),
+    **dict.fromkeys(("logloss", "cross_entropy"), "log_loss"),
+    **dict.fromkeys(("ap", "pr_auc", "prauc"), "average_precision"),
+    **dict.fromkeys(("acc",), "accuracy"),
+}
+"""Names that other programs have for the same."""
 _SECTION = (dict, list, date)
 _NAMES = re.compile("'([^']*)'")
 _PASSWORD = re.compile(r"://[^/@\s'\"]+@")
@@ -42,13 +68,54 @@ class _TextKeys(yaml.CSafeLoader):
                 key.tag = "tag:yaml.org,2002:str"
         return super().construct_mapping(node, deep)
 
+    def construct_day(self, node: yaml.ScalarNode) -> Any:
+        """The time of a node; the text where the calendar has no such day, for whoever wants a time to refuse."""
+        try:
+            return self.construct_yaml_timestamp(node)
+        except ValueError:
+            return node.value
 
-def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -> _Model | None:
-    """Read `text` as `model`; None where that fails, with every problem added as `name:line: key: what`."""
+
+_TextKeys.add_constructor("tag:yaml.org,2002:timestamp", _TextKeys.construct_day)
+
+
+def not_text(error: UnicodeDecodeError) -> str:
+    """Why a file is no text, and what to do."""
+    line = error.object.count(b"\n", 0, error.start) + 1
+    return f"expected text in UTF-8, found the byte {error.object[error.start]:#04x} in line {line}; save it as UTF-8"
+
+
+def not_yaml(name: str, text: str, error: yaml.YAMLError) -> str:
+    """Why a text is no YAML, with its line and what to do."""
+    mark, begun = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
+    said = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    if not mark:
+        line = text.count("\n", 0, getattr(error, "position", 0)) + 1
+        return f"{name}:{line}: is not YAML: {said}; remove what no editor shows"
+    rows = [*text.splitlines(), ""]
+    if "\t" in (row := rows[min(mark.line, len(rows) - 1)])[: len(row) - len(row.lstrip())]:
+        return f"{name}:{mark.line + 1}: is not YAML: found a tab before the key; indent with spaces"
+    told = next((told for words, told in _NO_YAML.items() if words in said), said)
+    if begun and any(words in said for words in ("expected ','", "end of stream", "expected ':'")):
+        mark = begun  # Where it began says more than where the file ended.
+    found = rows[min(mark.line, len(rows) - 1)][mark.column :][:1]
+    return f"{name}:{mark.line + 1}: is not YAML: {told.format(found=found)}"
+
+
+def load_model(name: str, text: str, model: type[_Model], problems: list[str], partly: bool = False) -> _Model | None:
+    """Read `text` as `model`; None where that fails, with every problem added as `name:line: key: what`.
+
+    Args:
+        name: What the text is called.
+        text: YAML.
+        model: What it must fit.
+        problems: Gets the problems.
+        partly: Give what is right where keys are wrong; reading one of these is an AttributeError.
+    """
     try:
         body = yaml.load(text, Loader=_TextKeys)  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
-        problems.append(f"{name}: is not YAML: {' '.join(str(error).split())}")
+        problems.append(not_yaml(name, text, error))
         return None
     if body is None:
         problems.append(f"{name}: expected keys with values, found an empty file")
@@ -59,14 +126,17 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -
         return model.model_validate(body)
     except ValidationError as error:
         lines, keys = lines_of(text), _keys_of(model)
-        details = _own(_at_keys(body, [*error.errors(), *broken_rules(model, body)[1]]))
+        read, broken = broken_rules(model, body)
+        details = _own(_at_keys(body, [*error.errors(), *broken]))
         problems.extend(dict.fromkeys(_explain(name, lines, keys, detail) for detail in details))
-        return None
+        return read if partly else None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Words that offer the known name which is most like one that is not known; empty where none is."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
+    names = list(known)
+    meant = [each for each in (_ELSEWHERE.get(name.lower()),) if each in names]
+    found = meant or difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     return f" (did you mean {found[0]}?)" if found else ""
 
 

@@ -10,7 +10,7 @@ from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, T
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
 from gatehouse.platforms import Platform, Pods
-from gatehouse.project import TaskResources
+from gatehouse.task_settings import TaskResources
 
 
 def equip(

@@ -20,7 +20,8 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.images import TRAINING, image
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.preparation import prepare_component
-from gatehouse.project import Project, StageSettings
+from gatehouse.project import Project
+from gatehouse.task_settings import StageSettings
 
 if TYPE_CHECKING:
     from gatehouse.platforms import Platform

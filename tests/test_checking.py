@@ -29,7 +29,12 @@ MISTAKES = {
     "a key of a group": (PROJECT, "batch_size:", "batchsize:", r"data\.batchsize: .*did you mean batch_size"),
     "a number as text": (PROJECT, "epochs: 5", "epochs: five", r"stopping\.epochs: .*found 'five'"),
     "a number out of range": (PROJECT, "learning_rate: 0.001", "learning_rate: -1", r"optimizer\.learning_rate: .*-1"),
-    "no YAML": (PROJECT, "store: .gatehouse", "store: [.gatehouse", r"project.yaml: is not YAML"),
+    "no YAML": (
+        PROJECT,
+        "store: .gatehouse",
+        "store: [.gatehouse",
+        r"project.yaml:8: is not YAML: found \[ that is never closed",
+    ),
     "a key twice": (PROJECT, "model: {name}\n", "model: {name}\nmodel: {name}\n", r"model: stands twice"),
     "an architecture that is none": (
         PROJECT,

@@ -98,7 +98,7 @@ def test_a_rule_that_says_what_it_found_says_it_once() -> None:
 
 def test_what_is_not_yaml_is_named(project: Path) -> None:
     (project / "project.yaml").write_text("name: [unclosed")
-    with pytest.raises(ConfigurationError, match=r"project\.yaml: is not YAML"):
+    with pytest.raises(ConfigurationError, match=r"project\.yaml:1: is not YAML"):
         load_project(project)
 
 

@@ -63,7 +63,7 @@ def _told(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{trials: 9, first: {kind: range, low: 1, high: 2}}", ["fewer trials", "other than 9"]),
+        ("{trials: 9, first: {kind: range, low: 1, high: 2}}", ["fewer trials"]),
         (
             "{trials: 3, first: {kind: range, low: 3, high: 2, step: 0}}",
             ["first.step: ", "low <= high", "fewer trials"],

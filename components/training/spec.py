@@ -27,6 +27,7 @@ from gatehouse.components.training.trees.spec import (
     TreesParallelismSpec,
     XGBoostSpec,
 )
+from gatehouse.yaml_lines import nearest
 
 _TIMEOUT = "After which the launcher gives up and stops the job."
 
@@ -118,7 +119,11 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
     watchable = (each.name for each in WATCHABLE.values() if task.name in each.tasks)
     known = dict.fromkeys([task.losses[loss.kind], *watchable])
     wrong = metric not in known
-    return [f"stopping.metric: the loss {loss.kind} gives {', '.join(known)}, not {metric}"] if wrong else []
+    return (
+        [f"stopping.metric: the loss {loss.kind} gives {', '.join(known)}, not {metric}{nearest(metric, known)}"]
+        if wrong
+        else []
+    )
 
 
 def _tag(given: Any) -> str:

@@ -81,11 +81,12 @@ def refuse(title: str, problems: Iterable[Problem]) -> None:
 
 def merged(title: str, refused: ValidationError, problems: Iterable[Problem]) -> ValidationError:
     """One error with what pydantic refused and `problems`."""
-    details = [_detail(one["type"], one["msg"], one["loc"], one["input"]) for one in refused.errors()]
+    refusals = refused.errors()
+    details = [_detail(one["type"], one["msg"], one["loc"], one["input"], one.get("ctx")) for one in refusals]
     details += [_detail("impossible", message, place, found) for place, message, found in problems]
     return ValidationError.from_exception_data(title, details)
 
 
-def _detail(kind: Any, message: str, place: Location, found: Any) -> InitErrorDetails:
-    error = PydanticCustomError(kind, "{message}", {"message": message})
+def _detail(kind: Any, message: str, place: Location, found: Any, context: Any = None) -> InitErrorDetails:
+    error = PydanticCustomError(kind, "{message}", {**(context or {}), "message": message})
     return InitErrorDetails(type=error, loc=place, input=found)

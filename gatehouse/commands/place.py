@@ -39,7 +39,7 @@ def store_address(given: str, project: Path | None = None) -> str:
         return given or DEFAULT_STORE
     try:
         body = yaml.load((folder / PROJECT_FILE).read_bytes(), Loader=yaml.CSafeLoader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         body = None  # Whoever reads the project tells what is wrong with it.
     named = body.get("store") if isinstance(body, dict) else None
     return in_folder(folder, str(named or DEFAULT_STORE))
@@ -60,11 +60,11 @@ def prices_of(folder: Path) -> str | None:
         body = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader) if path.is_file() else None
         prices = body.get("prices") if isinstance(body, dict) else None
         return Prices.model_validate(prices).model_dump_json() if prices else None
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path}: expected YAML, found another text: {error}") from error
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise ConfigurationError(f"{path}: prices: expected currency and per_hour, found {wrong}.") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigurationError(f"{path}: expected YAML, found another text: {error}") from error
 
 
 def in_folder(folder: Path, address: str) -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 import traceback
 from collections.abc import Iterable
@@ -29,6 +30,10 @@ FILE = "definitions.py"
 PUBLISHED = "definitions.json"
 _MODULE = "gatehouse_feature_definitions"
 _T = TypeVar("_T")
+_OF_REPOSITORY = re.compile(
+    r"^(?:The feature repository's )?(definitions\.py|feature_store\.yaml|macros\.sql|\w+/[^ :]+\.sql)"
+)
+"""How a problem of a feature repository begins."""
 KINDS: dict[str, type[Any]] = {
     "entities": Entity,
     "views": FeatureView,
@@ -160,3 +165,9 @@ def _run(path: Path) -> ModuleType:
     finally:
         sys.dont_write_bytecode = written
     return module
+
+
+def in_repository(repo: str, told: str) -> list[str]:
+    """Problems of a feature repository, one each, with its folder before the names of its files."""
+    listed = told.removeprefix("The feature repository has problems:\n  - ").split("\n  - ")
+    return [_OF_REPOSITORY.sub(rf"{repo.rstrip('/')}/\g<1>", problem) for problem in listed]

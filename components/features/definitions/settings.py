@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import not_text, not_yaml
 
 SETTINGS_FILE = "feature_store.yaml"
 
@@ -20,12 +21,12 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigurationError(f"{SETTINGS_FILE}: expected Feast's settings in the feature repository, found none.")
     try:
-        body = yaml.safe_load(path.read_text()) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{SETTINGS_FILE}:{mark.line + 1}" if mark else SETTINGS_FILE
-        reason = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise ConfigurationError(f"{where}: is not YAML: {reason}") from error
+        text = path.read_text()
+        body = yaml.load(text, Loader=yaml.CSafeLoader) or {}
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{SETTINGS_FILE}: {not_text(error)}") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(not_yaml(SETTINGS_FILE, text, error)) from error
     if not isinstance(body, dict):
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {body!r}.")
     return body

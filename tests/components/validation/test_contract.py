@@ -116,7 +116,7 @@ def test_every_problem_is_named_at_once_with_its_path() -> None:
         ),
         ({"columns": {"a": {"type": "int64", "nullable": False, "completeness": 1}}}, "keep one of the two"),
         ({"unique": [["a", "b"]]}, "lists no column 'b'"),
-        ({"unique": [[]]}, "at least 1 item"),
+        ({"unique": [[]]}, "at least 1 of them"),
         ({"freshness": {"column": "a", "within": "P1D"}}, "expected a timestamp column"),
         ({"min_rows": 3, "max_rows": 2}, "expected min_rows <= max_rows"),
         ({"foreign_keys": [{"columns": ["a"], "table": "u"}]}, "the contract has no table 'u'"),

@@ -1,0 +1,68 @@
+"""What a project says of single tasks: the resources of their pods, who answers for them, and how they fail."""
+
+import re
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from gatehouse.components.artifacts.stage import declared_stages
+
+_Value = TypeVar("_Value")
+
+
+class TaskResources(BaseModel):
+    """What the pod of one task gets; what is empty stays as its stage declares it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cpu: str = Field("", description="CPUs, as Kubernetes writes them.")
+    memory: str = Field("", description="Memory, such as 32G or 512Mi.")
+    accelerator: int = Field(0, ge=0, le=64, description="Number of accelerators.")
+    accelerator_type: str = Field("nvidia.com/gpu", description="Resource name of the accelerators.")
+
+    @field_validator("cpu", mode="before")
+    @classmethod
+    def _number(cls, given: Any) -> Any:
+        """YAML reads `cpu: 8` as a number."""
+        return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+    @field_validator("cpu")
+    @classmethod
+    def _some_cpu(cls, given: str) -> str:
+        if given and not (re.fullmatch(r"[0-9]+m|[0-9]+(\.[0-9]+)?", given) and float(given.rstrip("m"))):
+            raise ValueError(f"expected CPUs, more than none, as 4, 0.5 or 500m, found {given!r}")
+        return given
+
+    @field_validator("memory")
+    @classmethod
+    def _some_memory(cls, given: str) -> str:
+        if given and not (re.fullmatch(r"[0-9]+(\.[0-9]+)?[EPTGMK]i?", given) and float(given.rstrip("EPTGMKi"))):
+            raise ValueError(f"expected an amount of memory, more than none, as 32G or 512Mi, found {given!r}")
+        return given
+
+
+def of_stages(given: dict[str, _Value]) -> dict[str, _Value]:
+    """What is given by stage, where every key is the name of one that is a task.
+
+    Raises:
+        ValueError: naming the keys that are none.
+    """
+    stages = {name for name, stage in declared_stages().items() if not stage.declared.inner}
+    if unknown := sorted(given.keys() - stages):
+        raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
+    return given
+
+
+class StageSettings(BaseModel):
+    """Who answers for a stage, and what happens where it fails."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    owner: str = Field("", max_length=200, description="Who is named where it fails; empty for the project's owner.")
+    on_failure: Literal["stop", "warn"] = Field(
+        "stop",
+        description="`stop` ends the run; `warn` lets it go on with a warning, where nothing that decides needs it.",
+    )
+    retries: int | None = Field(
+        None, ge=1, le=10, description="How often KFP tries it again, where that is safe; null for twice."
+    )

@@ -1,0 +1,102 @@
+"""What is no YAML is told in a person's words, with its line; names of other programs lead to ours."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from gatehouse.checking import check_project
+from gatehouse.commands.init import create_project
+from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import load_model, nearest
+
+
+class _Anything(BaseModel, extra="allow"):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a:\n  b: 1\n\tc: 2\n", "f:3: is not YAML: found a tab before the key; indent with spaces"),
+        ("a:\n\tb: 1\n", "f:2: is not YAML: found a tab"),
+        ("a: 1\nb: c: d\n", "f:2: is not YAML: found a second ': ' in a line"),
+        ("a: 1\nb: [1, 2\nc: 3\n", "f:2: is not YAML: found [ that is never closed"),
+        ("a: 1\nb: 'c\n", "f:2: is not YAML: found ' that is never closed"),
+        ("a: 1\nb: @c\n", "f:2: is not YAML: found a value that begins with @; put it in quotes"),
+        ("a: 1\nb: *c\n", "f:2: is not YAML: found a value that begins with *"),
+        ("a: 1\nb: !c d\n", "f:2: is not YAML: found a value that begins with !"),
+        ("a: 1\nb:2\nc: 3\n", "f:2: is not YAML: expected a key with its colon and a space"),
+        ("a: 1\n---\nb: 2\n", "f:2: is not YAML: found a second document"),
+        ("a:\n  b: 1\n c: 2\n", "f:3: is not YAML: found a line that is indented otherwise"),
+        ("a: 1\nb: c\x00d\n", "f:2: is not YAML: control characters are not allowed"),
+    ],
+)
+def test_what_is_no_yaml_is_told_with_its_line_and_what_to_do(text: str, told: str) -> None:
+    problems: list[str] = []
+    read = load_model("f", text, _Anything, problems)
+    assert read is None and [problem.startswith(told) for problem in problems] == [True], problems
+    assert "<unicode" not in "".join(problems) and "{" not in "".join(problems)
+
+
+def test_a_day_that_is_none_is_a_text() -> None:
+    read = load_model("f", "a: 2024-13-01\n", _Anything, [])
+    assert read is not None and read.model_dump() == {"a": "2024-13-01"}
+
+
+@pytest.mark.parametrize(("name", "meant"), [("integer", "int64"), ("auc", "roc_auc"), ("Float", "double"), ("x", "")])
+def test_names_of_other_programs_lead_to_ours(name: str, meant: str) -> None:
+    assert nearest(name, ["int64", "double", "roc_auc"]) == (f" (did you mean {meant}?)" if meant else "")
+
+
+def test_files_are_named_from_the_project_and_metrics_by_the_nearest(tmp_path: Path) -> None:
+    project = create_project("returns", tmp_path)
+    for file, before, after in (
+        ("features/definitions.py", 'entities=("customer_id",)', 'entities=("customer_id")'),
+        ("features/feature_store.yaml", "project: ", "project:\t"),
+        ("policy.yaml", "log_loss]", "logloss]"),
+        ("contract.yaml", "type: double", "type: float"),
+        ("project.yaml", "returned: int64", "returned: integer"),
+    ):
+        path = project / file
+        assert before in path.read_text()
+        path.write_text(path.read_text().replace(before, after, 1))
+    (project / "promotion").mkdir()
+    (project / "policy.yaml").rename(project / "promotion/policy.yaml")
+    (project / "project.yaml").write_text(
+        (project / "project.yaml").read_text().replace("policy: ", "policy: promotion/")
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    for found in (
+        "features/definitions.py: FeatureView customer_history: entities: expected a list",
+        "promotion/policy.yaml:5: must_beat_baseline.0: expected a metric (did you mean log_loss?), found 'logloss'",
+        "double?), found 'float'",
+        "int64?), found 'integer'",
+        "5 problems",
+    ):
+        assert found in str(caught.value), str(caught.value)
+
+
+def test_other_files_are_looked_at_though_keys_are_wrong(tmp_path: Path) -> None:
+    project = create_project("returns", tmp_path)
+    for file, before, after in (
+        ("project.yaml", "batch_size: 512", "batch_size: 0"),
+        ("project.yaml", "slices: [category]", "slices: [colour]"),
+        ("features/feature_store.yaml", "project: returns", "project: re-turns"),
+        ("features/views/customer_history.sql", "count(*)", "cout(*)"),
+        ("policy.yaml", "{roc_auc: 0.80}", "{roc_auc: 0.5}"),
+    ):
+        path = project / file
+        assert before in path.read_text()
+        path.write_text(path.read_text().replace(before, after, 1))
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    for found in (
+        "batch_size",
+        "slices.0",
+        "features/feature_store.yaml: project: ",
+        "customer_history.sql does not run",
+    ):
+        assert found in str(caught.value), str(caught.value)
+    assert "leakage_alarm.roc_auc: expected a better value" in str(caught.value), str(caught.value)
