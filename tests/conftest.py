@@ -49,6 +49,7 @@ LONGEST_FIRST = (
     "tests/components/training/trees/test_trainer.py",
     "tests/components/features/streaming/test_replay.py",
     "tests/pipelines/test_monitoring.py",
+    "tests/pipelines/test_several_classes.py",
     "tests/test_end_to_end.py",
     "tests/test_identity_acceptance.py",
 )
