@@ -20,6 +20,7 @@ _TYPES = {
 }
 _SECTIONS = ("pipeline", "parameters", "tasks", "edges", "images", "resources", "pods", "configuration", "code")
 _LONGEST = 100
+_BEFORE = 20
 _NOTHING = "nothing"
 
 
@@ -124,9 +125,22 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _cut(text: str | None) -> str:
-    """A value as a line shows it; two that differ behind the cut are a change as well."""
-    return f"{text[: _LONGEST - 3]}..." if text and len(text) > _LONGEST else text or _NOTHING
+def _change(was: str | None, now: str | None) -> str:
+    """Two values as a line shows them: of long ones the part in which they begin to differ."""
+    texts, begin = (was or "", now or ""), 0
+    if max(map(len, texts)) > _LONGEST:
+        same = next(
+            (at for at, (one, other) in enumerate(zip(*texts, strict=False)) if one != other), min(map(len, texts))
+        )
+        begin = max(0, same - _BEFORE)
+    return f"{_cut(was, begin)} -> {_cut(now, begin)}"
+
+
+def _cut(text: str | None, begin: int) -> str:
+    if not text:
+        return _NOTHING
+    shown = f"...{text[begin:]}" if begin else text
+    return f"{shown[: _LONGEST - 3]}..." if len(shown) > _LONGEST else shown
 
 
 def differences(old: Compiled, new: Compiled) -> list[str]:
@@ -146,7 +160,7 @@ def differences(old: Compiled, new: Compiled) -> list[str]:
             mark = "-" if now is None else "+"
             lines[fact.section][f"{mark} {fact.subject}"].append("")
         elif fact.subject not in gone | come:
-            change = f"{fact.aspect or 'is'}: {_cut(was)} -> {_cut(now)}"
+            change = f"{fact.aspect or 'is'}: {_change(was, now)}"
             lines[fact.section][change].append(fact.subject)
     every = {fact.subject for fact in before if fact.section == "images" and fact in after}
     return [

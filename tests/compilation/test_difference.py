@@ -153,3 +153,12 @@ def test_folders_are_compared_file_by_file(compiled: Path, released: Path, tmp_p
     assert {"+ more.yaml", "- flights-training.yaml", promotion} <= set(lines)
     assert "    ~ store: default: nothing -> gs://acme-ml/gatehouse" in lines
     assert "    ~ name: flights-promotion-on-this-machine-only -> flights-promotion" in lines
+
+
+def test_of_two_long_texts_the_part_is_shown_in_which_they_differ(training: Compiled) -> None:
+    def describe(spec: Body, _: Body) -> None:
+        spec["pipelineInfo"]["description"] += " It stops by itself."
+
+    found = _changed(training, describe)
+    assert found[0] == "pipeline" and found[1].startswith("  ~ description: ...")
+    assert found[1].endswith(" It stops by itself.") and found[1].count("...") == 2
