@@ -73,7 +73,7 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     parts.warnings.extend(first.warnings)
     parts.note(iter(first.problems))
     if parts.partly or data or store is None or not store.exists(definitions_of(file, repository).reference):
-        parts.note(_of_queries(file, repository, first))
+        parts.note(_of_queries(file, repository, first, parts.warnings))
     parts.note(_placed(file, _of_files(file, repository)))
     parts.note(_placed(file, _of_settings(repository.folder)))
     parts.note(_of_slices(file, repository))
@@ -81,12 +81,14 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     parts.note(_of_names(file, repository, lines))
 
 
-def _of_queries(file: ProjectFile, repository: Repository, first: FirstRows) -> Iterator[str]:
+def _of_queries(file: ProjectFile, repository: Repository, first: FirstRows, warnings: list[str]) -> Iterator[str]:
     from gatehouse.components.features.computing.dry_run import dry_run
 
     tables = file.source.tables
     typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
-    yield from _placed(file, dry_run(repository, typed, first.tables))
+    odd: list[str] = []
+    yield from _placed(file, dry_run(repository, typed, first.tables, odd))
+    warnings.extend(_placed(file, odd))
 
 
 def _of_names(file: ProjectFile, repository: Repository, lines: Mapping[tuple[Any, ...], int]) -> Iterator[str]:

@@ -32,10 +32,10 @@ def test_queries_run_on_the_first_rows_of_the_data(project: Path) -> None:
 
 def test_the_contract_is_held_against_the_first_rows_and_rows_that_do_not_fit_are_told(project: Path) -> None:
     header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
-    row = "o{0},c1,books,{1},2024-01-01T10:00:00Z,2024-02-01T10:00:00Z,0\n"
+    row = "o{0},c1,books,{1},2024-01-01T10:00:00Z,2024-02-01T10:00:00Z,{2}\n"
     (project / "data").mkdir()
-    rows = [row.format(number, 9.5) for number in range(300)]
-    (project / "data" / "orders.csv").write_text(header + "".join(rows) + row.format("x", "much"))
+    rows = [row.format(number, 9.5, number % 2) for number in range(300)]
+    (project / "data" / "orders.csv").write_text(header + "".join(rows) + row.format("x", "much", 0))
     for file, before, after in (
         (PROJECT, "      event_time", "      on_invalid: reject\n      event_time"),
         (CONTRACT, "min_rows: 1", "min_rows: 999"),
@@ -80,3 +80,24 @@ def test_a_value_of_a_column_that_the_contract_calls_sensitive_is_not_shown(proj
         with pytest.raises(ConfigurationError) as caught:
             check_project(project, data=True)
         assert "much" not in str(caught.value)
+
+
+def test_an_empty_file_numbers_that_are_none_and_a_single_label_are_told(project: Path) -> None:
+    (project / "data").mkdir()
+    file = project / "data" / "orders.csv"
+    file.write_text("\n")
+    with pytest.raises(
+        ConfigurationError, match=r"orders\.csv is empty, expected a first line with the columns order_id"
+    ):
+        check_project(project, data=True)
+    row = "o{0},c1,books,{1},2024-01-01T10:00:00Z,2024-02-01T10:00:00Z,0\n"
+    header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
+    file.write_text(header + row.format(1, 9.5) + row.format(2, "nan") + row.format(3, "inf"))
+    (project / CONTRACT).write_text(
+        (project / CONTRACT).read_text().replace("{type: double, min: 0}", "{type: double}")
+    )
+    told = "\n".join(check_project(project, data=True).warnings)
+    assert (
+        "features/views/order_content.sql: amount: 2 of the first 3 rows are NaN or infinite, first order_id o2" in told
+    )
+    assert "features/labels/returned.sql: all of the first 3 rows have the label 0" in told

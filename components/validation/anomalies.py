@@ -36,7 +36,8 @@ class Anomaly:
     def __str__(self) -> str:
         place = f"{self.table}.{self.column}" if self.column else self.table
         where = ", ".join(str(example["row"]) for example in self.examples)
-        at = f" (rows {where}{', …' if self.rows and self.rows > len(self.examples) else ''})" if where else ""
+        more = ", …" * bool(self.rows and self.rows > len(self.examples))
+        at = f" (row{'s' * (len(self.examples) > 1 or bool(more))} {where}{more})" if where else ""
         return f"{place}: {self.rule}: expected {self.expected}, found {self.observed}{at}"
 
     @property

@@ -198,7 +198,7 @@ def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
     contract = load_model(name, text, Contract, problems)
     if contract is None or problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ConfigurationError(f"{len(problems)} problems in the contract:{listed}")
+        raise ConfigurationError(f"{len(problems)} problem{'s' * (len(problems) > 1)} in the contract:{listed}")
     return contract
 
 
@@ -225,7 +225,8 @@ def published_contract(text: str) -> Contract:
         problems = [f"expected the JSON of a contract, found something else ({error})"]
     listed = "".join(f"\n  - {CONTRACT_FILE}: {problem}" for problem in problems)
     raise ConfigurationError(
-        f"{len(problems)} problems in the published contract. Publish it again, by `gatehouse run`:{listed}"
+        f"{len(problems)} problem{'s' * (len(problems) > 1)} in the published contract. Publish it again, by "
+        f"`gatehouse run`:{listed}"
     )
 
 

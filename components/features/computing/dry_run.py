@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from functools import partial
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gatehouse.components.features.computing.compute import SQL_TYPES, compute_view, go_back, run_macros, stage_table
 from gatehouse.components.features.computing.labels import labelled_rows
@@ -48,7 +50,10 @@ class _Attempt:
 
 
 def dry_run(
-    repository: Repository, tables: Mapping[str, Mapping[str, str]], rows: Mapping[str, pa.Table] | None = None
+    repository: Repository,
+    tables: Mapping[str, Mapping[str, str]],
+    rows: Mapping[str, pa.Table] | None = None,
+    warnings: list[str] | None = None,
 ) -> list[str]:
     """What is wrong with the queries of a repository, in the order in which they run.
 
@@ -58,6 +63,7 @@ def dry_run(
         repository: The feature definitions.
         tables: The declared type of every column (`int64`, `double`, `string`, `bool`, `timestamp`), by raw table.
         rows: Rows to run on, by raw table; by default there are none.
+        warnings: Gets what can be meant and seldom is: features that are NaN or infinite, labels that are all equal.
     """
     problems: list[str] = []
     broken: set[str] = set()
@@ -73,7 +79,7 @@ def dry_run(
         for attempt in _attempts(repository, connection):
             found = list(query_problems(attempt.file, attempt.query))
             if not found and broken.isdisjoint(names_read("staging", attempt.query, repository.staging)):
-                found = list(_failures(connection, attempt))
+                found = list(_failures(connection, attempt, [] if warnings is None else warnings))
             elif not found:
                 broken.add(attempt.makes)
             if found:
@@ -94,12 +100,16 @@ def _create(
             connection.unregister("given")
 
 
-def _failures(connection: duckdb.DuckDBPyConnection, attempt: _Attempt) -> Iterator[str]:
+def _failures(connection: duckdb.DuckDBPyConnection, attempt: _Attempt, warnings: list[str]) -> Iterator[str]:
     try:
-        attempt.do()
+        made = attempt.do()
     except ConfigurationError as error:
         yield str(error)
         return
+    if isinstance(made, pa.Table):
+        warnings += _not_finite(attempt.file, made)
+    elif isinstance(made, tuple):
+        warnings += _one_label(attempt.file, *made)
     if not (attempt.times or attempt.label):
         return
     relation = connection.sql(f"SELECT * FROM (\n{attempt.query}\n) LIMIT 0")
@@ -108,6 +118,28 @@ def _failures(connection: duckdb.DuckDBPyConnection, attempt: _Attempt) -> Itera
     if attempt.label and not attempt.label.classes:
         task = attempt.label.task
         yield from _mistyped(attempt.file, types, [attempt.label.label], _NUMBERS, f"{TASKS[task].label} ({task})")
+
+
+def _not_finite(file: str, rows: pa.Table) -> Iterator[str]:
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if pa.types.is_floating(column.type):
+            values = column.to_numpy()
+            wrong = np.flatnonzero(~np.isfinite(values) & ~column.is_null().to_numpy())
+            if len(wrong):
+                yield (
+                    f"{file}: {name}: {len(wrong):,} of the first {len(values):,} rows are NaN or infinite, first "
+                    f"{rows.column_names[0]} {rows.column(0)[wrong[0]]}: {values[wrong[0]]}. Give a null where nothing "
+                    f"is known: if(isfinite({name}), {name}, NULL) AS {name}"
+                )
+
+
+def _one_label(file: str, rows: pa.Table, set_aside: Mapping[str, int]) -> Iterator[str]:
+    labels = pc.unique(rows["label"]).to_pylist()
+    if len(labels) == 1:
+        yield f"{file}: all of the first {rows.num_rows:,} rows have the label {labels[0]}, which teaches nothing"
+    elif set_aside and not labels:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in set_aside.items())
+        yield f"{file}: none of the first rows has a label yet ({reasons})"
 
 
 def _mistyped(

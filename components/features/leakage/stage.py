@@ -24,8 +24,9 @@ _JUDGED_BY = ("alarm", "model_alarm", "model_alarm_severity", "cuts", "unchecked
 _NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
 _NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
 _DECIDE = (
-    "Leave out what does; or, where all of it is known at the decision, decide so once, for all that judge it: "
-    "raise features.leakage_alarm and split.checks.single_feature_auc in project.yaml, and leakage_alarm in policy.yaml"
+    "Leave out what does; or, where all of it is known at the decision, decide so once, for all that judge it: raise "
+    "features.leakage_alarm in project.yaml, leakage_alarm in policy.yaml, which judges the model, and, where it is "
+    "lower than that, split.checks.single_feature_auc in project.yaml"
 )
 _MEND = "Stamp the rows of the view with the time since when their values are known"
 _CONSENTED = "{} {}. Once that is mended, take the view out of features.unchecked, and it is checked."

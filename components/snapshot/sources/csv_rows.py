@@ -64,6 +64,11 @@ class CsvRows:
         Raises:
             SourceError: if the columns are not those declared.
         """
+        if not beginning.strip():
+            raise SourceError(
+                f"Table {name}: {file} is empty, expected a first line with the columns {', '.join(spec.columns)}. "
+                "Look why nothing was delivered."
+            )
         if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise SourceError(
                 f"Table {name}: {file} begins as UTF-16 does, expected UTF-8. Set source.tables.{name}.encoding to "

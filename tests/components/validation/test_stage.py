@@ -319,7 +319,7 @@ def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Pa
     broken = validate(ValidateRequest(snapshot=publish(store, tables, 5000), contract=str(contract)), store)
     assert broken.verdict == "fail"
     assert "flights.origin: allowed: expected one of EWR, JFK, LGA" in page(store, broken.validation)
-    with pytest.raises(ContractBreachError, match=r"flights\.origin: allowed: .* found 1 of 6,125 rows .*\(rows 17\)"):
+    with pytest.raises(ContractBreachError, match=r"flights\.origin: allowed: .* found 1 of 6,125 rows .*\(row 17\)"):
         require_contract(Requirement(verdict=broken.verdict, reasons=broken.reasons, report=broken.validation), store)
 
 

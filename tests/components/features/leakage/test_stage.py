@@ -136,4 +136,5 @@ def test_a_feature_that_tells_the_label_raises_the_alarm(flights: Flights) -> No
     told = flights.changed("views/flight_schedule.sql", ("\n    distance,", "\n    arr_delay AS distance,"))
     result = checked(flights, told, cuts=1)
     (said,) = (reason for reason in result.reasons if reason.startswith("distance alone tells the label"))
-    assert "features.leakage_alarm and split.checks.single_feature_auc in project.yaml, and leakage_alarm in" in said
+    assert "raise features.leakage_alarm in project.yaml, leakage_alarm in policy.yaml, which judges the model" in said
+    assert "split.checks.single_feature_auc" in said
