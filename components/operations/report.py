@@ -2,14 +2,14 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gatehouse.components.operations.metrics.rows import Row
 from gatehouse.components.operations.metrics.summary import GOOD, Totals, gate_outcomes, totals
-from gatehouse.components.reports.charts import Series, line_chart
+from gatehouse.components.reports.charts import STYLES, Series, line_chart
 from gatehouse.components.reports.elements import Marked
-from gatehouse.components.reports.format import Html, duration, percent
+from gatehouse.components.reports.format import Html, duration, escape, percent
 from gatehouse.components.reports.page import Report
 from gatehouse.components.reports.row_charts import bar_chart
 
@@ -44,7 +44,7 @@ def page(rows: Sequence[Row], champions: Mapping[str, float], currency: str, day
         [_pipeline(one) for one in pipelines],
     )
     report.section("Runs over time").figures(
-        (_durations(runs), "How long each run took, by when it began."),
+        *((chart, "How long each run took, by when it began.") for chart in _durations(runs)),
         (_ends(runs), "Runs by how they ended."),
     )
     failed = [row for row in reversed(tasks) if row.state not in (*GOOD, "tolerated")][:_FAILURES]
@@ -53,7 +53,15 @@ def page(rows: Sequence[Row], champions: Mapping[str, float], currency: str, day
         report.table(
             ["ended", "run", "pipeline", "stage", "state", "error", "attempts"],
             [
-                [_moment(row.began + row.seconds), row.run, row.pipeline, row.stage, row.state, row.error, row.attempts]
+                [
+                    _moment(row.began + row.seconds),
+                    _unbroken(row.run),
+                    row.pipeline,
+                    row.stage,
+                    row.state,
+                    row.error,
+                    row.attempts,
+                ]
                 for row in failed
             ],
         )
@@ -88,14 +96,14 @@ def _tiles(runs: Sequence[Row], champions: Mapping[str, float], made: Sequence[T
 def _pipeline(one: Totals) -> list[Any]:
     state = Marked(one.last_state, "" if one.last_state in GOOD else "bad")
     return [
-        *(one.name, one.runs, percent(one.success), state, _moment(one.last_ended)),
+        *(_unbroken(one.name), one.runs, _unbroken(percent(one.success)), state, _moment(one.last_ended)),
         *(_span(one.median_seconds), _span(one.queue_seconds), _money(one.cost), _span(one.data_to_model_seconds)),
     ]
 
 
 def _stage(one: Totals) -> list[Any]:
     return [
-        *(one.stage, one.runs, percent(one.success), one.memo, one.retries),
+        *(one.stage, one.runs, _unbroken(percent(one.success)), one.memo, one.retries),
         *(_span(one.median_seconds), _span(one.longest_seconds), _span(one.queue_seconds), _money(one.cost)),
     ]
 
@@ -114,7 +122,10 @@ def _add_data(report: Report, stages: Sequence[Totals], rows: Sequence[Row]) -> 
     report.section("Data", "What the last task of each stage took in, and how old its newest row was.")
     report.table(
         ["stage", "pipeline", "rows in", "rejected", "age of the data"],
-        [[one.stage, one.name, one.rows_in, _whole(one.rows_rejected), _hours(one.data_age_hours)] for one in seen],
+        [
+            [one.stage, _unbroken(one.name), one.rows_in, _whole(one.rows_rejected), _hours(one.data_age_hours)]
+            for one in seen
+        ],
     )
     decided = gate_outcomes(rows)
     report.section("Gate", "" if decided else "No candidate was judged in this time.")
@@ -122,12 +133,14 @@ def _add_data(report: Report, stages: Sequence[Totals], rows: Sequence[Row]) -> 
         report.figure(bar_chart([(name, float(count)) for name, count in decided.items()]), "Decisions on candidates.")
 
 
-def _durations(runs: Sequence[Row]) -> Html:
+def _durations(runs: Sequence[Row]) -> Iterator[Html]:
+    """Runs over time, as many pipelines to a chart as have looks of their own."""
     by_pipeline: dict[str, list[tuple[float, float]]] = {}
     for row in runs:
         by_pipeline.setdefault(f"{row.project}-{row.pipeline}", []).append((row.began, row.seconds))
     series = [Series(name, points, marked=len(points) <= _MARKED) for name, points in sorted(by_pipeline.items())]
-    return line_chart(series, "began", "seconds", times=True)
+    for first in range(0, len(series), STYLES):
+        yield line_chart(series[first : first + STYLES], "began", "seconds", times=True)
 
 
 def _ends(runs: Sequence[Row]) -> Html:
@@ -136,8 +149,13 @@ def _ends(runs: Sequence[Row]) -> Html:
     return bar_chart([(name, float(count)) for (name, _), count in sorted(counted.items())], bad=bad)
 
 
-def _moment(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
+def _moment(seconds: float) -> Html:
+    return _unbroken(time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)))
+
+
+def _unbroken(text: str) -> Html:
+    """A cell that stays one line: on a phone the table scrolls."""
+    return Html(f'<span class="distinct">{escape(text)}</span>')
 
 
 def _span(seconds: float | None) -> str:

@@ -16,7 +16,7 @@ from gatehouse.components.reports.axes import (
 )
 from gatehouse.components.reports.format import Html, escape
 
-_STYLES = 4  # Series are told apart by colour and dash; the page's style has this many.
+STYLES = 4  # Series are told apart by colour and dash; the page's style has this many.
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _styles(references: Iterable[bool]) -> list[str]:
     styles: list[str] = []
     for reference in references:
         lines = sum(style != "ref dashed" for style in styles)
-        styles.append("ref dashed" if reference else f"s{lines % _STYLES}")
+        styles.append("ref dashed" if reference else f"s{lines % STYLES}")
     return styles
 
 

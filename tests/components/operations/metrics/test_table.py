@@ -1,5 +1,6 @@
 """The table of operations: what a run adds to it, once, and what is counted of it. What was not measured is nothing."""
 
+import re
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -210,3 +211,11 @@ def test_a_decision_that_later_runs_repeat_counts_once(store: ArtifactStore) -> 
         ran(store, run, AT + 100 * at, judged, decided)
     update(store)
     assert gate_outcomes(read(store)) == {"approved": 1}
+
+
+def test_no_two_pipelines_of_a_chart_look_alike() -> None:
+    rows = [Row(f"{n}", "p", f"pipeline-{n}", "", "succeeded", AT, 1.0, 1) for n in range(5)]
+    shown = page(rows, {}, "USD", 30)
+    legends = [part.partition("</div>")[0] for part in shown.split('<div class="legend">')[1:]]
+    assert [re.findall(r'class="series (s.)"', legend) for legend in legends] == [["s0", "s1", "s2", "s3"], ["s0"]]
+    assert '<td><span class="distinct">' in shown
