@@ -10,6 +10,7 @@ from typing import Any
 
 # Control characters are not allowed in HTML, and a lone surrogate cannot be written as UTF-8.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_TYPED = re.compile("`([^`\n]+)`")
 _NOTHING = "–"
 _MINUS = "−"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -24,6 +25,11 @@ class Html(str):
 def escape(text: Any) -> Html:
     """Text that is safe anywhere in HTML or SVG; what cannot be printed becomes U+FFFD."""
     return Html(html.escape(_UNPRINTABLE.sub("\ufffd", str(text)), quote=True))
+
+
+def prose(text: Any) -> Html:
+    """A sentence, escaped: what stands between backticks is set as what somebody types."""
+    return Html(_TYPED.sub(r"<code>\1</code>", escape(text)))
 
 
 def printed(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gatehouse.components.reports import elements
 from gatehouse.components.reports.elements import MARKS, SIGNS, Card, Entry, Marked
-from gatehouse.components.reports.format import Html, escape
+from gatehouse.components.reports.format import Html, escape, prose
 from gatehouse.components.reports.script import SCRIPT
 from gatehouse.components.reports.style import STYLE
 
@@ -78,12 +78,12 @@ class Report:
         anchor = f"s{len(self._sections)}"
         self._parts.append(f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{escape(title)}</h2>')
         if text:
-            self._parts.append(f"<p>{escape(text)}</p>")
+            self._parts.append(f"<p>{prose(text)}</p>")
         return self
 
     def note(self, text: str) -> "Report":
         """A paragraph of smaller weight."""
-        self._parts.append(f'<p class="note">{escape(text)}</p>')
+        self._parts.append(f'<p class="note">{prose(text)}</p>')
         return self
 
     def facts(self, facts: Mapping[str, Any]) -> "Report":
@@ -124,7 +124,7 @@ class Report:
     def figures(self, *figures: tuple[Html, str]) -> "Report":
         """Charts side by side, each an SVG from `charts` with a caption."""
         drawn = "".join(
-            f"<figure>{elements.scrolling(svg, caption)}<figcaption>{escape(caption)}</figcaption></figure>"
+            f"<figure>{elements.scrolling(svg, caption)}<figcaption>{prose(caption)}</figcaption></figure>"
             for svg, caption in figures
         )
         self._parts.append(f'<div class="figures">{drawn}</div>')
@@ -199,12 +199,12 @@ class Report:
 def _verdict(verdict: Verdict) -> str:
     lines = [line for line in verdict.text.splitlines() if line.strip()]
     listed = [*(lines if len(lines) > 1 else ()), *verdict.reasons]
-    text = f"<p>{escape(lines[0])}</p>" if len(lines) == 1 else ""
+    text = f"<p>{prose(lines[0])}</p>" if len(lines) == 1 else ""
     sign = f'<span class="sign" aria-hidden="true">{SIGNS[verdict.word]}</span>'
     parts = [
         f'<div class="verdict {verdict.word}" role="region" aria-label="Verdict">',
         f"<b>{sign}<span>{escape(verdict.title or verdict.word)}</span></b>{text}{_list(listed)}",
-        f"<p><strong>What to do:</strong> {escape(verdict.todo)}</p>" if verdict.todo else "",
+        f"<p><strong>What to do:</strong> {prose(verdict.todo)}</p>" if verdict.todo else "",
         "</div>",
         _aside("warn", "!", "warning", verdict.warnings),
         _aside("unchecked", "?", "not checked", verdict.unchecked),
@@ -223,7 +223,7 @@ def _aside(kind: str, sign: str, what: str, lines: Sequence[str]) -> str:
 
 def _list(lines: Sequence[str]) -> str:
     """The first lines, and how many more there are; the first may hold all where they are few."""
-    shown = [escape(line) for line in lines[: _TOLD if len(lines) > _TOLD + 1 else None]]
+    shown = [prose(line) for line in lines[: _TOLD if len(lines) > _TOLD + 1 else None]]
     more = [f"and {len(lines) - len(shown):,} more, below"] if len(shown) < len(lines) else []
     return f"<ul>{''.join(f'<li>{line}</li>' for line in [*shown, *more])}</ul>" if lines else ""
 

@@ -119,7 +119,7 @@ tr.good td { color: var(--good); }
 tr.bad td { background: var(--bad-tint); }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 4px 22px; margin: 10px 0; font-size: 14px; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
-.mono { font: 12.5px/1.7 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+code, .mono { font: 12.5px/1.7 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 .figures { display: flex; flex-wrap: wrap; gap: 14px 12px; } figure { margin: 10px 0; min-width: 0; }
 figcaption { font-size: 13px; line-height: 1.45; margin-top: 6px; contain: inline-size; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; margin: 0 0 6px; contain: inline-size; }

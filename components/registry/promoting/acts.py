@@ -178,9 +178,15 @@ def next_rollback(state: State, model_name: str, version: int, reason: str) -> R
             f"{state.champion or 'none'}."
         )
     if len(state.champions) < 2:
+        others = [each.version for each in state.versions if not each.archived and each.version != wanted.version]
+        todo = (
+            f"Promote another: `gatehouse models promote {model_name}:{others[-1]}`"
+            if others
+            else "Train another with `gatehouse run`, which becomes champion where the gate approves it; until then, "
+            "stop what serves this one"
+        )
         raise PromotionError(
-            f"Version {wanted.version} is the first champion of {model_name}: there is none to return to. "
-            f"{_choices(state)}"
+            f"Version {wanted.version} is the first champion of {model_name}: there is none to return to. {todo}."
         )
     return Record(kind="rolled_back", version=state.champions[-2], alias=CHAMPION, reason=reason)
 

@@ -166,6 +166,13 @@ def test_the_verdict_comes_first() -> None:
     assert text.index("fail") < text.index("because") < text.index("S", text.index("because"))
 
 
+def test_what_somebody_types_is_set_as_code_in_sentences() -> None:
+    verdict = Verdict("fail", "Run `gatehouse run <x>`.", todo="`a` and `b`, not ` alone.")
+    html = Report("A page", verdict=verdict).section("One", "See `c`.").html()
+    assert "Run <code>gatehouse run &lt;x&gt;</code>." in html and "<code>c</code>" in html
+    assert "<code>a</code> and <code>b</code>, not ` alone." in html
+
+
 def test_several_reasons_become_a_list() -> None:
     assert outline(Report("T", verdict=Verdict("fail", "one\ntwo\n")).html()).tags.count("li") == 2
     assert outline(Report("T", verdict=Verdict("fail", "one")).html()).tags.count("li") == 0

@@ -24,8 +24,14 @@ def test_rollback_returns_to_the_champion_before_and_a_repeat_changes_nothing(th
     assert rollback(three.store, NAME, 3).champion == 2
     assert rollback(three.store, NAME, 3).champion == 2
     assert rollback(three.store, NAME, 2).champion == 1
-    with pytest.raises(PromotionError, match="none to return to"):
+    with pytest.raises(PromotionError, match=f"Promote another: `gatehouse models promote {NAME}:3`"):
         rollback(three.store, NAME, 1)
+
+
+def test_the_only_version_is_not_withdrawn_and_what_to_do_is_told(gate: Gate) -> None:
+    gate.run(gate.model(1))
+    with pytest.raises(PromotionError, match="Train another with `gatehouse run`"):
+        rollback(gate.store, NAME, 1)
 
 
 def test_a_version_that_was_rolled_back_is_promoted_again_only_by_number_and_with_a_reason(three: Gate) -> None:
