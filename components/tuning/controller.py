@@ -16,7 +16,7 @@ from gatehouse.components.tuning.runner import Broken, Event, Failed, Handle, Re
 from gatehouse.components.tuning.selection import best_trial, is_undominated, pareto_front
 from gatehouse.components.tuning.spec import MEASURES
 from gatehouse.components.tuning.study import ExperimentStudy, objective_values
-from gatehouse.components.tuning.trial import State, Trial
+from gatehouse.components.tuning.trial import State, Trial, words
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 logger = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ class Controller:
         return ending
 
     def _start(self, trial: Trial, retries: int = 0) -> None:
-        logger.info("trial %d started: %s", trial.number, _words(trial.parameters))
+        logger.info("trial %d started: %s", trial.number, words(trial.parameters))
         settings = self._study.training(trial) | self._study.length(trial)
         handle = self._runner.start(trial.number, settings, self._inbox.put)
         self._running[trial.number] = _Running(handle, self._clock(), retries)
@@ -259,18 +259,20 @@ class Controller:
     def _line(self, ended: Trial) -> str:
         """How a trial ended, and which one is the best so far, where there is one objective and it is another."""
         if ended.state == "succeeded":
-            best = is_undominated(ended, self._study.trials, self._study.spec)
+            trials, spec = self._study.trials, self._study.spec
+            one = len(spec.objective) == 1  # Then the first of equals is the best.
+            best = best_trial(trials, spec) is ended if one else is_undominated(ended, trials, spec)
             self._best = ended if best else self._best
-            line = f"trial {ended.number}: {_words(ended.values)}" + ", breaks a constraint" * (not ended.feasible)
+            line = f"trial {ended.number}: {words(ended.values)}" + ", breaks a constraint" * (not ended.feasible)
             if best:
-                return f"{line}, best so far"
+                return f"{line}, {'best' if one else 'on the Pareto front'} so far"
         else:
             told = f": {ended.told}" if ended.told else ""
             line = f"trial {ended.number} {ended.state.replace('_', ' ')}: {ended.reason}{told}"
         known = self._best
         if known is None or len(self._study.spec.objective) > 1:
             return line
-        return f"{line}; best so far is trial {known.number} with {_words(known.values)}"
+        return f"{line}; best so far is trial {known.number} with {words(known.values)}"
 
     def _experiment(self, ending: Ending) -> Experiment:
         study, trials = self._study, tuple(self._study.trials)
@@ -280,9 +282,3 @@ class Controller:
             raise error(failure(trials, study.spec, ending, study.name))
         front = tuple(trial.number for trial in pareto_front(trials, study.spec))
         return Experiment(trials, best, study.training(best), front, ending, self._endings.steps, dict(study.seconds))
-
-
-def _words(values: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {value:.5g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
-    )

@@ -17,6 +17,7 @@ from gatehouse.components.tuning.cores import short_of_cores_here
 from gatehouse.components.tuning.data import TrialData
 from gatehouse.components.tuning.description import described
 from gatehouse.components.tuning.spec import ExperimentSpec
+from gatehouse.components.tuning.trial import words
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -123,11 +124,10 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     for trial in ended.trials if ended.ended != "stopped" else ():
         if trial.job and (trial.state == "failed" or spec.algorithm.name == "population"):
             forget_job(store, trial.job)
-    values = ", ".join(f"{name} {value:.4f}" for name, value in winner.values.items())
     names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal forgets their order.
     chosen = ", ".join(f"{name} {_short(winner.parameters[name])}" for name in names if name in winner.parameters)
     best = canonical_json(settings_of(configured(request.base, ended.settings | {"seed": request.seed})))
-    summary = f"trial {winner.number}: {values} ({chosen})"
+    summary = f"trial {winner.number}: {words(winner.values)} ({chosen})"
     return TuneResult(experiment=experiment, best=best, summary=summary, ended=ended.ended)
 
 

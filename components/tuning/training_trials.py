@@ -25,7 +25,7 @@ from gatehouse.components.tuning.journal import SecondControllerError
 from gatehouse.components.tuning.measures import measured
 from gatehouse.components.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.errors import ConfigurationError, RepeatedError, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class _Trial:
         except _OF_ALL as error:
             ended = Broken(self._number, error)
         except BaseException as error:  # The controller waits for an end, whatever it is.
-            name = type(error).__name__
+            name = error.name if isinstance(error, RepeatedError) else type(error).__name__
             logger.warning("Trial %d: %s: %s", self._number, name, error)
             told = str(error).splitlines()[0] if str(error) else name
             ended = Failed(self._number, name, told, isinstance(error, _MAY_PASS), self._job)

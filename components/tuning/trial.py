@@ -1,5 +1,6 @@
 """One trial of an experiment as data."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -57,3 +58,14 @@ class Trial:
         """The trial of the fields in `body`, as `asdict` or `to_json` wrote them."""
         intermediate = tuple((int(step), float(value)) for step, value in body["intermediate"])
         return cls(**{**body, "intermediate": intermediate, "beside": tuple(body["beside"])})
+
+
+def words(values: Mapping[str, Any]) -> str:
+    """Values by name as a line says them, a number with five figures: `log_loss 0.57312, size_bytes 1234567`."""
+    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+
+
+def _short(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if value.is_integer() else f"{value:.5g}"

@@ -117,7 +117,10 @@ def stop(name: ExperimentArgument, store: StoreOption = "") -> None:
     found = find_running(opened, name)
     asked = ask_to_stop(opened.objects, found.study)
     typer.echo(f"{found.short} is asked to end{'' if asked else ' already'}; its running jobs keep their checkpoints.")
-    typer.echo(f"It goes on with: gatehouse tuning resume {found.short}")
+    if asked_for(opened, found)["spec"].get("resume_policy") == "never":
+        typer.echo("The next run of the training pipeline begins it anew (resume_policy: never).")
+    else:
+        typer.echo(f"It goes on with: gatehouse tuning resume {found.short}")
 
 
 @app.command()
@@ -151,12 +154,12 @@ def resume(
     )
     if found.state == RUNNING:
         raise GatehouseError(f"{found.short} is running. See it with: gatehouse tuning show {found.short} --follow")
+    require_more(found, request.spec)
     if study_key(request) != found.study:
         raise GatehouseError(
             f"{found.short} was made by other code than this installation has, so its trials do not compare with new "
             "ones. Run the training pipeline: it makes a new experiment, for which `warm_start` can name this one."
         )
-    require_more(found, request.spec)
     if (prices := prices_of(Path.cwd())) is not None:
         os.environ.setdefault(PRICES, prices)
     told = logging.getLogger("gatehouse.components.tuning")

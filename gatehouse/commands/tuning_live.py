@@ -33,7 +33,7 @@ def trials_table(shown: Shown, trials: Sequence[Body] | None = None) -> Table:
         table.add_row(
             str(trial["number"]),
             Text(_state(trial)),
-            *("" if value is None else f"{value:.5f}" for value in values),
+            *("" if value is None else f"{value:,.{0 if value.is_integer() else 5}f}" for value in values),
             *(Text(told(trial["parameters"].get(name, ""))) for name in settings),
             Text(str(trial.get("reason") or "")),
             Reference.parse(trial["model"]).short if trial.get("model") else "",

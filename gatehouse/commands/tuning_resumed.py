@@ -50,11 +50,16 @@ def enlarged(
 
 
 def require_more(found: Found, spec: "ExperimentSpec") -> None:
-    """Check that what is published of an experiment may go on.
+    """Check that an experiment may go on.
 
     Raises:
-        GatehouseError: if it has used what it may, and gets no more.
+        GatehouseError: if nothing of it was kept, or it has used what it may, and gets no more.
     """
+    if spec.resume_policy == "never":
+        raise GatehouseError(
+            f"{found.short} has resume_policy: never, so there is nothing that could go on. Run the training pipeline: "
+            "the experiment begins anew."
+        )
     if not found.reference:
         return
     if len(found.shown.trials) >= spec.max_trial_count:

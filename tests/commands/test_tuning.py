@@ -144,6 +144,15 @@ def test_stop_takes_the_one_that_runs_and_refuses_two(store: ArtifactStore) -> N
         assert part in str(refused.exception)
 
 
+def test_bytes_have_no_decimals_in_the_table() -> None:
+    objectives = [{"metric": name, "minimize": True, "goal": None} for name in ("log_loss", "size_bytes")]
+    trial = trials(1)[0] | {"values": {"log_loss": 0.57, "size_bytes": 1234567.0}}
+    (console := Console(file=io.StringIO(), width=200)).print(
+        tuning_live.trials_table(Shown("flights", about(objectives=objectives), [trial]))
+    )
+    assert " 0.57000   1,234,567 " in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: ArtifactStore) -> None:
     published(store, study="other")
     begun(store)
@@ -194,6 +203,16 @@ def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -
         assert "is asked to end;" in run(store, "stop", "flights").output
         assert is_asked_to_stop(store.objects, STUDY)
         assert "already" in run(store, "stop", "flights").output
+
+
+def test_of_an_experiment_that_keeps_nothing_it_is_said(store: ArtifactStore) -> None:
+    begun(store, spec=SPEC | {"resume_policy": "never"})
+    assert "nothing of it was kept (resume_policy: never)" in run(store, "show", STUDY).output
+    refused = CliRunner().invoke(app, ["resume", STUDY, "--store", store.address])
+    assert "has resume_policy: never, so there is nothing that could go on" in str(refused.exception)
+    with ControllerLease(store.objects, STUDY):
+        assert "its trials are seen once it has ended" in run(store, "show", "flights").output
+        assert "begins it anew" in run(store, "stop", "flights").output
 
 
 @pytest.fixture

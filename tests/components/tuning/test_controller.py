@@ -38,7 +38,7 @@ def run(spec: ExperimentSpec, script: Script = trained, seed: int = 3, **given: 
 
 
 def test_each_trial_that_ends_is_told_with_the_best_so_far() -> None:
-    values = {0: 0.5, 2: 0.625, 3: 0.25}
+    values = {0: 0.5, 2: 0.625, 3: 0.25, 4: 0.25}
 
     def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
         value = values.get(number)
@@ -49,13 +49,23 @@ def test_each_trial_that_ends_is_told_with_the_best_so_far() -> None:
         )
 
     told: dict[int, str] = {}
-    run(experiment(max_trial_count=4), script, told=told.__setitem__)
+    run(experiment(max_trial_count=5), script, told=told.__setitem__)
     assert told == {
         0: "trial 0: log_loss 0.5, best so far",
         1: "trial 1 failed: OutOfMemoryError: No memory.; best so far is trial 0 with log_loss 0.5",
         2: "trial 2: log_loss 0.625; best so far is trial 0 with log_loss 0.5",
         3: "trial 3: log_loss 0.25, best so far",
+        4: "trial 4: log_loss 0.25; best so far is trial 3 with log_loss 0.25",
     }
+
+
+def test_of_several_objectives_each_trial_is_told_that_is_on_the_front() -> None:
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        yield Succeeded(number, {"log_loss": 0.5 - number / 8}, {"size_bytes": 1234567.0 * (1, 2, 2)[number]})
+
+    told: dict[int, str] = {}
+    run(experiment(objective=["log_loss", "size_bytes"], max_trial_count=3), script, told=told.__setitem__)
+    assert told[1] == "trial 1: log_loss 0.375, size_bytes 2469134, on the Pareto front so far"
 
 
 class Killed(Exception):

@@ -20,7 +20,7 @@ from gatehouse.components.tuning.journal import SecondControllerError
 from gatehouse.components.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.training_trials import TrainingTrials
-from gatehouse.errors import ConfigurationError, MissingArtifactError, OutOfMemoryError, StoreError
+from gatehouse.errors import ConfigurationError, MissingArtifactError, OutOfMemoryError, RepeatedError, StoreError
 from tests.components.training.specs import network
 from tests.components.training.synthetic import lay_out
 
@@ -85,6 +85,7 @@ def test_a_stopped_trial_leaves_its_epochs_to_the_next_of_its_configuration(
         (MissingArtifactError("Training failed: the gradient is not finite."), False),
         (ZeroDivisionError("Training failed: the gradient is not finite."), False),
         (EvictedError("Training failed: the gradient is not finite."), True),
+        (RepeatedError("Training failed: the gradient is not finite.", "TrainingFailedError", 1), False),
     ],
 )
 def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
@@ -99,7 +100,8 @@ def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
         trials.start(4, {RATE: 0.01}, told.put)
         (event,) = _until_ended(told, 1)
     assert isinstance(event, Failed) and event.job
-    assert (event.number, event.error, event.retry) == (4, type(error).__name__, retry)
+    name = error.name if isinstance(error, RepeatedError) else type(error).__name__
+    assert (event.number, event.error, event.retry) == (4, name, retry)
     assert event.told == "Training failed: the gradient is not finite."
 
 
