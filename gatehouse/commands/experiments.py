@@ -192,7 +192,7 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
         ENDED: "Its trials have ended, and they are not published yet; resume does it if its controller is gone",
     }
     if spec.resume_policy == "never":  # Its study lies in the memory of its controller.
-        state = RUNNING if state == RUNNING else INTERRUPTED
+        state = state if state == RUNNING else "interrupted"
         told[RUNNING] = "Under way: its trials are seen once it has ended (resume_policy: never)"
         told[INTERRUPTED] = "Interrupted, and nothing of it was kept (resume_policy: never)"
     failed = sum(one.state == "failed" for one in trials)
