@@ -89,7 +89,9 @@ def skew(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Read a sample of the online store back and compare it with the offline values; ends with 1 above max_skew.
+    """Read a sample of the online store back and compare it with the offline values.
+
+    Ends with 1 above max_skew, and where a view was not compared.
 
     Each view is compared at the moment up to which it was materialized, with the feature tables that were: later ones
     may say something else of their newest rows. A view that was pushed since is compared with its pushed table. Nothing
@@ -102,7 +104,8 @@ def skew(
     cells, differing = (sum(row[name] for row in rows) for name in ("values", "differing"))
     share, limit = differing / cells if cells else 1.0, opened.project.file.features.max_skew
     unseen = [row for row in rows if row["unseen"]]
-    passed = share <= limit and (limit >= 1 or not unseen)
+    apart = [row["not_compared"] for row in rows if row["not_compared"]]
+    passed = share <= limit and (limit >= 1 or not unseen) and not apart
     if as_json:
         print_json({"skew": share, "max_skew": limit, "views": rows})
     else:
@@ -121,6 +124,8 @@ def skew(
         typer.echo(f"\nskew {share:.4%} of {cells:,} values, {limit:.4%} allowed")
         for row in unseen:
             typer.echo(f"  {row['view']}: no value was compared: {row['unseen']}, so it is served empty")
+        for why in apart:
+            typer.echo(f"  {why}")
         for row in rows:
             if row["left_out"]:
                 typer.echo(f"  {row['view']}: {row['left_out']:,} keys with rows that are known later are left out")

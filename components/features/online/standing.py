@@ -1,7 +1,8 @@
 """The skew of an online store as it stands: each view at the moment up to which it was materialized or pushed.
 
 A view is compared with the feature tables that it was written with, as later ones may say something else of their
-newest rows; one that was pushed since is compared with the pushed table of that batch. Nothing is written.
+newest rows; one that was pushed since is compared with the pushed table of that batch. A view that cannot be compared
+as it stands is left out, with the reason. Nothing is written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,6 @@ from gatehouse.components.features.online.store import (
 )
 from gatehouse.components.features.streaming.batch_folder import BatchFolder, streams_folder
 from gatehouse.components.features.table_files import feature_files, raw_tables
-from gatehouse.errors import StoreError
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _EXAMPLES = 3  # Of each view.
@@ -44,6 +44,7 @@ class Standing:
         feature_tables: Reference of those that were written.
         pushed: Whether it was pushed since.
         skew: What was compared.
+        left_out: Why nothing was: it is being written, or the batch that was pushed is not on this machine.
     """
 
     view: OnlineView
@@ -51,6 +52,7 @@ class Standing:
     feature_tables: str
     pushed: bool
     skew: Skew
+    left_out: str = ""
 
     @property
     def unseen(self) -> str:
@@ -65,6 +67,7 @@ class Standing:
             "feature_tables": self.feature_tables,
             "pushed": self.pushed,
             "unseen": self.unseen,
+            "not_compared": self.left_out,
             "left_out": self.skew.left_out,
             "values": self.skew.values,
             "differing": sum(self.skew.differing.values()),
@@ -91,29 +94,36 @@ def standing_skew(
     Raises:
         ConfigurationError: if the online store holds nothing of a view.
         MissingArtifactError: if feature tables that were written are gone.
-        StoreError: if the online store cannot be reached, a view is being written meanwhile, or the batch that was
-            pushed is not on this machine.
+        StoreError: if the online store cannot be reached.
     """
     require_materialized(online, map(online_view, views))
     decided = lru_cache(partial(_decided_last, store))
     for view in views:
+        wanted = online_view(view)
         for _ in range(_ATTEMPTS):
             state = online.state(view.name)
-            until = _BEGINNING + timedelta(microseconds=state.known or 0)
-            written = state.tables or feature_tables
-            pushed = _pushed(store, project, written, view.name, state)
+            until, written = _moment(state.known or 0), state.tables or feature_tables
+            pushed, elsewhere = _pushed(store, project, written, view.name, state)
+            if elsewhere:
+                yield Standing(wanted, _moment(state.pushed or 0), written, True, Skew(()), elsewhere)
+                break
             moment, files = pushed or (until, [*feature_files(store, written)[view.name].values()])
-            wanted, late = online_view(view), [view.name] if pushed else []
+            late = [view.name] if pushed else []
             skew = measure_skew(online, [wanted], {view.name: files}, decided(written, until), moment, {}, late)
             if online.state(view.name) == state and not state.target:
+                yield Standing(wanted, moment, written, bool(pushed), skew)
                 break
         else:
-            raise StoreError(
+            why = (
                 f"{view.name}: expected that nobody writes it to the online store while it is compared, found a writer "
                 f"{_ATTEMPTS} times. Compare when it has ended; where none is running, one was killed: `gatehouse "
                 "features materialize` ends its work."
             )
-        yield Standing(wanted, moment, written, bool(pushed), skew)
+            yield Standing(wanted, moment, written, bool(pushed), Skew(()), why)
+
+
+def _moment(microseconds: int) -> datetime:
+    return _BEGINNING + timedelta(microseconds=microseconds)
 
 
 def _decided_last(store: ArtifactStore, feature_tables: str, until: datetime) -> pa.Table:
@@ -126,21 +136,20 @@ def _decided_last(store: ArtifactStore, feature_tables: str, until: datetime) ->
 
 def _pushed(
     store: ArtifactStore, project: str, feature_tables: str, view: str, state: State
-) -> tuple[datetime, list[Path]] | None:
+) -> tuple[tuple[datetime, list[Path]] | None, str]:
     """Up to when a view was pushed on top of feature tables, and the files of its table; None if not since then.
 
-    Raises:
-        StoreError: if the batch that was pushed is not on this machine.
+    And why there are none although it was: the batch is not on this machine.
     """
     if state.pushed is None or state.known is None or state.pushed <= state.known:
-        return None
+        return None, ""
     folder = streams_folder(store, project, Reference.parse(feature_tables))
     batch = BatchFolder(folder).state() if folder.is_dir() else None
     if batch is None or epoch_us(batch.as_of) != state.pushed:
-        raise StoreError(
+        return None, (
             f"{view}: expected the batch that was pushed to the online store up to "
-            f"{(_BEGINNING + timedelta(microseconds=state.pushed)).isoformat()} in {folder}, found "
+            f"{_moment(state.pushed).isoformat()} in {folder}, found "
             f"{f'one up to {batch.as_of.isoformat()}' if batch else 'none'}. Compare where `gatehouse features push` "
             "runs, or when newer feature tables are materialized."
         )
-    return batch.as_of, list(BatchFolder(folder).table(batch.number, view).values())
+    return (batch.as_of, list(BatchFolder(folder).table(batch.number, view).values())), ""

@@ -34,7 +34,7 @@ class CompareOnlineRequest(StageModel):
 
 
 class CompareOnlineResult(StageModel):
-    """The comparison, its verdict, and why it is no pass."""
+    """The comparison, its verdict, why it is no pass, and which views it leaves out."""
 
     comparison: str
     verdict: Verdict
@@ -53,8 +53,9 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
     """Compare a sample of what the online store holds with the offline values; `online.json` tells it by view.
 
     The verdict is `not checked`, with the reason, where the online store is not set up or cannot be reached, holds
-    nothing of a view of the training set's service, or is being written; and where the feature tables or the pushed
-    batch that were written are not here.
+    nothing of a view of the training set's service, and where the feature tables that were written are not here. A view
+    that is being written, or was pushed from another machine, is left out, with the reason; of no other view, that is
+    `not checked` too.
     """
     from gatehouse.components.features.definitions.repository import check_out
     from gatehouse.components.features.online.standing import standing_skew
@@ -77,8 +78,10 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
                 verdict = "fail"
             else:
                 found = list(standing_skew(store, online, project, views, tables))
-                reasons = tuple(_differing(found, request.max_skew))
-                verdict = "fail" if reasons else "pass"
+                differing = tuple(_differing(found, request.max_skew))
+                left_out = tuple(each.left_out for each in found if each.left_out)
+                verdict = "fail" if differing else "not checked" if len(left_out) == len(found) else "pass"
+                reasons = (*differing, *left_out)
         except (MissingArtifactError, StoreError) as error:
             verdict, reasons = "not checked", (str(error),)
     values = sum(each.skew.values for each in found)

@@ -99,6 +99,8 @@ def test_a_policy_may_ask_for_the_comparison_of_online_features(judged_bench: Be
     expected = "integration online: expected that online features were compared, found"
     assert _evaluated(judged_bench, _suite(judged_bench), asks).reasons == (f"{expected} a suite without this check",)
     assert _evaluated(judged_bench, suite, asks).reasons == (f"{expected} {missing}",)
+    partly = _suite(judged_bench, warnings=(missing,), online="pass")
+    assert _evaluated(judged_bench, partly, asks).reasons == (f"{expected} {missing}",)
     untried = _evaluated(judged_bench, "", asks)
     assert untried.reasons == (f"{expected} the candidate was not tried",)
     plain = _evaluated(judged_bench, "")

@@ -120,6 +120,20 @@ def test_the_comparison_of_online_features_is_a_check(
     assert (manifest.derived_from["online"], manifest.details["online"]) == (online, verdict)
 
 
+def test_a_view_that_the_comparison_leaves_out_is_a_warning(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gatehouse.components.integration.stage._served", lambda *_: ())  # It is tried above.
+    details = {"verdict": "pass", "reasons": ["sales: was pushed elsewhere"], "values": 7}
+    made = {"training_set": bench.training_set}
+    result = tried(
+        bench, online=str(bench.store.publish("online-comparisons", "both", {}, derived_from=made, details=details))
+    )
+    assert (result.verdict, result.warnings[0]) == (
+        "pass",
+        "online features: sales: was pushed elsewhere (not checked)",
+    )
+    assert bench.store.manifest(result.integration).details["online"] == "pass"
+
+
 def test_the_comparison_must_be_that_of_the_training_set(bench: Bench) -> None:
     other = str(bench.store.publish("online-comparisons", "other", {}, details={"verdict": "pass"}))
     with pytest.raises(ConfigurationError, match="online: expected the comparison of training-sets/"):

@@ -16,9 +16,19 @@ from gatehouse.components.features.online.opening import open_online, sqlite_fil
 from gatehouse.components.features.online.skew import Skew, measure_skew
 from gatehouse.components.features.online.store import OnlineStore, epoch_us, online_view
 from gatehouse.components.features.serving.stage import CompareOnlineRequest, CompareOnlineResult, compare_online
-from gatehouse.components.features.table_files import Files
+from gatehouse.components.features.table_files import Files, feature_files
 from gatehouse.errors import ConfigurationError
 from tests.components.features import shops
+
+SECOND = """places = FeatureView(
+    name="places",
+    entities=("shop",),
+    available=Available("event_timestamp"),
+    window=timedelta(0),
+    ttl=timedelta(days=3),
+    features={"place_of": "categorical"},
+)
+"""
 
 
 def compared(store: ArtifactStore, max_skew: float = 0.0) -> CompareOnlineResult:
@@ -96,6 +106,40 @@ def test_rows_that_another_writes_are_not_compared(tmp_path: Path, state: dict[s
     online.swap("sales", online.state("sales"), replace(before, **state))
     found = compared(store)
     assert found.verdict == "not checked" and re.search(reason, found.reasons[0])
+
+
+def test_a_view_that_was_pushed_from_elsewhere_is_left_out_and_the_others_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = shops.DEFINITIONS.replace("basket =", SECOND + "basket =").replace(
+        'views=("sales",), on', 'views=("sales", "places"), on'
+    )
+    monkeypatch.setitem(
+        shops.QUERIES, "views/places.sql", "SELECT shop, day AS event_timestamp, region AS place_of FROM raw.trade"
+    )
+    monkeypatch.setattr(shops, "DEFINITIONS", two)
+    store = ArtifactStore.open(tmp_path / "store")
+    shops.retrieved(store, tmp_path, "both", written=two)
+    (tables,) = map(str, store.references("feature-tables", "shops"))
+    repository = read_repository(shops.write_repository(tmp_path / "repo", **{"definitions.py": two}))
+    online = open_online(store, "shops", repository.folder)
+    files = {name: [*each.values()] for name, each in feature_files(store, tables).items()}
+    materialize_views(
+        online, [online_view(repository.views[each]) for each in files], files, shops.AS_OF, reference=tables
+    )
+    before = online.state("sales")
+    online.swap("sales", before, replace(before, pushed=epoch_us(shops.AS_OF) + 1))
+    found = compared(store)
+    assert found.verdict == "pass" and found.values > shops.SHOPS
+    (reason,) = found.reasons
+    assert reason.startswith("sales: expected the batch that was pushed")
+    told = {each["view"]: each for each in store.read_json(found.comparison, "online.json")}
+    assert (told["sales"]["not_compared"], told["sales"]["values"]) == (reason, 0)
+    assert (told["places"]["not_compared"], told["places"]["values"]) == ("", found.values)
+    with sqlite3.connect(sqlite_file(store, "shops")) as connection:
+        connection.execute("UPDATE shops_places SET value = NULL WHERE feature_name = 'place_of'")
+    found = compared(store)
+    assert found.verdict == "fail" and "place_of" in found.reasons[0] and found.reasons[-1] == reason
 
 
 def test_a_view_that_is_written_meanwhile_is_compared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
