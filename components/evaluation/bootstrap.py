@@ -49,8 +49,7 @@ class Units:
             ConfigurationError: if there is no such column, or it cuts the groups of a ranking apart.
         """
         if not resample_by:
-            name = "row" if part.groups is None else "group"
-            return cls(name, len(part.rows)) if part.groups is None else cls._named(name, part.groups)
+            return cls.single(len(part.rows), part.groups)
         column = decision_time if resample_by in SPANS else resample_by
         if column not in part.table.column_names:
             raise ConfigurationError(
@@ -70,6 +69,11 @@ class Units:
                     "is drawn whole. Name a column of the group."
                 )
         return cls._named(resample_by, numbers)
+
+    @classmethod
+    def single(cls, rows: int, groups: Array | None) -> "Units":
+        """Each row alone; of a ranking each group, given by the number of that of each row."""
+        return cls("row", rows) if groups is None else cls._named("group", groups)
 
     @classmethod
     def _named(cls, name: str, numbers: Array) -> "Units":

@@ -61,8 +61,10 @@ def page(store: ArtifactStore, reference: str) -> str:
         classes = class_names(store.manifest(manifest.derived_from["training_set"]).details)
         _add_confusion(drawn, curves["candidate"]["confusion"], classes)
     _add_slices(drawn, slices, metrics, policy, spec, level)
-    if found_slices:
-        add_found(drawn, found_slices, _slice_table(found_slices, metrics, {}, level), metrics)
+    if found_slices is not None and spec.found_slices:
+        add_found(
+            drawn, found_slices, _slice_table(found_slices, metrics, {}, level), metrics, manifest.details["task"]
+        )
     if manifest.entry(FAIRNESS):
         add_fairness(drawn, store.read_json(reference, FAIRNESS), policy.fairness)
     inputs = dict(manifest.derived_from)

@@ -92,14 +92,24 @@ class Slicing:
         return found
 
     def found(self, features: Mapping[str, bool], design_effect: float) -> list[Slice]:
-        """The worst slices of features, given by whether they are numeric; none for a task without a loss by row."""
-        metric, least = metric_named(judging_of(self.task).objective), self.spec.min_slice_rows
-        if metric.by_row is None or not self.spec.found_slices:
+        """The worst slices of features, given by whether they are numeric.
+
+        Of a ranking these are whole groups, so that only features count that have one value in all rows of each.
+        """
+        metric, most = metric_named(judging_of(self.task).objective), self.spec.found_slices
+        groups, read = self.predictions["candidate"].groups, metric.read(self.predictions["candidate"])
+        measured = metric.by_row if groups is None else metric.by_group
+        if measured is None or not most:
             return []
-        candidate = self.predictions["candidate"]
-        losses = metric.by_row(self.labels, candidate.form(metric.reads)) * (1 if metric.better == "lower" else -1)
-        worst = find_slices(self.table, features, losses, self.spec.found_slices, least, max(design_effect, 1.0))
-        entries = self._measured([each.name for each in worst], [each.rows for each in worst]) if worst else []
+        losses, table = measured(self.labels, *read) * (1 if metric.better == "lower" else -1), self.table
+        if groups is not None:
+            _, first, members = np.unique(groups, return_index=True, return_inverse=True)
+            features = {name: kind for name, kind in features.items() if _is_whole(self.table[name], first[members])}
+            counted = np.flatnonzero(~np.isnan(losses))
+            table, losses = table.take(pa.array(first[counted])), losses[counted]
+        worst = find_slices(table, features, losses, most, self.spec.min_slice_rows, max(design_effect, 1.0))
+        rows = [each.rows if groups is None else np.flatnonzero(np.isin(members, counted[each.rows])) for each in worst]
+        entries = self._measured([each.name for each in worst], rows) if worst else []
         return [replace(entry, p_value=one.p_value, judged=False) for entry, one in zip(entries, worst, strict=True)]
 
     def _measured(self, names: Sequence[str], members: Sequence[Array]) -> list[Slice]:
@@ -165,6 +175,12 @@ class Slicing:
                 f"evaluation.slices: {column}: expected one value in all rows of a group, as a ranking is judged "
                 f"whole; found more in {cut:,} groups. Name a column of the group."
             )
+
+
+def _is_whole(values: pa.ChunkedArray, first: Array) -> bool:
+    """Whether every row has the value of the first row of its group, given by its number."""
+    codes = values.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+    return bool((codes == codes[first]).all())
 
 
 def group(values: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:

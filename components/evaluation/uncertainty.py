@@ -21,8 +21,9 @@ class Uncertainty:
         units: How many of these the test rows are.
         samples: Number of draws.
         intervals: By role and metric, the ends of the 95 % interval.
-        design_effect: By metric, the variance of the candidate's value over draws of units, over that of draws of rows
-            (Kish 1965): how many times fewer independent rows the test part is worth. Empty where rows were drawn.
+        design_effect: By metric, the variance of the candidate's value over draws of units, over that of draws of rows,
+            or of groups of a ranking (Kish 1965): how many times fewer independent ones the test part is worth. Empty
+            where these were drawn.
     """
 
     unit: str
@@ -53,9 +54,10 @@ def uncertainty_of(
         for role, read in predictions.items()
     }
     effect: dict[str, float] = {}
-    if units.of_row is not None and task.name != "ranking":
-        candidate = next(iter(predictions))
-        alone = _drawn(task, labels, predictions[candidate], Units("row", len(labels)), spec)
+    candidate = next(iter(predictions))
+    single = Units.single(len(labels), predictions[candidate].groups)
+    if units.number < single.number:
+        alone = _drawn(task, labels, predictions[candidate], single, spec)
         effect = {
             name: float(np.nanvar(drawn[candidate][name][:, 0]) / spread)
             for name, each in alone.items()

@@ -7,6 +7,8 @@ from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.reports.format import Html
 from gatehouse.components.reports.page import Report
 from gatehouse.components.reports.row_charts import Dot, dot_chart
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.judging import judging_of
 
 Json = Mapping[str, Any]
 
@@ -21,23 +23,27 @@ def by_loss(slices: Sequence[Json]) -> list[Json]:
     return sorted(slices, key=lambda entry: (loss(entry), entry["name"]))
 
 
-def add_found(drawn: Report, found: Sequence[Json], table: Html, metrics: Json) -> None:
+def add_found(drawn: Report, found: Sequence[Json], table: Html, metrics: Json, task: str) -> None:
     """The worst slices of features, which no rule looks at."""
-    name = next(iter(found[0]["metrics"]["candidate"]))
-    metric = metric_named(name)
+    metric = metric_named(judging_of(TASKS[task]).objective)
+    whole = " As a ranking is judged whole, only features count that have one value in all rows of a group."
     drawn.section(
         "Worst slices found",
         f"Of all values of one feature, and of two together, where {metric.title} is worse than on the other rows, "
-        "with 95 % confidence after Holm's correction for all that were tested. No rule of the gate looks at them.",
+        f"with 95 % confidence after Holm's correction for all that were tested.{whole if task == 'ranking' else ''} "
+        "No rule of the gate looks at them.",
         f"{len(found):,}",
     )
-    ends = [entry["intervals"]["candidate"].get(name, (float("nan"),) * 2) for entry in found]
+    if not found:
+        drawn.note("None was found.")
+        return
+    ends = [entry["intervals"]["candidate"].get(metric.name, (float("nan"),) * 2) for entry in found]
     dots = [
-        Dot(entry["name"], entry["metrics"]["candidate"][name], low, high)
+        Dot(entry["name"], entry["metrics"]["candidate"][metric.name], low, high)
         for entry, (low, high) in zip(found, ends, strict=True)
     ]
     drawn.figure(
-        dot_chart(dots, metric.title, [("all rows", metrics["candidate"][name])]),
+        dot_chart(dots, metric.title, [("all rows", metrics["candidate"][metric.name])]),
         f"{metric.title} of the worst slices with its 95 % interval.",
     )
     drawn.element(table)

@@ -71,6 +71,8 @@ class Metric:
             rows, shape (groups,): their absolute values sum to the error. Chance makes it larger than that of all rows
             there could be, and that of a draw larger again.
         groups: How many gaps there are; 0 of other metrics.
+        by_group: From labels and what it reads to a number for each group of a ranking by its number, shape (groups,),
+            where the metric is their mean; NaN for one that does not count.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Metric:
     by_row: Callable[..., Array] | None = None
     gaps: Callable[[Any], Array] | None = None
     groups: int = 0
+    by_group: Callable[..., Array] | None = None
 
     def __call__(self, labels: Array, *read: Array) -> float:
         """The metric of labels and of what it reads; NaN where one of these numbers is."""
@@ -92,7 +95,7 @@ class Metric:
 
     def measure(self, labels: Array, predictions: Predictions) -> float:
         """The metric of labels, shape (rows,), and predictions for the same rows; NaN where a label or score is."""
-        return math.nan if _holds_nan(predictions.scores) else self(labels, *self._read(predictions))
+        return math.nan if _holds_nan(predictions.scores) else self(labels, *self.read(predictions))
 
     def on_draws(self, labels: Array, predictions: Predictions) -> OnDraw:
         """A function from how often each row was drawn, float64, shape (rows,), to the metric of that draw."""
@@ -101,7 +104,7 @@ class Metric:
 
     def counted(self, labels: Array, predictions: Predictions) -> Counted:
         """A function from how often each row was drawn to what `of_counts` takes."""
-        return self.prepare(labels, *self._read(predictions)) if self.prepare else self._anew(labels, predictions)
+        return self.prepare(labels, *self.read(predictions)) if self.prepare else self._anew(labels, predictions)
 
     def _anew(self, labels: Array, predictions: Predictions) -> OnDraw:
         rows = np.arange(len(labels))
@@ -128,7 +131,8 @@ class Metric:
         """The value as reports write it."""
         return format(value, self.form)
 
-    def _read(self, predictions: Predictions) -> tuple[Array, ...]:
+    def read(self, predictions: Predictions) -> tuple[Array, ...]:
+        """What `function`, `by_row` and `by_group` take after the labels."""
         if self.reads == "groups":
             return predictions.scores, predictions.form("groups")
         return (predictions.form(self.reads),)

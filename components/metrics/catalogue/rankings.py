@@ -68,27 +68,29 @@ def ranking_metric(*, title: str, form: str = ".4f") -> Callable[[Callable[[Rank
     """
 
     def declare(by_group: Callable[[Rankings], Array]) -> Metric:
+        def numbers(labels: Array, scores: Array, groups: Array) -> Array:
+            """The number of each group; NaN of one that does not count."""
+            rankings = Rankings.of(labels, scores, groups)
+            return np.where(rankings.total(rankings.relevant) > 0, by_group(rankings), np.nan)
+
         def prepare(labels: Array, scores: Array, groups: Array) -> OnDraw:
-            numbers, counts = _counting(labels, scores, groups)
-            chosen = np.unique(groups, return_index=True)[1][counts]
+            found = numbers(labels, scores, groups)
+            counts = ~np.isnan(found)
+            chosen, found = np.unique(groups, return_index=True)[1][counts], found[counts]
 
             def mean(times: Array) -> float:
                 drawn = times[chosen]
-                return float(np.einsum("i,i", drawn, numbers) / drawn.sum()) if drawn.any() else 0.0
+                return float(np.einsum("i,i", drawn, found) / drawn.sum()) if drawn.any() else 0.0
 
             return mean
 
         def measured(labels: Array, scores: Array, groups: Array) -> float:
-            numbers, _ = _counting(labels, scores, groups)
-            return float(numbers.mean()) if len(numbers) else 0.0
+            found = numbers(labels, scores, groups)
+            counted = found[~np.isnan(found)]
+            return float(counted.mean()) if len(counted) else 0.0
 
-        def _counting(labels: Array, scores: Array, groups: Array) -> tuple[Array, Array]:
-            """The number of each group that counts, and whether each group does."""
-            rankings = Rankings.of(labels, scores, groups)
-            counts = rankings.total(rankings.relevant) > 0
-            return by_group(rankings)[counts], counts
-
-        return Metric(by_group.__name__, title, "higher", ("ranking",), "groups", form, measured, prepare)
+        name, tasks = by_group.__name__, ("ranking",)
+        return Metric(name, title, "higher", tasks, "groups", form, measured, prepare, by_group=numbers)
 
     return declare
 

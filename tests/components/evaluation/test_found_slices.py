@@ -4,7 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gatehouse.components.evaluation.bootstrap import Units
 from gatehouse.components.evaluation.found_slices import find_slices
+from gatehouse.components.evaluation.slices import Slice, Slicing
+from gatehouse.components.evaluation.spec import EvaluationSpec
+from gatehouse.components.evaluation.uncertainty import uncertainty_of
+from gatehouse.components.tasks.ranking import RANKING
 
 ROWS = 4_000
 FEATURES = {"hour": True, "carrier": False, "origin": False}
@@ -51,6 +56,52 @@ def test_dependent_rows_need_a_larger_difference() -> None:
 def test_a_number_that_never_changes_is_one_slice_and_none_is_found(value: float) -> None:
     table = pa.table({"x": np.full(1000, value)})
     assert find_slices(table, {"x": True}, np.arange(1000.0), 5, 10) == []
+
+
+def _searches(worse: str) -> tuple[pa.Table, np.ndarray, np.ndarray, np.ndarray]:
+    """600 searches of five results, in mixed order, their labels, scores and searches; one country is ranked badly.
+
+    A tenth of the searches has nothing to find; `place` differs within a search, and tells which results are relevant.
+    """
+    draw = np.random.default_rng(3)
+    country, place = draw.choice(["de", "fr", "it"], 600), np.tile(np.arange(5.0), 600)
+    search = np.repeat(np.arange(600), 5)
+    labels = np.where(draw.random(600) < 0.1, 0, 1)[search] * (place == 0)
+    scores = draw.normal(size=3000) + np.where(country == worse, 0.0, 1.5)[search] * labels
+    order = draw.permutation(3000)
+    table = pa.table({"country": country[search], "place": place, "search": search}).take(pa.array(order))
+    return table, labels[order].astype(np.float64), scores[order], search[order]
+
+
+def _found(worse: str, features: dict[str, bool], least: int = 100, effect: float = 1.0) -> list[Slice]:
+    table, labels, scores, search = _searches(worse)
+    spec = EvaluationSpec(min_slice_rows=least, bootstrap_samples=20)
+    read = {"candidate": RANKING.read(scores, search)}
+    units = Units.single(len(labels), search)
+    return Slicing(table, labels, read, spec, RANKING, (), ("ndcg", 0.95), units).found(features, effect)
+
+
+def test_slices_of_rankings_are_whole_groups_that_have_something_to_find() -> None:
+    (found,) = _found("it", {"country": False, "place": True})
+    table, labels, _, search = _searches("it")
+    counted = np.isin(search, search[labels > 0]) & np.asarray(pa.compute.equal(table["country"], "it"))
+    assert (found.name, found.rows, found.judged) == ("country=it", counted.sum(), False)
+    assert found.p_value is not None and found.p_value < 1e-6
+    assert _found("none", {"country": False, "place": True}) == []
+
+
+def test_slices_of_rankings_are_no_smaller_than_asked_and_a_feature_within_groups_makes_none() -> None:
+    assert _found("it", {"place": True}) == []
+    assert _found("it", {"country": False}, least=210) == [], "groups are counted, and not rows"
+    assert _found("it", {"country": False}, effect=100.0) == []
+
+
+def test_rankings_drawn_by_larger_units_have_a_design_effect() -> None:
+    _, labels, scores, search = _searches("it")
+    read, spec = {"candidate": RANKING.read(scores, search)}, EvaluationSpec(bootstrap_samples=200)
+    units = Units("day", 60, search // 10)
+    assert uncertainty_of(RANKING, labels, read, Units.single(3000, search), spec)[0].design_effect == {}
+    assert 0.5 < uncertainty_of(RANKING, labels, read, units, spec)[0].design_effect["ndcg"] < 2
 
 
 def _given(seed: int) -> tuple[pa.Table, dict[str, bool], np.ndarray]:
