@@ -60,7 +60,8 @@ def page(store: ArtifactStore, reference: str) -> str:
     if "confusion" in curves["candidate"]:
         classes = class_names(store.manifest(manifest.derived_from["training_set"]).details)
         _add_confusion(drawn, curves["candidate"]["confusion"], classes)
-    _add_slices(drawn, slices, metrics, policy, spec, level)
+    counted = "group" if manifest.details["task"] == "ranking" else "row"
+    _add_slices(drawn, slices, metrics, policy, spec, level, counted)
     if found_slices is not None and spec.found_slices:
         add_found(
             drawn, found_slices, _slice_table(found_slices, metrics, {}, level), metrics, manifest.details["task"]
@@ -145,7 +146,7 @@ def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json | None, policy:
     drawn.table(["metric", *roles, "bar", *(["design effect"] if effect else [])], rows)
     if uncertainty and effect:
         drawn.note(
-            f"The design effect is the variance over draws by {uncertainty['unit']} over that of draws by row: as many "
+            f"The design effect is the variance over draws by {uncertainty['unit']} over that of single draws: as many "
             "times fewer independent rows tell as much."
         )
 
@@ -227,13 +228,19 @@ def _add_confusion(drawn: Report, pairs: Sequence[Sequence[int]], classes: Seque
 
 
 def _add_slices(
-    drawn: Report, slices: Sequence[Json], metrics: Json, policy: GatePolicy, spec: EvaluationSpec, level: Json
+    drawn: Report,
+    slices: Sequence[Json],
+    metrics: Json,
+    policy: GatePolicy,
+    spec: EvaluationSpec,
+    level: Json,
+    counted: str,
 ) -> None:
     if not slices:
         drawn.section("Slices", "No slices are judged: evaluation.slices names no column.")
         return
     judged = [entry for entry in slices if entry["judged"]]
-    told = f"Slices of fewer than {spec.min_slice_rows:,} rows, or whose labels do not differ, are not judged."
+    told = f"Slices of fewer than {spec.min_slice_rows:,} {counted}s, or whose labels do not differ, are not judged."
     drawn.section("Slices", told, f"{len(slices):,}")
     if not judged:
         drawn.note("None of the slices is judged.")

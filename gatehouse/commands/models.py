@@ -19,11 +19,11 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.approving.approval import ApproveRequest, approve
 from gatehouse.components.registry.exempting.exemption import ExemptRequest, exempt
 from gatehouse.components.registry.explaining.explanation import said
+from gatehouse.components.registry.explaining.numbers import objective_first
 from gatehouse.components.registry.ledger import Ledger, model_names
 from gatehouse.components.registry.naming import Named, named
 from gatehouse.components.registry.promoting.stage import PromoteRequest, promote
 from gatehouse.components.registry.state import ALIASES, CANARY, CHAMPION, SHADOW, STAGING, ModelVersion, State
-from gatehouse.components.tasks.judging import objective_of
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.terminal import figure
 
@@ -181,17 +181,17 @@ def _act(store: ArtifactStore, found: Named, action: str, reason: str, **more: A
         typer.echo(f"{name}:{result.version} is {result.decision}; nothing was changed.")
         return
     champion = Reference.parse(result.champion).short if result.champion else "none"
-    typer.echo(f"{name}:{result.version} is {result.decision}; the champion is {champion}")
+    alias = f" to {more['to']}" if "to" in more else ""
+    typer.echo(f"{name}:{result.version} is {result.decision}{alias}; the champion is {champion}")
 
 
 def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
     """The metrics of the version's evaluation, the task's objective first; empty where it is gone."""
     try:
         found = store.read_json(version.evaluation, "metrics.json")["candidate"]
-        first = objective_of(str(store.manifest(version.evaluation).details.get("task", "")))
+        ordered = objective_first(store, version.evaluation, found)
     except GatehouseError:
         return ""
-    ordered = sorted(found, key=lambda metric: metric != first)
     return "  ".join(f"{metric} {figure(found[metric])}" for metric in ordered[:_METRICS])
 
 

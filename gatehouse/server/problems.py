@@ -93,7 +93,7 @@ def install(app: FastAPI, show: Show) -> None:
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: RequestValidationError) -> Response:
-        found = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        found = (f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors())
         return tell(request, 422, "Unprocessable Content", "; ".join(found))
 
     @app.exception_handler(HTTPException)

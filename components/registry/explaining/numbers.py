@@ -1,7 +1,10 @@
 """The numbers that an evaluation holds of its candidate, each with its interval where there is one."""
 
+from collections.abc import Iterable
+
 from gatehouse.components.artifacts.stage import StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tasks.judging import objective_of
 from gatehouse.errors import ErasedArtifactError, MissingArtifactError
 
 
@@ -14,8 +17,14 @@ class Number(StageModel):
     high: float | None = None
 
 
+def objective_first(store: ArtifactStore, evaluation: str, names: Iterable[str]) -> list[str]:
+    """Names of metrics, that by which models of the evaluation's task are compared before the others."""
+    objective = objective_of(str(store.manifest(evaluation).details.get("task", "")))
+    return sorted(names, key=lambda name: name != objective)
+
+
 def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
-    """Every metric of the candidate on the whole test part; none where the evaluation is gone."""
+    """Every metric of the candidate on the whole test part, the objective first; none where the evaluation is gone."""
     try:
         measured = store.read_json(evaluation, "metrics.json")["candidate"]
     except (ErasedArtifactError, MissingArtifactError):
@@ -23,7 +32,7 @@ def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
     held = store.manifest(evaluation).entry("uncertainty.json") is not None
     intervals = store.read_json(evaluation, "uncertainty.json")["intervals"].get("candidate", {}) if held else {}
     return tuple(
-        Number(name=name, value=float(value), low=low, high=high)
-        for name, value in measured.items()
+        Number(name=name, value=float(measured[name]), low=low, high=high)
+        for name in objective_first(store, evaluation, measured)
         for low, high in [intervals.get(name) or (None, None)]
     )

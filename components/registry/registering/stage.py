@@ -89,9 +89,10 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
 def _next_step(decision: str, name: str, verdict: Verdict) -> tuple[str, ...]:
     """What a person does where a candidate waits for one."""
     if decision == "awaiting approval":
+        days = "a day" if verdict.approval_days == 1 else f"{verdict.approval_days} days"
         eyes = "; not by who trained or submitted it" if verdict.four_eyes else ""
         return (
-            f'gatehouse models approve {name} --reason "…" (or reject): holds for {verdict.approval_days} days{eyes}',
+            f'gatehouse models approve {name} --reason "…" (or reject): holds for {days}{eyes}',
             f"then gatehouse models promote {name}, or the promotion pipeline",
         )
     return (f"gatehouse models promote {name}, or the promotion pipeline",) if decision == "awaiting promotion" else ()

@@ -109,6 +109,9 @@ def test_promote_rollback_and_archive(gate: Gate) -> None:
     with pytest.raises(ApprovalError, match="found none"):
         _call(gate, "promote")
     assert f"{NAME}:2 is approved by " in _call(gate, "approve", "--reason", "approved on Monday")
+    assert f"{NAME}:2 is promoted to canary; the champion is {_short(first)}" in _call(
+        gate, "promote", "--to", "canary"
+    )
     assert f"the champion is {_short(second)}" in _call(gate, "promote")
     assert _call(gate, "list").splitlines()[1].split()[:2] == [f"{NAME}:1", "replaced"]
     assert f"the champion is {_short(first)}" in _call(gate, "rollback", "--reason", "it rained")

@@ -96,6 +96,9 @@ def test_numbers_have_the_intervals_that_the_evaluation_holds(gate: Gate) -> Non
     second, first = numbers_of(gate.store, str(evaluation))
     assert (first.name, first.low, first.high) == ("roc_auc", 0.6, 0.8)
     assert (second.name, second.low, second.high) == ("brier", None, None)
+    metrics = {"metrics.json": canonical_json({"candidate": {"mae": 2.0, "rmse": 3.0, "r2": 0.1}})}
+    told = gate.store.publish("evaluations", NAME, metrics, details={"task": "regression"})
+    assert [each.name for each in numbers_of(gate.store, str(told))] == ["rmse", "mae", "r2"], "the objective first"
 
 
 @pytest.mark.parametrize("erased", [True, False])
