@@ -1,10 +1,11 @@
 """What can be seen of a platform from here: KFP, Kubernetes, images, store, MLflow and Model Registry."""
 
+import os
 from collections.abc import Iterator
 from importlib.metadata import version
 
 from gatehouse.components.kfp_api.client import KfpApi
-from gatehouse.components.kfp_api.connection import Patience
+from gatehouse.components.kfp_api.connection import ENDPOINT, Patience
 from gatehouse.components.launchers.kubernetes.api import ApiConflict, ApiTimeouts, KubernetesApi
 from gatehouse.components.launchers.launcher import ClusterError
 from gatehouse.components.operations.diagnosing.finding import Finding, failed, looked, passed, unchecked
@@ -47,8 +48,9 @@ def _images(platform: Platform) -> Iterator[Finding]:
 
 
 def _kfp(platform: Platform) -> Finding:
-    if not platform.endpoint:
-        return unchecked("Kubeflow Pipelines", "the profile names no endpoint", "Set `endpoint` in the profile.")
+    if not (platform.endpoint or os.environ.get(ENDPOINT)):
+        found = f"neither the profile nor {ENDPOINT} names an endpoint"
+        return unchecked("Kubeflow Pipelines", found, f"Set `endpoint` in the profile, or {ENDPOINT}.")
 
     def look() -> str:
         api = KfpApi.connect(platform.endpoint, platform.namespace, patience=_PATIENCE)
@@ -59,7 +61,8 @@ def _kfp(platform: Platform) -> Finding:
             raise ClusterError(f"{api.endpoint} is {server.version}, expected the major release of kfp {mine}")
         return f"{api.endpoint} answers, {server.version or 'of a version that it does not say'}"
 
-    advice = "Check `endpoint` and `namespace` of the profile, and GATEHOUSE_KFP_TOKEN or GATEHOUSE_KFP_TOKEN_FILE."
+    place = "`endpoint`" if platform.endpoint else ENDPOINT
+    advice = f"Check {place} and `namespace` of the profile, and GATEHOUSE_KFP_TOKEN or GATEHOUSE_KFP_TOKEN_FILE."
     return looked("Kubeflow Pipelines", look, advice)
 
 

@@ -17,6 +17,7 @@ from gatehouse.compilation.policy import breaches
 from gatehouse.compilation.specification import read_spec
 from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.kfp_api.connection import ENDPOINT
 from gatehouse.components.launchers.spec import PyTorchJobLaunch
 from gatehouse.components.operations.diagnosing import reach
 from gatehouse.components.operations.diagnosing.finding import Finding
@@ -126,7 +127,7 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
         (_profile(images={"data": "gatehouse/data:1"}), "image data", "failed", "found gatehouse/data:1", "digest"),
         (lambda each: setattr(each.kfp, "down", True), "Kubeflow Pipelines", "failed", "", "Check `endpoint`"),
         (lambda each: setattr(each.kfp, "version", "3.0.1"), "Kubeflow Pipelines", "failed", "is 3.0.1", "endpoint"),
-        (_profile(endpoint=""), "Kubeflow Pipelines", "not checked", "no endpoint", "Set `endpoint`"),
+        (_profile(endpoint=""), "Kubeflow Pipelines", "not checked", "names an endpoint", "Set `endpoint`"),
         (_lose("/apis/kubeflow.org"), "pytorchjobs.kubeflow.org", "failed", "does not know it", "Install its operator"),
         (_lose("/apis/kueue.x-k8s.io"), "queue flights", "failed", "no local queue", "gatehouse kueue manifests"),
         (
@@ -171,6 +172,13 @@ def test_what_is_wrong_is_found_and_told_with_what_to_do(
     seen = patient.findings()[check]
     assert (seen.outcome, seen.well) == (outcome, False)
     assert found in seen.found and advice in seen.advice
+
+
+def test_the_server_that_submit_would_take_is_looked_at(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENDPOINT, patient.profile.pop("endpoint"))
+    assert patient.findings()["Kubeflow Pipelines"].found.endswith("answers, 2.17.0")
+    patient.kfp.down = True
+    assert "GATEHOUSE_KFP_ENDPOINT" in patient.findings()["Kubeflow Pipelines"].advice
 
 
 def test_without_kubernetes_nothing_that_is_needed_goes_unsaid(
