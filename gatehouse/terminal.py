@@ -13,6 +13,7 @@ from rich.text import Text
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.format import counted
 from gatehouse.local_run import LocalRun, PlannedTask
 
 _MANY_TABLES = 5
@@ -247,7 +248,7 @@ def _gist(event: Event, objective: str) -> str:
     if isinstance(rows, dict):
         return _tables(rows, result.get("rejected_rows") or {})
     if isinstance(rows, int):
-        return f"{rows:,} rows"
+        return counted(rows, "row")
     references = [Reference.parse(value).short for value in references_in(list(result.values()))]
     return references[0] if references else ""
 
@@ -256,7 +257,7 @@ def _tables(rows: dict[str, int], rejected: dict[str, int]) -> str:
     """Rows by table, or of all where there are many; and how many were rejected, where any was."""
     aside = f", {sum(rejected.values()):,} rejected" if rejected else ""
     if len(rows) > _MANY_TABLES:
-        return f"{len(rows)} tables, {sum(rows.values()):,} rows{aside}"
+        return f"{len(rows)} tables, {counted(sum(rows.values()), 'row')}{aside}"
     if not rejected:
         return " ".join(f"{name} {count:,}" for name, count in rows.items())
     told = (f", {rejected[name]:,} rejected" if name in rejected else "" for name in rows)

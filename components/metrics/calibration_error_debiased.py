@@ -25,7 +25,7 @@ def _mean_distance(gap: float, spread: float) -> float:
 
 
 @metric(
-    title="calibration error, debiased",
+    title="debiased calibration error",
     better="lower",
     tasks=("binary",),
     reads="probabilities",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatehouse.components.reports.format import Html, column_format, escape, is_number, number, printed
+from gatehouse.components.reports.format import Html, column_format, escape, is_number, number, printed, prose
 
 MARKS = ("pass", "fail", "refused", "warn")
 SIGNS = {"pass": "✓", "fail": "✕", "refused": "✕", "warn": "!"}
@@ -97,7 +97,7 @@ def meter(share: float, other: float | None = None) -> Html:
 
 def cell(text: str, longest: int) -> Html:
     """Text in a cell of its own: a long one breaks into lines, and is cut where it is longer than `longest`."""
-    shown = escape(shortened(text, longest))
+    shown = (prose if len(text) > _PROSE_FROM else escape)(shortened(text, longest))
     return Html(f'<div class="long">{shown}</div>') if len(text) > _BREAKS_FROM else shown
 
 

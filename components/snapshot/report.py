@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.elements import shortened, table
-from gatehouse.components.reports.format import moment
+from gatehouse.components.reports.format import counted, moment
 from gatehouse.components.reports.page import Marked, Report, Verdict
 from gatehouse.components.snapshot.rejected import Group, groups_of, rejected_of
 
@@ -60,7 +60,7 @@ def _taken(rejected: Mapping[str, int], kept: Mapping[str, int]) -> Verdict:
         for name, count in rejected.items()
         if count
     ]
-    text = f"{len(kept)} tables with {sum(kept.values()):,} rows."
+    text = f"{counted(len(kept), 'table')} with {counted(sum(kept.values()), 'row')}."
     unchecked = "the contract: the validation of this snapshot judges it"
     todo = "look at these rows with `gatehouse data rejected`, which gives the reason of each." if warnings else ""
     return Verdict("pass", text, warnings=tuple(warnings), unchecked=(unchecked,), todo=todo, title="Taken")

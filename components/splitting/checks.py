@@ -275,12 +275,6 @@ def _near_duplicates(subject: Subject) -> Iterator[Finding | Remark]:
     yield from _repeated(subject, subject.spec.checks.near_duplicates, "near", "nearly the features of")
 
 
-_REPEATED = (
-    ". If they are one thing seen twice, split by the column that says so (strategy `group`); if they only look alike, "
-    "raise the limit in split.checks"
-)
-
-
 def _repeated(subject: Subject, most: float, kind: str, words: str) -> Iterator[Finding | Remark]:
     for one in subject.shared():
         count = getattr(one, kind)
@@ -288,7 +282,7 @@ def _repeated(subject: Subject, most: float, kind: str, words: str) -> Iterator[
             share, allowed = f"{100 * count / one.rows:.2f} %", f"{100 * most:g} %"
             text = f"{count} of {one.rows} rows of {one.later} ({share}, at most {allowed}) have {words} a row of "
             labels = f"; their labels differ {one.differ:.0%} as often as those of any two rows" * (kind == "exact")
-            yield (one.earlier, one.later), text + one.earlier + labels + _REPEATED
+            yield (one.earlier, one.later), text + one.earlier + labels
 
 
 def _single_feature(subject: Subject) -> Iterator[Finding | Remark]:

@@ -5,12 +5,18 @@ from dataclasses import dataclass
 from gatehouse.components.splitting.spec import Severity
 
 PASSED, FAILED, NOTED, COULD_NOT_RUN = "passed", "failed", "noted", "could not run"
+_REPEATED = (
+    "If they are one thing seen twice, split by the column that says so (strategy `group`); if they only look alike, "
+    "raise the limit in split.checks"
+)
 _TO_DO: dict[str, str] = {
     "parts": "Move the boundaries or shares in `split`, or bring more rows",
     "time_order": "Move the boundaries in `split`, or divide by strategy `time`",
     "label_maturity": "Raise split.gap, so that the labels of a part are known before the next part begins",
     "group_overlap": "Divide by strategy `group` with these columns, or take them out of split.checks.groups",
     "entity_overlap": "Divide by strategy `entity`, where the model meets entities that it was not trained on",
+    "duplicates": _REPEATED,
+    "near_duplicates": _REPEATED,
     "single_feature": "Look what its query reads; where all of it is known at the decision, raise "
     "split.checks.single_feature_auc",
     "availability": "Have the view's query read what was known at the decision, or leave the feature out",
@@ -42,9 +48,9 @@ class Check:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What was found, each with the check's name and with what to do."""
+        """What was found, each with the check's name; the last also with what to do."""
         to_do = f". {_TO_DO[self.name]}" if self.name in _TO_DO else ""
-        return tuple(f"{self.name}: {text}{to_do}" for text in self.said)
+        return tuple(f"{self.name}: {text}{to_do * (text is self.said[-1])}" for text in self.said)
 
     @property
     def ends_the_run(self) -> bool:

@@ -12,6 +12,7 @@ from gatehouse.commands.output import size
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.format import counted
 
 _FILES = 20
 _LIST = 12
@@ -43,7 +44,7 @@ def _section(title: str, body: Text) -> Iterator[Text]:
 
 def _counts(manifest: Manifest) -> Iterator[str]:
     if manifest.rows is not None:
-        yield f"{manifest.rows:,} rows"
+        yield counted(manifest.rows, "row")
     if manifest.columns:
         yield f"{len(manifest.columns):,} columns"
     yield f"{len(manifest.files):,} files" if len(manifest.files) != 1 else "1 file"
@@ -71,7 +72,7 @@ def _columns(manifest: Manifest) -> Text:
 
 def _files(manifest: Manifest) -> Text:
     lines = [
-        (entry.path, size(entry.bytes) + (f", {entry.rows:,} rows" if entry.rows is not None else ""))
+        (entry.path, size(entry.bytes) + (f", {counted(entry.rows, 'row')}" if entry.rows is not None else ""))
         for entry in manifest.files[:_FILES]
     ]
     return _aligned(

@@ -21,6 +21,7 @@ from gatehouse.commands.output import find, print_table
 from gatehouse.commands.place import store_address
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.format import counted
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def indented(source: Mapping[str, Any]) -> str:
 
 def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
     """Print what seems to be in a file."""
-    facts = [f"{sniffed.rows:,} rows"]
+    facts = [counted(sniffed.rows, "row")]
     if sniffed.delimiter:
         delimiter = _DELIMITERS.get(sniffed.delimiter, repr(sniffed.delimiter))
         facts += [f"separated by {delimiter}", sniffed.encoding.upper()]

@@ -16,6 +16,7 @@ from gatehouse.components.artifacts.querying import SOURCE, queried
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.tables import tables_in
+from gatehouse.components.reports.format import counted
 from gatehouse.components.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 
@@ -68,7 +69,7 @@ def head(
         if as_json:
             told[name or found.name] = [dict(zip(columns, row, strict=True)) for row in values]
             continue
-        console.print(Text.assemble((name or found.name, "bold"), f"  {table.rows:,} rows"))
+        console.print(Text.assemble((name or found.name, "bold"), f"  {counted(table.rows, 'row')}"))
         _print(columns, values, 0, False, False)
     if as_json:
         print_json(told)

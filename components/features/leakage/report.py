@@ -6,6 +6,7 @@ from typing import Any
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.leakage.stage import REPORT
 from gatehouse.components.reports.elements import table
+from gatehouse.components.reports.format import counted
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.reports.row_charts import bar_chart
 
@@ -72,8 +73,8 @@ def _verdict(body: Mapping[str, Any]) -> Verdict:
         return Verdict("fail", "\n".join(reasons), warnings=warnings, unchecked=unchecked, todo=todo)
     of_views, of_set = (sum(sum(cut["views"].values()) for cut in cuts), sum(cut["rows"] for cut in cuts))
     sentence = (
-        f"Nothing was used before it was known in what was compared: {of_views:,} rows of views and {of_set:,} of the "
-        f"training set's {body['rows']:,} rows, at {len(cuts)} cuts."
+        f"Nothing was used before it was known in what was compared: {counted(of_views, 'row')} of views and "
+        f"{of_set:,} of the training set's {counted(body['rows'], 'row')}, at {counted(len(cuts), 'cut')}."
     )
     return Verdict("warn" if warnings else "pass", sentence, warnings=warnings, unchecked=unchecked)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gatehouse.components.reports.format import (
     column_format,
+    counted,
     duration,
     escape,
     is_number,
@@ -112,3 +113,7 @@ def test_what_cannot_be_printed_is_replaced() -> None:
 )
 def test_ticks(values: list[float], step: float, labels: list[str]) -> None:
     assert ticks(values, step) == labels
+
+
+def test_one_of_a_thing_has_no_plural() -> None:
+    assert [counted(count, "row") for count in (0, 1, 1200)] == ["0 rows", "1 row", "1,200 rows"]

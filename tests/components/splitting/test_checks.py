@@ -81,10 +81,10 @@ def test_every_check_is_answered_and_none_passes_that_could_not_run(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["parts", *NAMES])
 def test_what_a_check_found_is_told_with_what_to_do(name: str) -> None:
-    found = "1 row is odd"
-    (told,) = Check(name, FAILED, "warn", (found,)).told
-    # Those of duplicates end with the limits that they found broken.
-    assert told.startswith(f"{name}: {found}") and (". " in told) == ("duplicates" not in name)
+    found = ("1 row is odd", "2 rows are odd")
+    first, last = Check(name, FAILED, "warn", found).told
+    assert first == f"{name}: {found[0]}", "what to do is told once"
+    assert last.startswith(f"{name}: {found[1]}. ")
 
 
 def test_a_random_split_is_noted_not_to_be_in_order_of_time(tmp_path: Path) -> None:
