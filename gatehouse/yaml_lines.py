@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, TypeVar
 
@@ -132,11 +132,11 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str], p
         return read if partly else None
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.75) -> str:
     """Words that offer the known name which is most like one that is not known; empty where none is."""
     names = list(known)
     meant = [each for each in (_ELSEWHERE.get(name.lower()),) if each in names]
-    found = meant or difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+    found = meant or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return f" (did you mean {found[0]}?)" if found else ""
 
 
@@ -190,7 +190,7 @@ def _own(details: list[Any]) -> list[Any]:
     ]
 
 
-def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: set[str], detail: Any) -> str:
+def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: Sequence[set[str]], detail: Any) -> str:
     where = tuple(detail["loc"])
     known = next((where[:length] for length in range(len(where), -1, -1) if where[:length] in lines), ())
     # A rule may be written without its key `value`.
@@ -210,15 +210,21 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: set[str], detai
     if detail["type"] == "missing":
         said = "expected this key, found none"
     if detail["type"] == "extra_forbidden":
-        said = f"there is no such key{nearest(str(where[-1]), keys - {str(where[-1])})}"
+        beside = {str(path[-1]) for path in lines if path and path[:-1] == where[:-1]} - {where[-1]}
+        said = f"there is no such key{nearest(str(where[-1]), _meant(keys, beside) - {str(where[-1])}, 0.7)}"
     return f"{name}:{lines.get(known, 1)}: {key}: {said}{found}"
 
 
-def _keys_of(model: type[BaseModel]) -> set[str]:
-    """The names of all keys that a model has at any depth."""
+def _keys_of(model: type[BaseModel]) -> list[set[str]]:
+    """The names of the keys of a model, and of each one in it."""
     schema = model.model_json_schema()
-    parts = [schema, *schema.get("$defs", {}).values()]
-    return {key for part in parts for key in part.get("properties", {})}
+    return [set(part.get("properties", {})) for part in (schema, *schema.get("$defs", {}).values())]
+
+
+def _meant(keys: Sequence[set[str]], beside: set[str]) -> set[str]:
+    """The keys of the part that has most of the keys beside one; all keys where it stands alone, or none is known."""
+    most = max(keys, key=lambda part: len(part & beside))
+    return most if most & beside else set().union(*keys)
 
 
 def _short(value: Any) -> str:

@@ -100,3 +100,31 @@ def test_other_files_are_looked_at_though_keys_are_wrong(tmp_path: Path) -> None
     ):
         assert found in str(caught.value), str(caught.value)
     assert "leakage_alarm.roc_auc: expected a better value" in str(caught.value), str(caught.value)
+
+
+class _Drift(BaseModel, extra="forbid"):
+    max_rise: int = 0
+
+
+class _Tuning(BaseModel, extra="forbid"):
+    max_trial_count: int = 0
+    parameters: int = 0
+
+
+class _Project(BaseModel, extra="forbid"):
+    drift: _Drift = _Drift()
+    tuning: _Tuning = _Tuning()
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("tuning: {max_trials: 3, parameters: 1}", "max_trial_count"),
+        ("tuning: {max_rises: 3}", "max_rise"),
+        ("tunning: {parameters: 1}", "tuning"),
+    ],
+)
+def test_a_wrong_key_is_held_against_those_that_go_with_the_keys_beside_it(text: str, meant: str) -> None:
+    problems: list[str] = []
+    load_model("f", text, _Project, problems)
+    assert [problem for problem in problems if f"(did you mean {meant}?)" in problem], problems
