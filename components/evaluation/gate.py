@@ -47,7 +47,7 @@ class Termed(Spec):
     def _of_rules_that_exist(cls, rules: dict[str, Terms]) -> dict[str, Terms]:
         if unknown := [name for name in rules if not _head(name)]:
             heads = ", ".join(head for each in families() for head in each.names)
-            raise ValueError(f"expected names of rules, which begin with {heads}; found {unknown[0]!r}")
+            raise ValueError(f"expected names of rules, which begin with {heads}, found {unknown[0]!r}")
         return rules
 
     def terms_of(self, rule: str) -> Terms:

@@ -144,6 +144,9 @@ def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json | None, policy:
     none = "It has no intervals: this evaluation was made before they were measured."
     drawn.section("Metrics", f"{told} {told_of(uncertainty) if uncertainty else none}")
     drawn.table(["metric", *roles, "bar", *(["design effect"] if effect else [])], rows)
+    for metric in map(metric_named, metrics["candidate"]):
+        if metric.caveat:
+            drawn.note(f"{metric.title}: {metric.caveat}.")
     if uncertainty and effect:
         drawn.note(
             f"The design effect is the variance over draws by {uncertainty['unit']} over that of single draws: as many "

@@ -8,7 +8,14 @@ from gatehouse.components.metrics.catalogue.metric import Array
 _TINY = float(np.finfo(np.float64).eps)
 
 
-@mean_metric(title="mean absolute percentage error", better="lower", tasks=("regression",), reads="scores", form=".4g")
+@mean_metric(
+    title="mean absolute percentage error",
+    better="lower",
+    tasks=("regression",),
+    reads="scores",
+    form=".4g",
+    caveat="labels near zero outweigh all others, and one of zero makes it astronomic: judge by another metric there",
+)
 def mape(labels: Array, values: Array) -> Array:
     """Absolute error of each row over its label's absolute value, as a share: 0.1 is 10 %.
 

@@ -39,6 +39,7 @@ def mean_metric(
     reads: Reads,
     form: str = ".4f",
     root: bool = False,
+    caveat: str = "",
 ) -> Callable[[Callable[..., Array]], Metric]:
     """Declare a function that gives a number for each row, shape (rows,): the metric is their mean, or its root."""
 
@@ -54,7 +55,9 @@ def mean_metric(
             # Without BLAS, whose threads take longer to meet than the sum takes, and whose bits are the processor's.
             return lambda times: of_mean(float(np.einsum("i,i", times, numbers)) / times.sum())
 
-        return Metric(by_row.__name__, title, better, tasks, reads, form, measured, prepare, by_row=by_row)
+        return Metric(
+            by_row.__name__, title, better, tasks, reads, form, measured, prepare, by_row=by_row, caveat=caveat
+        )
 
     return declare
 

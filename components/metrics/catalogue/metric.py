@@ -73,6 +73,7 @@ class Metric:
         groups: How many gaps there are; 0 of other metrics.
         by_group: From labels and what it reads to a number for each group of a ranking by its number, shape (groups,),
             where the metric is their mean; NaN for one that does not count.
+        caveat: When the number misleads, for those who read it.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Metric:
     gaps: Callable[[Any], Array] | None = None
     groups: int = 0
     by_group: Callable[..., Array] | None = None
+    caveat: str = ""
 
     def __call__(self, labels: Array, *read: Array) -> float:
         """The metric of labels and of what it reads; NaN where one of these numbers is."""
