@@ -92,8 +92,9 @@ class KubernetesApi:
                 _, context = config.list_kube_config_contexts(file)
                 self.namespace = context["context"].get("namespace", "default")
         except (config.ConfigException, OSError) as error:
+            why = str(error).rstrip(".")
             raise ClusterError(
-                f"No Kubernetes cluster is configured: {error}. Run in a pod with a service account, or set KUBECONFIG."
+                f"No Kubernetes cluster is configured: {why}. Run in a pod with a service account, or set KUBECONFIG."
             ) from error
         configuration.retries = False
         return client.ApiClient(configuration)

@@ -53,7 +53,7 @@ def test_a_cluster_that_is_not_configured_is_an_error_that_says_so(
 ) -> None:
     monkeypatch.setenv(LAUNCH, '{"kind": "pytorchjob"}')
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(ClusterError, match="No Kubernetes cluster is configured"):
+    with pytest.raises(ClusterError, match=r"No Kubernetes cluster is configured: .*\w\. Run in a pod"):
         launcher(store)
 
 
