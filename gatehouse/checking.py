@@ -159,6 +159,8 @@ def _of_settings(folder: Path) -> Iterator[str]:
 def _of_contract(file: ProjectFile, contract: Contract) -> Iterator[str]:
     """Tables and columns of the contract that the source does not declare: their rules would find nothing."""
     tables = file.source.tables
+    for problem in contract.unsuited({name: frozenset(table.sensitive) for name, table in tables.items()}):
+        yield f"{file.contract}: {problem}; remove it, as the source declares the column sensitive"
     for name, table in contract.tables.items():
         where = f"{file.contract}: tables.{name}"
         if name not in tables:

@@ -380,13 +380,15 @@ def test_mistakes_of_files_queries_and_names_are_told_together(project: Path) ->
         (PROJECT, "slices: [category]", "slices: [colour]"),
         (POLICY, "log_loss]", "rmse]"),
         (CONTRACT, "amount: {", "amout: {"),
+        (PROJECT, "      columns:", "      sensitive: [returned]\n      columns:"),
+        (CONTRACT, "max: 1", "max: 1, psi: 0.2"),  # Of a sensitive column, no histogram is kept.
         (HISTORY, "count(*)", "cout(*)"),
         (KNOWN, "WHERE placed_at", "WHERE placed"),
     )
     for file, before, after in planted:
         path = project / file
         path.write_text(path.read_text().replace(before, after, 1))
-    with pytest.raises(ConfigurationError, match="5 problems in the project"):
+    with pytest.raises(ConfigurationError, match="6 problems in the project"):
         check_project(project)
 
 

@@ -164,6 +164,8 @@ def _typed(found: pa.Field, rows: int) -> SniffedColumn:
 
 def _csv(path: Path) -> Sniffed:
     require_ending(path)
+    if path.is_file() and not path.stat().st_size:
+        raise SourceError(f"{path.name}: expected a header and rows below it, found an empty file.")
     with in_utf8(path) as (plain, encoding), connect() as connection:
         delimiter, header = shape_of(plain, path.name)
         columns = [_Column(name, dict.fromkeys(_candidates(), 0)) for name in header]

@@ -142,23 +142,22 @@ class Contract(Part):
         Raises:
             ConfigurationError: if a rule on such a column needs a histogram or moments.
         """
-        problems = [
-            f"tables.{table}.columns.{column}.{place}{key}: {why}"
-            for table, columns in declared.items()
-            if table in self.tables
-            for column, promised in self.tables[table].columns.items()
-            if column in columns
-            for place, key, why in unsuited_if_sensitive(promised)
-        ]
-        if problems:
+        if problems := list(self.unsuited(declared)):
             listed = "".join(f"\n  - {problem}" for problem in problems)
             raise ConfigurationError(
-                f"{len(problems)} rules of the contract do not suit what the source declares sensitive. Remove "
-                f"them:{listed}"
+                f"Rules of the contract do not suit what the source declares sensitive. Remove them:{listed}"
             )
         hiding = self.model_copy()
         hiding._declared = {table: columns for table, columns in declared.items() if columns}
         return hiding
+
+    def unsuited(self, declared: Mapping[str, frozenset[str]]) -> Iterator[str]:
+        """Rules on columns that the source declares sensitive, by table, which need what is not kept of such."""
+        for table, columns in declared.items():
+            promised = self.tables[table].columns if table in self.tables else {}
+            for column in (each for each in promised if each in columns):
+                for place, key, why in unsuited_if_sensitive(promised[column]):
+                    yield f"tables.{table}.columns.{column}.{place}{key}: {why}"
 
     def snapshots(self) -> tuple[str, ...]:
         """The other snapshots that foreign keys lead to, as the contract names them."""

@@ -20,6 +20,7 @@ from gatehouse.components.features.definitions.repository import OnDemand, Repos
 from gatehouse.components.features.table_files import view_tables
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.project import Project, load_project
+from gatehouse.yaml_lines import nearest
 
 ProjectOption = Annotated[Path | None, typer.Option(help="Folder of the project; default: this one.")]
 
@@ -70,8 +71,10 @@ class FeatureProject:
     def view(self, name: str, others: Iterable[str] = ()) -> View:
         """A view by name. Raises ConfigurationError, naming those there are, and others that would do as well."""
         if name not in self.repository.views:
-            known = ", ".join(sorted([*self.repository.views, *others]))
-            raise ConfigurationError(f"There is no feature view {name!r}: expected one of {known}.")
+            names = sorted([*self.repository.views, *others])
+            features = [feature for view in self.repository.views.values() for feature in view.spec.features]
+            meant = nearest(name, [*names, *features])
+            raise ConfigurationError(f"There is no feature view {name!r}: expected one of {', '.join(names)}{meant}.")
         return self.repository.views[name]
 
     def computed(self, service: str, views: Iterable[str]) -> tuple[str, list[OnDemand]]:

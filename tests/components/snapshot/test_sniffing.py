@@ -107,6 +107,8 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStor
     [
         ("t.parquet", "x", "is not intact Parquet"),
         ("t.csv", "1.5,2\n3.5,4\n", "expected a header in the first line"),
+        ("t.csv", "", "expected a header and rows below it, found an empty file"),
+        ("t.csv", "\n \n", "expected"),
         ("t.csv", "a,b\n", "expected rows below the header"),
         ("t.csv", "a,b,a\n1,2,3\n", "expected columns with different names, found more than one a"),
         ("t.csv", "My table\n\na,b\n" + "1,2\n" * 9, "2 lines stand before the table"),
