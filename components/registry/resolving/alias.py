@@ -106,11 +106,18 @@ class Resolver:
         """Bring what is known up to the ledger; gives whether something changed.
 
         Raises:
-            StoreError: if the store does not answer; what was known stays.
+            StoreError: if the store does not answer, or has less than was read before, as the empty folder of a volume
+                that is not mounted; what was known stays.
         """
         with self._refreshing:
             at = time.time()
             state = Ledger(self._opened(), self._name).state()
+            if state.size < self._known.get("size", 0):
+                raise StoreError(
+                    f"{self._address} has {state.size} records of {self._name}: expected {self._known['size']} or "
+                    "more, as were read before; a ledger only grows. Mount or restore the store; where it is to be "
+                    f"an earlier copy, remove {self.folder}."
+                )
             held = {alias: state.version(state.holder(alias)) for alias in ALIASES}
             aliases = {alias: {"version": each.version, "model": each.model} for alias, each in held.items() if each}
             for each in aliases.values():

@@ -66,6 +66,17 @@ def test_the_champion_moves_with_a_refresh_and_its_files_are_here_before(
         resolver.resolve("canary")
 
 
+def test_a_store_that_has_less_than_before_is_away(resolver: Resolver, gate: Gate) -> None:
+    with gate.store.workspace() as aside:
+        shutil.move(gate.store.local_folder / "registry", aside / "registry")
+        for _ in range(2):
+            with pytest.raises(StoreError, match=r"has 0 records of delays: expected 3 or more"):
+                resolver.refresh()
+        assert resolver.resolve("champion").version == 1
+        shutil.move(aside / "registry", gate.store.local_folder / "registry")
+    assert not resolver.refresh()
+
+
 def test_a_thread_keeps_it_fresh(resolver: Resolver, gate: Gate) -> None:
     stop = threading.Event()
     thread = resolver.keep_fresh(0.01, stop)
