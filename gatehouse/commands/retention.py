@@ -25,6 +25,7 @@ from gatehouse.components.artifacts import deprecation, eraser
 from gatehouse.components.artifacts.collection import Collector, Item, Wish
 from gatehouse.components.artifacts.eraser import ErasurePlan, Scope, plan_erasure, unlisted_blobs
 from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.reports.format import counted
 from gatehouse.errors import ConfigurationError, StoreError
 
 _SHOWN = 40
@@ -204,7 +205,7 @@ def _require_whole(plan: ErasurePlan, partly: bool) -> None:
         )
     if plan.holders and not partly:
         raise StoreError(
-            f"Nothing was erased: {len(plan.holders)} artifacts, which are listed above, would still hold the data or "
+            f"Nothing was erased: {counted(len(plan.holders), 'artifact')}, listed above, would still hold the data or "
             f"what was derived from it. Add {options} to erase these, too, or --partly to leave them as they are."
         )
 
@@ -231,7 +232,7 @@ def _print_plan(plan: ErasurePlan) -> None:
     sharing = sorted({each for of in plan.kept.values() for each in of})
     section(f"{len(plan.kept)} files stay, as these share them (--shared):", sharing, "yellow")
     total = sum(count for count, _ in plan.blobs.values())
-    console.print(f"{len(plan.blobs)} files removed, {size(total)}")
+    console.print(f"in all {counted(len(plan.blobs), 'file')} to be removed, {size(total)}")
 
 
 def lift(

@@ -160,7 +160,7 @@ def test_erase_does_nothing_while_something_would_still_hold_the_data(
     model = store.publish("models", "m", {"w": b"weights"}, derived_from={"snapshot": later})
     erase = ("erase", family["before"], "--reason", "request 17", "--yes")
     result = _run(store, *erase, "--inputs", "--dependants", code=1)
-    assert "1 artifacts, which are listed above, would still hold" in str(result.exception)
+    assert "1 artifact, listed above, would still hold" in str(result.exception)
     assert "Add --shared to erase" in str(result.exception) and str(grown) in result.output
     assert "Add --inputs --dependants --shared to erase" in str(_run(store, *erase, code=1).exception)
     assert all(store.exists(each) for each in family.values()) and not list(store.objects.list("erasures"))

@@ -21,9 +21,9 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.data.parts import Part, read_part
 from gatehouse.components.training.data.targets import Targets, outputs_of, targets_of
 from gatehouse.components.training.spec import NetworkTraining, TrainSpec, task_of
-from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.fitted import Transformation
 from gatehouse.components.training.transformation.reading import read_transformation
+from gatehouse.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +110,7 @@ def prepare_job(
     reference of one that was fitted on the whole train part; empty for the default one.
 
     Raises:
+        ConfigurationError: if the batch is larger than the train part, or the loss is not for the label's task.
         FeatureError: if a part has too few rows, or a feature, a label, a weight or a group cannot be used.
     """
     if spec.stopping.refit:
@@ -146,7 +147,7 @@ def _require_task(spec: TrainSpec, declared: str) -> None:
     task = task_of(spec)
     if declared and declared != task.name:
         losses = ", ".join(TASKS[declared].losses)
-        raise FeatureError(
+        raise ConfigurationError(
             f"training.loss.kind: the label is of the task {declared}, which is trained with {losses}; found "
             f"{spec.loss.kind}. Correct it, or the LabelView's task."
         )
@@ -154,7 +155,7 @@ def _require_task(spec: TrainSpec, declared: str) -> None:
 
 def _require_a_full_batch(spec: TrainSpec, rows: int) -> None:
     if isinstance(spec, NetworkTraining) and spec.data.batch_size > rows:
-        raise FeatureError(
+        raise ConfigurationError(
             f"training.data.batch_size: expected at most the {rows:,} rows of the part train, found "
             f"{spec.data.batch_size:,}. Lower it, so that an epoch has several steps."
         )

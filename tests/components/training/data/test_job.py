@@ -16,6 +16,7 @@ from gatehouse.components.launchers.stopping import STOP, Stop
 from gatehouse.components.training.data.job import job_directory, prepare_job
 from gatehouse.components.training.data.parts import read_part
 from gatehouse.components.training.transformation.columns import FeatureError
+from gatehouse.errors import ConfigurationError
 from tests.components.training import synthetic
 from tests.components.training.specs import network, vary
 
@@ -58,7 +59,7 @@ def test_a_batch_of_more_rows_than_there_are_is_refused(store: ArtifactStore, tm
     data = synthetic.lay_out(store)
     prepare_job(store, *data, vary(SPEC, batch_size=synthetic.TRAIN), tmp_path)
     with pytest.raises(
-        FeatureError, match=f"batch_size: expected at most the 1,003 rows of the part train, found {rows:,}"
+        ConfigurationError, match=f"batch_size: expected at most the 1,003 rows of the part train, found {rows:,}"
     ):
         prepare_job(store, *data, vary(SPEC, batch_size=rows), tmp_path)
 
