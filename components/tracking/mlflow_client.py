@@ -228,7 +228,7 @@ def log(
     from mlflow.entities import Metric, Param, RunTag
 
     stamp, name = int(run.info.start_time), str(run.info.run_id)
-    entries = [Param(key, str(value)[:_LONGEST_PARAM]) for key, value in (params or {}).items()]
+    entries = [Param(key, str(_ordered(value))[:_LONGEST_PARAM]) for key, value in (params or {}).items()]
     for at in range(0, len(entries), _MOST_PARAMS):
         client.log_batch(name, params=entries[at : at + _MOST_PARAMS])
     metrics = [Metric(key, value, stamp, step) for key, value, step in points or () if math.isfinite(value)]
@@ -236,6 +236,13 @@ def log(
         client.log_batch(name, metrics=metrics[at : at + _MOST_METRICS])
     if tags:
         client.log_batch(name, tags=[RunTag(key, value) for key, value in short(tags).items()])
+
+
+def _ordered(value: Any) -> Any:
+    """The value with its keys in order: MLflow refuses a parameter that is written again as another text."""
+    if isinstance(value, Mapping):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    return [_ordered(each) for each in value] if isinstance(value, list) else value
 
 
 def log_points(client: "MlflowClient", run: str, points: Sequence[SpooledPoint]) -> None:

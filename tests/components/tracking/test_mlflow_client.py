@@ -4,10 +4,12 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from gatehouse.components.tracking.mlflow_client import ServerAwayError, load_mlflow, quiet_client, require_server
+from gatehouse.components.tracking.mlflow_client import ServerAwayError, load_mlflow, log, quiet_client, require_server
 from gatehouse.components.tracking.runs import RunReader
 from tests.ports import free_port
 
@@ -65,3 +67,12 @@ def test_a_second_client_hides_no_package_from_other_threads(tmp_path: Path, mon
     load_mlflow()
     monkeypatch.setattr("gatehouse.components.tracking.mlflow_client.without", None)
     assert quiet_client(f"sqlite:///{tmp_path}/mlflow.db").tracking_uri.endswith("mlflow.db")
+
+
+def test_a_parameter_is_the_same_text_in_whatever_order_its_keys_come() -> None:
+    """MLflow refuses to change a parameter, and training and its manifest hold the same settings in two orders."""
+    run, texts = SimpleNamespace(info=SimpleNamespace(start_time=0, run_id="1")), []
+    client = SimpleNamespace(log_batch=lambda _, params: texts.extend(each.value for each in params))
+    for change in ({"epoch": 1, "learning_rate": 0.1}, {"learning_rate": 0.1, "epoch": 1}):
+        log(cast(Any, client), cast(Any, run), {"optimizer.changes": [change]})
+    assert texts == ["[{'epoch': 1, 'learning_rate': 0.1}]"] * 2
