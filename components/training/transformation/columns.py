@@ -41,7 +41,8 @@ def require_columns(table: Columns, wanted: Iterable[str]) -> None:
     Raises:
         FeatureError: naming every column that is missing.
     """
-    missing = [name for name in wanted if name not in table.column_names]
+    there = set(table.column_names)
+    missing = [name for name in wanted if name not in there]
     if missing:
         raise FeatureError(
             f"Feature columns {', '.join(missing)} are missing: the table has {', '.join(table.column_names)}. "
@@ -93,12 +94,13 @@ def numbers_of(name: str, column: pa.ChunkedArray, wanted: str = "") -> npt.NDAr
         return np.full(len(column), np.nan)
     if family not in (_NUMBERS, _BOOLEANS):
         raise FeatureError(f"Feature {name}: expected numbers, found {column.type}. Declare it categorical.")
-    plain = pc.cast(column, _plain(column.type))
-    if wanted in _NARROW and not pa.types.is_boolean(plain.type):
-        plain = pc.cast(plain, pa.float64(), safe=False).cast(pa.type_for_alias(wanted), safe=False)
+    # Each cast costs more than the value of a single row.
+    plain = pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    if wanted in _NARROW and plain.type != (narrow := pa.type_for_alias(wanted)) and family != _BOOLEANS:
+        plain = pc.cast(plain, pa.float64(), safe=False).cast(narrow, safe=False)
     values: npt.NDArray[np.float64] = pc.cast(plain, pa.float64(), safe=False).to_numpy()
-    endless = int(np.isinf(values).sum())
-    if endless:
+    if np.isinf(values).any():
+        endless = int(np.isinf(values).sum())
         raise FeatureError(f"Feature {name}: {endless} values are infinite; expected finite numbers or nulls.")
     return values
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,9 +76,13 @@ class Categorical:
         """Number of ids, with those of missing and unknown values."""
         return FIRST_KNOWN + len(self.vocabulary) + self.buckets
 
+    @cached_property
+    def _looked_up(self) -> pc.SetLookupOptions:
+        return pc.SetLookupOptions(pa.array(self.vocabulary, pa.string()))
+
     def apply(self, texts: pa.ChunkedArray) -> Ids:
         """The id of each value, shape (rows,)."""
-        found = pc.index_in(texts, value_set=pa.array(self.vocabulary, pa.string()))
+        found = pc.index_in(texts, options=self._looked_up)
         ids: Ids = pc.fill_null(pc.add(pc.cast(found, pa.int64()), FIRST_KNOWN), UNKNOWN).to_numpy().copy()
         if self.buckets:
             other = ids == UNKNOWN
