@@ -96,11 +96,10 @@ def write_project(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def run(project: Path, store: ArtifactStore, source: Path, **arguments: Any) -> LocalRun:
-    """Run the training pipeline on the raw files of a folder."""
-    return run_pipeline(
-        project, "training", store, {"source": str(source), "window": WINDOW} | arguments, watch=lambda _: None
-    )
+def run(project: Path, store: ArtifactStore, source: Path, *, until: str = "", **arguments: Any) -> LocalRun:
+    """Run the training pipeline on the raw files of a folder, all of it or until a stage."""
+    given = {"source": str(source), "window": WINDOW} | arguments
+    return run_pipeline(project, "training", store, given, watch=lambda _: None, until=until)
 
 
 def explain(outcome: LocalRun) -> str:
