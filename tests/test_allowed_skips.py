@@ -11,6 +11,7 @@ from tests.source_tree import ROOT
 
 # The session that runs these tests may have a list of its own.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+ENVIRONMENT["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
 SKIPPED = """
 import pytest

@@ -39,8 +39,6 @@ from gatehouse.components.training.spec import NetworkTraining, train_spec
 from tests.components.training.kept_states import Giver, Keeper
 
 WARMED = ("fsdp", "ddp-tensor", "fsdp-tensor", "mlp-fsdp-tensor")
-CHECKPOINTED = ("fsdp", "tensor", "pipeline")
-RESUMED = ("ddp", "ddp-4", "fsdp", "tensor-pipeline")
 
 
 def main() -> None:
@@ -89,11 +87,11 @@ def _work(rank: int, folder: Path, cases: dict[str, Any]) -> None:
         spec = _spec(case)
         if rank >= spec.parallelism.processes:
             continue
-        _run(name, rank, folder, spec, case["architecture"])
+        _run(name, rank, folder, spec, case)
 
 
-def _run(name: str, rank: int, folder: Path, spec: NetworkTraining, architecture: dict[str, Any]) -> None:
-    directory = folder / name
+def _run(name: str, rank: int, folder: Path, spec: NetworkTraining, case: dict[str, Any]) -> None:
+    directory, architecture = folder / name, case["architecture"]
     _lay_out(directory, folder)
     began = time.monotonic()
     rendezvous = f"file://{folder / f'{name}.rendezvous'}"
@@ -102,9 +100,9 @@ def _run(name: str, rank: int, folder: Path, spec: NetworkTraining, architecture
     try:
         taken: list[dict[str, Any]] = []
         _train(Trainer(spec, architecture, directory), directory / "result.json", Keeper(taken))
-        if name in RESUMED:
+        if case["resumed"]:
             _train(Trainer(spec, architecture, directory), directory / "resumed.json", Giver(taken))
-        if name in CHECKPOINTED:
+        if case["checkpointed"]:
             _interrupt(spec, architecture, directory / "checkpointed")
         if rank == 0:
             print(name, spec.parallelism.processes, round(time.monotonic() - began, 2), flush=True)

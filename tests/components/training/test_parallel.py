@@ -14,7 +14,6 @@ from torch import nn
 
 from gatehouse.components.tracking.spool import Position, read
 from gatehouse.components.training.parallel.mesh import Layout
-from tests.components.training.parallel_cases import CHECKPOINTED, RESUMED
 from tests.components.training.specs import architecture, network, vary
 
 # 129 rows in batches of 64: the last has one, so all but one process have nothing but padding then.
@@ -60,6 +59,8 @@ COMPARED = {name: (vary(FT, **case), "one") for name, case in CASES.items()}
 COMPARED |= {name: (vary(MLP, **case), "mlp-one") for name, case in MLP_CASES.items()}
 COMPARED["dropout-tensor"] = vary(FT, **DROPOUT, processes=2, **TENSOR), "dropout-one"
 COMPARED["mlp-dropout-tensor"] = vary(MLP, **DROPOUT, processes=2, **TENSOR), "mlp-dropout-one"
+CHECKPOINTED = ("fsdp", "tensor", "pipeline")
+RESUMED = ("ddp", "ddp-4", "fsdp", "tensor-pipeline")
 
 
 def _write_rows(folder: Path) -> None:
@@ -85,7 +86,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write_rows(folder)
     cases = {}
     for name, spec in (REFERENCES | {name: case for name, (case, _) in COMPARED.items()}).items():
-        cases[name] = {"spec": spec.model_dump(mode="json"), "architecture": architecture(spec, 4, [5, 5])}
+        cases[name] = {
+            "spec": spec.model_dump(mode="json"),
+            "architecture": architecture(spec, 4, [5, 5]),
+            "resumed": name in RESUMED,
+            "checkpointed": name in CHECKPOINTED,
+        }
     (folder / "cases.json").write_text(json.dumps(cases))
     command = [sys.executable, "-m", "tests.components.training.parallel_cases", str(folder)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)

@@ -10,7 +10,6 @@ import pytest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.components.validation.statistics import counted
-from gatehouse.components.validation.statistics.beam import MeasureFile, MergeInOrder
 from gatehouse.components.validation.statistics.plan import plans_of
 from gatehouse.components.validation.statistics.readout import read_out
 from gatehouse.components.validation.statistics.stage import MeasureRequest, measure
@@ -75,6 +74,8 @@ def test_accumulators_in_any_order_and_grouping_merge_to_the_same(
     monkeypatch.setattr(counted, "MOST_VALUES", 64)
     table = _tables(2100)["t"].select(["real"])
     dataset = store.manifest(publish(store, {"t": table}, rows_per_file=300)).derived_from["t"]
+    from gatehouse.components.validation.statistics.beam import MeasureFile, MergeInOrder
+
     measuring = MeasureFile(store.address, {"t": plans_of(table.schema, frozenset(), {})})
     names = [entry.path for entry in store.manifest(dataset).files]
 
