@@ -5,12 +5,10 @@ import math
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import Result
-from mlflow import MlflowClient
-from mlflow.entities import Metric, Param
 from typer.testing import CliRunner
 
 from gatehouse.commands import runs as command
@@ -26,12 +24,17 @@ from gatehouse.components.training.spec import train_spec
 from gatehouse.errors import ConfigurationError
 from tests.components.reports.browser import launched
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
 RATES = ("0.00005", "0.0001", "0.0005", "0.001", "0.01")
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     """A store with a pipeline run, and below it five trials and a failed one."""
+    from mlflow.entities import Metric, Param
+
     made = ArtifactStore.open(tmp_path_factory.mktemp("store"))
     tracking = tracking_of(made)
     assert tracking is not None
@@ -48,8 +51,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
 
 
 def _trial(
-    client: MlflowClient, experiment: str, above: str, number: int, params: dict[str, str], loss: list[float]
+    client: "MlflowClient", experiment: str, above: str, number: int, params: dict[str, str], loss: list[float]
 ) -> None:
+    from mlflow.entities import Metric, Param
+
     began = 2_000 + number * 1_000
     run = client.create_run(experiment, began, {"mlflow.parentRunId": above}, f"trial {number}").info.run_id
     metrics = [Metric("loss", value, began + step, step) for step, value in enumerate(loss)]
@@ -98,7 +103,7 @@ def test_pages_are_joined_and_histories_are_not_read_to_list(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "PAGE", 2)
-    monkeypatch.setattr(MlflowClient, "get_metric_history", lambda *_: pytest.fail("read a history"))
+    monkeypatch.setattr("mlflow.MlflowClient.get_metric_history", lambda *_: pytest.fail("read a history"))
     assert len(_names(store, "order by lr")) == 7
     assert len(json.loads(_run(store, "list", "--json", "--limit", 5).stdout)) == 5
 
@@ -112,6 +117,8 @@ def test_show_has_parameters_courses_and_the_runs_below(store: ArtifactStore) ->
 
 
 def test_a_run_that_diverged_is_shown_drawn_and_valid_json(store: ArtifactStore, tmp_path: Path) -> None:
+    from mlflow.entities import Metric
+
     another = ArtifactStore.open(shutil.copytree(store.address, tmp_path / "store"))
     tracking = tracking_of(another)
     assert tracking is not None

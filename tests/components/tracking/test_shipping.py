@@ -10,16 +10,19 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from mlflow import MlflowClient
-from mlflow.entities import Run
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking import shipping
 from gatehouse.components.tracking.machine import Machine
 from gatehouse.components.tracking.shipping import close_spool, deliver, open_spool, ship, shipped_live
 from gatehouse.components.tracking.spool import SpoolWriter
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,9 @@ def _with_database(made: ArtifactStore, database: Path) -> ArtifactStore:
     return made
 
 
-def _client(store: ArtifactStore) -> MlflowClient:
+def _client(store: ArtifactStore) -> "MlflowClient":
+    from mlflow import MlflowClient
+
     return MlflowClient(tracking_uri=f"sqlite:///{store.address}/mlflow/mlflow.db")
 
 
@@ -201,7 +206,7 @@ def _killed_job(store: ArtifactStore, tmp_path: Path) -> None:
     process.wait()
 
 
-def _only_run(store: ArtifactStore) -> Run:
+def _only_run(store: ArtifactStore) -> "Run":
     client = _client(store)
     experiment = client.get_experiment_by_name("flights")
     assert experiment is not None

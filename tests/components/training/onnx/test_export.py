@@ -20,9 +20,6 @@ from tests.components.evaluation.candidates import publish_model
 from tests.components.training.specs import architecture, network
 from tests.components.training.synthetic import CATEGORICAL, NUMERIC, lay_out, table
 
-pytest.importorskip("onnxruntime")
-pytest.importorskip("onnxscript")
-
 ROWS = table(600)
 ODD = pa.table(
     {
