@@ -88,10 +88,10 @@ def keep_view(connection: duckdb.DuckDBPyConnection, repository: Repository, vie
     where = f"views/{view.name}.sql"
     spec = view.spec
     available = [spec.available.column] if spec.available else []
-    require_columns(connection, view.query, where, [*spec.entities, EVENT_TIMESTAMP, *available, *spec.features])
     try:
         run(connection, f"CREATE OR REPLACE TABLE {name} AS {_rows_of(repository, view)}", where, above=1)
     except ConfigurationError:
+        require_columns(connection, view.query, where, [*spec.entities, EVENT_TIMESTAMP, *available, *spec.features])
         _refuse_text(connection, view)
         raise
     _refuse_doubled(connection, view, name)

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.computing.compute import compute_views, go_back, run_macros
-from gatehouse.components.features.database import connect, open_tables, quoted, set_time, time_literal
+from gatehouse.components.features.computing.compute import go_back, keep_view, run_macros, stage_tables
+from gatehouse.components.features.database import empty_schemas, open_tables, quoted, set_time, time_literal
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import Repository, View, tables_of
 from gatehouse.components.features.point_in_time.asof_join import asof_join
@@ -90,8 +90,8 @@ def plan(
     training_set: pa.Table,
     views: Mapping[str, Sequence[str]],
     count: int,
-) -> dict[datetime, list[str]]:
-    """Which views to replay at which moments: each at `count` moments of its own rows, and all at the middle decision.
+) -> dict[datetime, dict[str, Sequence[str]]]:
+    """What to replay at which moments: each view at `count` moments of its own rows, and all at the middle decision.
 
     A row is looked at in the moment from which it counts: what it knows of later times cannot be computed then. So a
     leak that shows at half of the moments from which a view's rows count stays unseen with a probability of at most
@@ -103,6 +103,9 @@ def plan(
         training_set: What was retrieved; rows of views that count outside the time of its decisions are not looked at.
         views: Features by view.
         count: How many moments of its own rows a view is replayed at.
+
+    Returns:
+        By moment the views with their features, in order of time.
     """
     decisions = training_set["decision_time"]
     planned = {cut: list(views) for cut in cut_times(decisions, 1)}
@@ -119,7 +122,7 @@ def plan(
         shared += [cut for cut in chosen if cut not in shared]
         for cut in chosen:
             planned[cut] = [*planned.get(cut, []), *([] if name in planned.get(cut, []) else [name])]
-    return dict(sorted(planned.items()))
+    return {cut: {name: views[name] for name in planned[cut]} for cut in sorted(planned)}
 
 
 def _moments(files: Files, span: Mapping[str, datetime]) -> pa.ChunkedArray:
@@ -130,6 +133,7 @@ def _moments(files: Files, span: Mapping[str, datetime]) -> pa.ChunkedArray:
 
 
 def replay(
+    connection: duckdb.DuckDBPyConnection,
     repository: Repository,
     tables: Mapping[str, Sequence[Path]],
     feature_tables: Mapping[str, Files],
@@ -141,6 +145,7 @@ def replay(
     """Replay one cut.
 
     Args:
+        connection: A database of `features.database`; what an earlier replay left there is removed.
         repository: The feature definitions.
         tables: Raw Parquet files by table.
         feature_tables: The Parquet files of every view as it was computed.
@@ -160,21 +165,25 @@ def replay(
     rows = stored.select([*repository.entity_keys, "decision_time"])
     found: list[Difference] = []
     compared: dict[str, int] = {}
-    with connect() as connection:
-        open_tables(connection, tables, "source")
-        open_tables(connection, {name: [*feature_tables[name].values()] for name in views}, "features")
-        set_time(connection, "as_of", cut)
-        set_time(connection, "since", cut - window - repository.history if repository.history else _BEGINNING)
-        run_macros(connection, repository)
-        for table in tables_of(repository, [repository.views[name].query for name in views]):
-            go_back(connection, repository, table)
-        for name, table in compute_views(connection, repository, views).items():
-            connection.register(f"computed_{name}", table)
-            _replay_corrections(connection, repository.views[name], feature_tables[name], cut)
-            compared[name], differing = _compare_tables(connection, repository.views[name], cut, window)
-            found += differing
-        joins = [joined(repository.views[name], f"replayed_{name}", features) for name, features in views.items()]
-        replayed = asof_join(connection, rows, "decision_time", joins)
+    empty_schemas(connection)
+    connection.execute("DROP SCHEMA IF EXISTS replayed CASCADE; CREATE SCHEMA replayed")
+    open_tables(connection, tables, "source")
+    open_tables(connection, {name: [*feature_tables[name].values()] for name in views}, "features")
+    set_time(connection, "as_of", cut)
+    set_time(connection, "since", cut - window - repository.history if repository.history else _BEGINNING)
+    run_macros(connection, repository)
+    queries = [repository.views[name].query for name in views]
+    for table in tables_of(repository, queries):
+        go_back(connection, repository, table)
+    stage_tables(connection, repository, queries)
+    for name in views:
+        keep_view(connection, repository, repository.views[name], _table(name))
+        if corrected := [path for file, path in feature_tables[name].items() if file.startswith(CORRECTED)]:
+            _replay_corrections(connection, repository.views[name], corrected, cut)
+        compared[name], differing = _compare_tables(connection, repository.views[name], cut, window)
+        found += differing
+    joins = [joined(repository.views[name], _table(name), features) for name, features in views.items()]
+    replayed = asof_join(connection, rows, "decision_time", joins)
     for view, features in views.items():
         joined_values = (
             _difference("training set", view, cut, rows, name, stored[name], replayed[name]) for name in features
@@ -183,22 +192,24 @@ def replay(
     return stored.num_rows, compared, found
 
 
-def _replay_corrections(connection: duckdb.DuckDBPyConnection, view: View, files: Files, cut: datetime) -> None:
-    """Make `replayed_<view>`: what was computed, but where a row was corrected later, the versions known at the cut.
+def _table(view: str) -> str:
+    return f"replayed.{quoted(view)}"
+
+
+def _replay_corrections(
+    connection: duckdb.DuckDBPyConnection, view: View, corrected: Sequence[Path], cut: datetime
+) -> None:
+    """Put in place of rows that were corrected later the versions of them that were known at the cut.
 
     The raw tables hold corrected rows only, so what was known before cannot be computed from them.
     """
-    corrected = [path for name, path in files.items() if name.startswith(CORRECTED)]
-    if not corrected:
-        connection.execute(f"CREATE VIEW replayed_{view.name} AS FROM computed_{view.name}")
-        return
     open_tables(connection, {f"corrected {view.name}": corrected}, "features")
     keys = (*view.spec.entities, EVENT_TIMESTAMP)
     match = " AND ".join(f"c.{quoted(name)} IS NOT DISTINCT FROM n.{quoted(name)}" for name in keys)
     known = f"EXISTS (FROM features.{quoted(f'corrected {view.name}')} AS c WHERE {match})"
     columns = ", ".join(map(quoted, view.columns))
     connection.execute(
-        f"CREATE TABLE replayed_{view.name} AS SELECT {columns} FROM computed_{view.name} AS n "
+        f"CREATE OR REPLACE TABLE {_table(view.name)} AS SELECT {columns} FROM {_table(view.name)} AS n "
         f"WHERE NOT {known} UNION ALL SELECT {columns} FROM features.{quoted(view.name)} AS n "
         f"WHERE {known} AND {quoted(KNOWN_FROM)} <= {time_literal(cut)}"
     )
@@ -221,7 +232,7 @@ def _compare_tables(
     both = connection.sql(
         f"SELECT {', '.join(columns)}, s.here IS NULL OR r.here IS NULL AS alone "
         f"FROM (SELECT *, true AS here FROM features.{quoted(view.name)} WHERE {within}) AS s "
-        f"FULL JOIN (SELECT *, true AS here FROM replayed_{view.name} WHERE {within}) AS r "
+        f"FULL JOIN (SELECT *, true AS here FROM {_table(view.name)} WHERE {within}) AS r "
         f"ON {match} ORDER BY {', '.join(map(quoted, keys))}"
     ).to_arrow_table()
     compared = (

@@ -84,6 +84,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     """
     import pyarrow.parquet as pq
 
+    from gatehouse.components.features.database import connect
     from gatehouse.components.features.definitions.repository import check_out, without_history
     from gatehouse.components.features.leakage.all_features import joint_auc
     from gatehouse.components.features.leakage.replay import Difference, plan, replay
@@ -98,13 +99,12 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     tables, features = raw_tables(store, request.snapshot), feature_files(store, request.feature_tables)
     cuts: list[dict[str, Any]] = []
     differences: list[Difference] = []
-    with store.workspace() as workspace:
+    with store.workspace() as workspace, connect() as connection:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         lacking = {name: without_history(repository, name) for name in views}
         static = {name for name in views if repository.views[name].spec.static}
-        for cut, names in plan(repository, features, training_set, views, request.cuts).items():
-            chosen = {name: views[name] for name in names}
-            rows, compared, found = replay(repository, tables, features, training_set, chosen, cut)
+        for cut, chosen in plan(repository, features, training_set, views, request.cuts).items():
+            rows, compared, found = replay(connection, repository, tables, features, training_set, chosen, cut)
             cuts.append({"cut": cut.isoformat(), "rows": rows, "views": compared})
             differences += found
     task = TASKS[details["task"]]
