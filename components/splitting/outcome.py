@@ -9,7 +9,7 @@ _REPEATED = (
     "If they are one thing seen twice, split by the column that says so (strategy `group`); if they only look alike, "
     "raise the limit in split.checks"
 )
-_TO_DO: dict[str, str] = {
+TO_DO: dict[str, str] = {
     "parts": "Move the boundaries or shares in `split`, or bring more rows",
     "time_order": "Move the boundaries in `split`, or divide by strategy `time`",
     "label_maturity": "Raise split.gap, so that the labels of a part are known before the next part begins",
@@ -49,7 +49,7 @@ class Check:
     @property
     def told(self) -> tuple[str, ...]:
         """What was found, each with the check's name; the last also with what to do."""
-        to_do = f". {_TO_DO[self.name]}" if self.name in _TO_DO else ""
+        to_do = f". {TO_DO[self.name]}" if self.name in TO_DO else ""
         return tuple(f"{self.name}: {text}{to_do * (text is self.said[-1])}" for text in self.said)
 
     @property

@@ -11,6 +11,7 @@ from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
 from gatehouse.components.reports.row_charts import Dot, bar_chart, dot_chart
+from gatehouse.components.splitting.outcome import TO_DO
 from gatehouse.components.splitting.partition import PARTS
 
 Json = Mapping[str, Any]
@@ -53,7 +54,9 @@ def _verdict(checks: Sequence[Json]) -> Verdict:
     noted = [one["name"] for one in checks if one["status"] == "noted"]
     also = f" Noted only: {', '.join(noted)}." if noted else ""
     if warned := told("failed"):
-        todo = "look at the columns that are named; `split.checks.severity` says which checks end a run."
+        names = [one["name"] for one in checks if one["status"] == "failed" and one["name"] in TO_DO]
+        advice = dict.fromkeys(TO_DO[name] for name in names)
+        todo = "\n".join(f"{text}." for text in (*advice, "`split.checks.severity` says which checks end a run"))
         text = f"The rows are divided, and checks found what may leak.{also}"
         return Verdict("warn", text, warned, unchecked=told("could not run"), todo=todo)
     text = f"Every check that counts and could run has passed.{also}"

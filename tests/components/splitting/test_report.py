@@ -32,6 +32,7 @@ def test_a_warning_is_the_verdict_and_what_could_not_run_is_named(store: Artifac
     assert 'class="verdict warn"' in warned
     assert "single_feature: leak alone tells the label of validation with ROC AUC 1.000" in warned
     assert "?\u00a0could not run" in warned
+    assert "raise split.checks.single_feature_auc. <code>split.checks.severity</code> says" in " ".join(warned.split())
     quiet = spec_of(strategy="entity", checks={"near": 1e-6, "severity": {"single_feature": "note"}})
     noted = _page(store, leaking, quiet)
     assert 'class="verdict pass"' in noted
