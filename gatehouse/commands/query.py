@@ -4,14 +4,17 @@ import csv
 import re
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table
+from gatehouse.commands.place import PROJECT_FILE
 from gatehouse.components.artifacts.querying import SOURCE, queried
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -66,6 +69,11 @@ def head(
     for name, table in tables_in(opened, found).items():
         part = f'."{name}"' if name else ""
         columns, values = _fetched(opened, {"it": found}, {}, f'SELECT * FROM "it"{part} LIMIT {rows}', 0)
+        places = _declared_first(name or found.name, columns)
+        columns, values = (
+            [columns[place] for place in places],
+            [tuple(row[place] for place in places) for row in values],
+        )
         if as_json:
             told[name or found.name] = [dict(zip(columns, row, strict=True)) for row in values]
             continue
@@ -73,6 +81,17 @@ def head(
         _print(columns, values, 0, False, False)
     if as_json:
         print_json(told)
+
+
+def _declared_first(table: str, columns: list[str]) -> list[int]:
+    """Places of the columns in the order in which the project of this folder declares them: a snapshot sorts them."""
+    try:
+        body = yaml.load(Path(PROJECT_FILE).read_bytes(), Loader=yaml.CSafeLoader)
+        declared = list(body["source"]["tables"][table]["columns"])
+    except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError):
+        declared = []
+    of = {column: place for place, column in enumerate(declared)}
+    return sorted(range(len(columns)), key=lambda place: of.get(columns[place], len(of)))
 
 
 def _fetched(

@@ -93,6 +93,15 @@ def test_the_first_rows_hide_what_is_sensitive(store: ArtifactStore, shop: Refer
     assert json.loads(_run(store, "head", "datasets/people", "--json").output)["people"][0]["email"] == "***"
 
 
+def test_head_shows_columns_in_the_order_in_which_the_project_declares_them(
+    store: ArtifactStore, shop: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "project.yaml").write_text("source: {tables: {orders: {columns: {person: int64, id: int64}}}}")
+    found = json.loads(_run(store, "head", "datasets/orders", "--json").output)
+    assert list(found["orders"][0]) == ["person", "id", "note"]
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
