@@ -86,7 +86,7 @@ p { margin: 6px 0; max-width: 78ch; overflow-wrap: anywhere; }
 .verdict b { display: flex; align-items: center; gap: 9px; font-size: 17px; }
 .verdict b span:last-child { display: inline-block; }
 .verdict b span:last-child::first-letter { text-transform: uppercase; }
-.sign { display: inline-flex; width: 21px; height: 21px; border-radius: 50%; align-items: center;
+.sign { display: inline-flex; flex: none; width: 21px; height: 21px; border-radius: 50%; align-items: center;
   justify-content: center; font-size: 13px; line-height: 1; color: var(--page); background: var(--soft); }
 .verdict p { margin: 5px 0 0 30px; } .verdict ul { margin: 6px 0 0 30px; padding-left: 17px; }
 .verdict li { margin: 2px 0; overflow-wrap: anywhere; }
