@@ -187,10 +187,18 @@ class LocalObjects:
         yield from found
 
     def _not_listed(self, error: OSError) -> None:
-        if not isinstance(error, _ABSENT):
+        if not isinstance(error, _ABSENT) or self._is_gone():
             raise self._not_read(str(error.filename), error) from error
 
+    def _is_gone(self) -> bool:
+        """Whether the folder is not there that opening the store makes, as where its volume is not mounted any more."""
+        return not (self.root / "tmp").is_dir()
+
     def _not_read(self, what: str, error: OSError) -> GatehouseError:
+        if self._is_gone():
+            return StoreError(
+                f"The store {self.root} is gone: expected its folder tmp, found none. Mount its volume, or restore it."
+            )
         if isinstance(error, _ABSENT):
             return MissingArtifactError(
                 f"{what} is not in the store {self.root}. Check the reference and the store's address."

@@ -362,3 +362,18 @@ def test_a_full_disk_is_named_and_publishes_nothing(tmp_path: Path) -> None:
         assert list(store.references()) == []
     finally:
         subprocess.run(["umount", "--lazy", str(mount)], check=True)
+
+
+def test_a_local_store_whose_volume_is_gone_is_no_empty_store(tmp_path: Path) -> None:
+    store = ArtifactStore.open(tmp_path / "store")
+    store.append("records", {"one": 1})
+    (tmp_path / "store").rename(tmp_path / "aside")
+    for mounted in (False, True):  # The place of a volume that is not mounted stays as an empty folder.
+        if mounted:
+            (tmp_path / "store").mkdir()
+        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
+            store.objects.get_bytes("records/000001.json")
+        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
+            list(store.objects.list("records"))
+        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
+            list(store.objects.folders("records"))
