@@ -78,7 +78,7 @@ def test_parquet_is_cast_to_the_declared_types(tmp_path: Path) -> None:
         ("t.csv", b'a,b\n1,"x"y\n', "line 2: a quote opens a value and is not closed"),
         ("t.csv", b"a,b,c\n1,x,2\n", "not declared: c"),
         ("t.csv", b"a,b,a\n1,x,2\n", "repeated: a"),
-        ("t.csv", b"", "missing: a, b"),
+        ("t.csv", b"", "is empty, expected a first line with the columns a, b"),
         ("t.csv.zip", _zip(("t.csv", GOOD), ("u.csv", GOOD)), "holds 2 files, expected one"),
         ("t.csv.zip", b"not a zip", "cannot be unpacked"),
         ("t.csv.gz", gzip.compress(GOOD * 50)[:-12], "cannot be unpacked"),
