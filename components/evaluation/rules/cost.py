@@ -47,7 +47,7 @@ def cost(policy: Costs, evidence: Evidence) -> Iterator[Rule]:
         yield _rule("model size", most, size, "MB", "MB")
     if (most := bounds.memory_mb) is not None:
         value = found.memory_mb if found else None
-        yield _rule("memory", most, value, "MB at most", f"MB{where}")
+        yield _rule("memory", most, value, "MB", f"MB{where}")
 
 
 def _rule(name: str, most: float, value: float | None, expected: str, unit: str) -> Rule:
