@@ -6,8 +6,11 @@ A stage may leave several warnings, and a run that is tried again ends again: fr
 import json
 import logging
 import os
+import threading
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +64,8 @@ class Attempt:
         self._began = time.time()
         self.facts: dict[str, Any] = {}
         """What every later event of this attempt says besides its own body."""
+        self._means: dict[str, tuple[float, int]] = {}
+        self._measuring = threading.Lock()
         if self._run:
             while not self._write("started", {"pid": os.getpid()}):
                 self._number += 1
@@ -82,6 +87,22 @@ class Attempt:
         while not self._write(name, self.facts | body) and event in _REPEATED:
             number += 1
             name = f"{event}-{number}"
+
+    def measure(self, name: str, values: Sequence[float]) -> None:
+        """Say in every later event the mean of what was measured in this attempt, now and before; from any thread."""
+        with self._measuring:
+            total, count = self._means.get(name, (0.0, 0))
+            total, count = self._means[name] = total + sum(values), count + len(values)
+            self.facts[name] = round(total / count, 3)
+
+    @contextmanager
+    def as_task(self) -> Iterator[None]:
+        """In this context what is measured belongs to this attempt, unless it is part of another already."""
+        token = TASK.set(TASK.get() or self)
+        try:
+            yield
+        finally:
+            TASK.reset(token)
 
     @property
     def number(self) -> int:
@@ -111,6 +132,10 @@ class Attempt:
             body = {"run": self._run, "stage": self._stage, "attempt": self._number, "at": time.time(), "by": whoami()}
             body |= {"why": os.environ.get(REASON, "")} | self.facts
             self._store.append(f"provenance/{reference}", body)
+
+
+TASK: ContextVar[Attempt | None] = ContextVar("gatehouse_task", default=None)
+"""The attempt that all which happens in this context is part of: of the outermost stage."""
 
 
 def events(

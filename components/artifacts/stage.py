@@ -153,7 +153,8 @@ class Stage(Generic[Req, Res]):
         try:
             _require_no_verdict(attempt)
             inject_fault(self.name, "start", attempt)
-            result, hit = self._recall_or_run(request, store, attempt, code, force)
+            with attempt.as_task():
+                result, hit = self._recall_or_run(request, store, attempt, code, force)
             inject_fault(self.name, "finish", attempt)
         except Exception as raised:
             error = _explained(raised)

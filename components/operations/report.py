@@ -71,7 +71,7 @@ def page(rows: Sequence[Row], champions: Mapping[str, float], currency: str, day
         report.note(pipeline.name)
         _add_measured(
             report,
-            [*_STAGE_COLUMNS, f"cost ({currency})"],
+            [*_STAGE_COLUMNS, "GPU", f"cost ({currency})"],
             [_stage(one) for one in stages if one.name == pipeline.name],
         )
     _add_data(report, stages, rows)
@@ -104,7 +104,9 @@ def _pipeline(one: Totals) -> list[Any]:
 def _stage(one: Totals) -> list[Any]:
     return [
         *(one.stage, one.runs, _unbroken(percent(one.success)), one.memo, one.retries),
-        *(_span(one.median_seconds), _span(one.longest_seconds), _span(one.queue_seconds), _money(one.cost)),
+        *(_span(one.median_seconds), _span(one.longest_seconds), _span(one.queue_seconds)),
+        NOT_MEASURED if one.gpu_percent is None else _unbroken(percent(one.gpu_percent / 100)),
+        _money(one.cost),
     ]
 
 

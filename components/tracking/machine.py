@@ -1,17 +1,26 @@
 """What the machine does while a job runs: CPU, memory and GPUs, under the names that MLflow's own page shows.
 
-Sampled by the process that ships metrics, on a cluster by each pod, never by the training loop.
+Sampled by the process that ships metrics, on a cluster by each pod, never by the training loop. How busy GPUs were goes
+to the run record as well, for the table of operations, also where there is no MLflow.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
+from gatehouse.components.artifacts.run import TASK
 from gatehouse.process import descendants
 
 PREFIX = "system/"
+GPU_PERCENT = "gpu_percent"
+"""In events of a task: the mean utilisation of the GPUs of its trainings."""
+SAMPLING = 5.0
+_IS_BUSY = re.compile(rf"{PREFIX}(.+/)?gpu_\d+_utilization_percentage")
 _MEGABYTE = 1e6
 
 
@@ -23,9 +32,14 @@ class Machine:
         self._before = _cpu_ticks()
         self._gpus = list(_gpus())
 
+    @property
+    def has_gpus(self) -> bool:
+        """Whether there is a GPU here whose driver can be asked."""
+        return bool(self._gpus)
+
     def sample(self) -> dict[str, float]:
         """Everything that can be read here and now; CPU is the mean since the last call."""
-        return self._cpu() | self._memory() | self._gpu()
+        return self._cpu() | self._memory() | self.gpus()
 
     def _cpu(self) -> dict[str, float]:
         now = _cpu_ticks()
@@ -44,7 +58,8 @@ class Machine:
         job = sum(map(_resident, [self._owner, *descendants(self._owner)]))
         return found | {f"{PREFIX}job_memory_usage_megabytes": job / _MEGABYTE}
 
-    def _gpu(self) -> dict[str, float]:
+    def gpus(self) -> dict[str, float]:
+        """What the driver of each GPU knows; nothing where there is none."""
         found: dict[str, float] = {}
         for index, (nvml, handle) in enumerate(self._gpus):
             # A driver may know one number and not another.
@@ -58,6 +73,32 @@ class Machine:
             with suppress(nvml.NVMLError):
                 found[f"{PREFIX}gpu_{index}_power_usage_watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0
         return found
+
+
+def note_gpus(sample: Mapping[str, float]) -> None:
+    """Add how busy each GPU is, of a sample of any machine, to the mean of the task that this context works for."""
+    busy = [value for name, value in sample.items() if _IS_BUSY.fullmatch(name)]
+    if busy and (task := TASK.get()):
+        task.measure(GPU_PERCENT, busy)
+
+
+@contextmanager
+def gpus_noted() -> Iterator[None]:
+    """In this context the GPUs of this machine are sampled for the task, on a thread; it ends at once without GPUs."""
+    ended = threading.Event()
+
+    def note() -> None:
+        machine = Machine(os.getpid())
+        while machine.has_gpus and not ended.wait(SAMPLING):
+            note_gpus(machine.gpus())
+
+    thread = threading.Thread(target=copy_context().run, args=(note,), name="note-gpus", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _gpus() -> Iterator[tuple[Any, Any]]:

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.environment import capture_environment
 from gatehouse.components.tracking.kfp_task import kept_task
-from gatehouse.components.tracking.machine import PREFIX, Machine
+from gatehouse.components.tracking.machine import PREFIX, SAMPLING, Machine, gpus_noted
 from gatehouse.components.tracking.mlflow_client import (
     JOB,
     REFERENCE,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SPOOL = "GATEHOUSE_SPOOL"
-INTERVAL, SAMPLING = 0.5, 5.0
+INTERVAL = 0.5
 BATCH = 1000
 _ABOUT, _RUN, _SHIPPED, _CLOSED, _LOCK, _MACHINE = "about.json", "run.json", "shipped.json", "closed", "lock", "machine"
 _STOPPED = "TrainingStoppedError"
@@ -135,8 +135,9 @@ def _release(folder: Path) -> None:
 def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled: bool = True) -> Iterator[None]:
     """Ship a spool every half second from a process of its own, which also samples the machine if it is `sampled`.
 
-    Should what is done meanwhile fail, the spool is closed with the error, so that the run says so. Without tracking,
-    or where it is not `live`, nothing is shipped meanwhile.
+    Then the run record also says how busy its GPUs are, with tracking or without. Should what is done meanwhile fail,
+    the spool is closed with the error, so that the run says so. Without tracking, or where it is not `live`, nothing is
+    shipped meanwhile.
     """
     process = None
     try:
@@ -144,7 +145,8 @@ def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled:
             command = [sys.executable, "-m", __name__, store.address, str(folder), *(["sampled"] if sampled else [])]
             quiet = subprocess.DEVNULL
             process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
-        yield
+        with gpus_noted() if sampled else nullcontext():
+            yield
     except Exception as error:
         close_spool(store, folder, "", type(error).__name__)
         raise

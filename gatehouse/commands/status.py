@@ -101,7 +101,8 @@ def _print(rows: list[Row], made: list[Totals], going: list[str], champions: dic
 
 def _print_totals(made: list[Totals], what: str, counted: str) -> None:
     table = Table(what, *(["pipeline"] if what == "stage" else []), box=None, pad_edge=False)
-    for name in (counted, "success", "memo", "retries", "median", "waited", "cost"):
+    trained = any(one.gpu_percent is not None for one in made)
+    for name in (counted, "success", "memo", "retries", "median", "waited", "cost", *(["GPU"] if trained else [])):
         table.add_column(name, justify="right")
     table.add_column("last")
     for one in made:
@@ -111,6 +112,7 @@ def _print_totals(made: list[Totals], what: str, counted: str) -> None:
             *(str(one.runs), percent(one.success), str(one.memo), str(one.retries)),
             *(_span(one.median_seconds), _span(one.queue_seconds)),
             NOT_MEASURED if one.cost is None else f"{one.cost:.2f}",
+            *([NOT_MEASURED if one.gpu_percent is None else percent(one.gpu_percent / 100)] if trained else []),
             Text(one.last_state, style=_STYLES.get(one.last_state, "")),
         )
     print_table(table)

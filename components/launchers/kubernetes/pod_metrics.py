@@ -20,7 +20,7 @@ from gatehouse.components.artifacts.records import read_record
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.kubernetes.node import node_count, node_name
 from gatehouse.components.tracking.environment import capture_environment
-from gatehouse.components.tracking.machine import PREFIX, Machine
+from gatehouse.components.tracking.machine import PREFIX, Machine, note_gpus
 from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, dropped, read
 from gatehouse.errors import GatehouseError
 
@@ -147,6 +147,8 @@ class PodMetrics:
             self._writer = SpoolWriter(self._spool)
         rows = body.get("points", [])
         self._writer.take([Point(name, float.fromhex(value), step, at) for name, value, step, at in rows])
+        for name, value, *_ in rows:
+            note_gpus({name: float.fromhex(value)})
         lost = int(body.get("dropped", 0))
         known = min(lost, self._dropped_before)  # A launcher that had this spool before has counted these.
         self._dropped_before -= known

@@ -32,6 +32,7 @@ _FAMILIES = {
     "data_age_hours": ("gauge", "Age of the newest data when the last one began."),
     "cost": ("counter", "What all of them cost."),
     "data_to_model_seconds_median": ("gauge", "From the start of the snapshot to an approved model."),
+    "gpu_percent_median": ("gauge", "Mean utilisation of GPUs while they were trained on."),
 }
 
 
@@ -102,6 +103,7 @@ def _values(one: Totals) -> Iterator[tuple[str, float | None]]:
     yield "data_age_hours", one.data_age_hours
     yield "cost", one.cost
     yield "data_to_model_seconds_median", one.data_to_model_seconds
+    yield "gpu_percent_median", one.gpu_percent
 
 
 def _family(name: str, kind: str, said: str, samples: Iterable[tuple[dict[str, str], float | None]]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.operations.ending.outcome import ENDED, is_of_task, seconds_of
 from gatehouse.components.tracking.cost import Prices
+from gatehouse.components.tracking.machine import GPU_PERCENT
 
 _HOUR = 3600.0
 
@@ -40,6 +41,7 @@ class Row:
         evaluation: On which evaluation it decided.
         data_to_model_seconds: Of a run: from the start of the snapshot to a registered model that was approved.
         error: Class of its error.
+        gpu_percent: Mean utilisation of the GPUs that it trained on; null where there was none.
     """
 
     run: str
@@ -61,6 +63,7 @@ class Row:
     evaluation: str | None = None
     data_to_model_seconds: float | None = None
     error: str | None = None
+    gpu_percent: float | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ def _task_row(
         verdict=result.get("verdict") or None,
         decision=result.get("decision") or None,
         error=last.body.get("error") or None,
+        gpu_percent=last.body.get(GPU_PERCENT),
     )
 
 

@@ -34,6 +34,7 @@ class Totals:
         data_age_hours: Of the last that saw data.
         cost: Of all of them.
         data_to_model_seconds: Median.
+        gpu_percent: Median of the mean utilisation of GPUs.
     """
 
     project: str
@@ -54,6 +55,7 @@ class Totals:
     data_age_hours: float | None
     cost: float | None
     data_to_model_seconds: float | None
+    gpu_percent: float | None
 
     @property
     def name(self) -> str:
@@ -111,6 +113,7 @@ def _total(group: Sequence[Row]) -> Totals:
         data_age_hours=_last([row.data_age_hours for row in group]),
         cost=sum(cost for cost in costs if cost is not None) if None not in costs else None,
         data_to_model_seconds=_median([row.data_to_model_seconds for row in group]),
+        gpu_percent=_median([row.gpu_percent for row in group]),
     )
 
 

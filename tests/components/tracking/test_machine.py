@@ -2,12 +2,22 @@
 
 import os
 import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from gatehouse.components.artifacts.declaration import Declaration
+from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.stage import Stage, StageModel
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.metrics.rows import Row, rows_of
+from gatehouse.components.tracking import machine
+from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.tracking.machine import Machine
+from gatehouse.components.tracking.shipping import open_spool, shipped_live
 
 
 def test_host_metrics_agree_with_psutil() -> None:
@@ -73,3 +83,50 @@ def test_a_driver_that_does_not_answer_is_no_gpu(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setitem(sys.modules, "pynvml", _nvml(nvmlInit=broken))
     assert not any("gpu" in name for name in Machine(os.getpid()).sample())
+
+
+class Asked(StageModel):
+    """What the stages of the test take and give."""
+
+    trainings: int
+
+
+def test_how_busy_the_gpus_of_all_trainings_of_a_task_were_is_in_the_table(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def rates(handle: int) -> SimpleNamespace:
+        seen.append(float(len(seen) * 7 % 101))
+        return SimpleNamespace(gpu=seen[-1])
+
+    def search(request: Asked, store: ArtifactStore) -> Asked:
+        for number in range(request.trainings):
+            train(Asked(trainings=number), store)
+        return request
+
+    def learn(request: Asked, store: ArtifactStore) -> Asked:
+        spool = open_spool(store, f"job-{request.trainings}", "flights", tmp_path / "metrics")
+        wanted, until = len(seen) + 4, time.monotonic() + 20
+        with shipped_live(store, spool, live=False):
+            while len(seen) < wanted and time.monotonic() < until:
+                time.sleep(0.01)
+        return request
+
+    def row() -> Row:
+        end = {"state": "succeeded", "seconds": 1.0}
+        return rows_of("run", end, [event for _, event in events(store, "run")], Prices())[-1]
+
+    tune, train = Stage(Declaration("tune", "A"), search), Stage(Declaration("train", "B"), learn)
+    monkeypatch.setenv(RUN_ID, "run")
+    monkeypatch.setattr(machine, "SAMPLING", 0.02)
+    monkeypatch.setitem(sys.modules, "pynvml", _nvml(nvmlDeviceGetUtilizationRates=rates))
+    tune(Asked(trainings=2), store)
+    assert len(seen) >= 8 and row().stage == "tune"
+    assert row().gpu_percent == pytest.approx(sum(seen) / len(seen), abs=0.001)
+
+    tune(Asked(trainings=2), store)
+    assert (row().state, row().gpu_percent) == ("hit", None)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    tune(Asked(trainings=0), store, force="now")
+    assert (row().state, row().gpu_percent) == ("finished", None)

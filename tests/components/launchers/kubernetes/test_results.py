@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.kubernetes.pod_metrics import sending_metrics
 from gatehouse.components.launchers.launcher import LOG, METRICS, RESULT, WEIGHTS, TrainingFailedError, TrainingJob
+from gatehouse.components.tracking.machine import GPU_PERCENT, Machine
 from gatehouse.components.tracking.spool import Position, SpoolWriter, dropped, read
 from gatehouse.errors import ConfigurationError
 from tests.components.launchers.kubernetes.scenarios import (
@@ -55,12 +56,15 @@ def test_metrics_of_all_pods_arrive_also_of_a_job_that_fails(
     store: ArtifactStore, job: TrainingJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PET_NNODES", "2")
+    attempt = Attempt(store, "train")
 
     def log_and_fail(cluster: Cluster, made: Object) -> None:
         address, folder, _ = container_of(made)[1]["command"][3:6]
         for number, loss in enumerate((0.5, float("nan"))):
             spool = tmp_path / f"pod-{number}"
             monkeypatch.setenv("PET_NODE_RANK", str(number))
+            busy = {"system/gpu_0_utilization_percentage": 40.0 + 30 * number}
+            monkeypatch.setattr(Machine, "gpus", lambda machine, busy=busy: busy)
             with sending_metrics(ArtifactStore.open(address), folder, spool):
                 writer = SpoolWriter(spool)
                 writer.log({f"loss_{number}": loss}, 7)
@@ -68,7 +72,9 @@ def test_metrics_of_all_pods_arrive_also_of_a_job_that_fails(
                 writer.close()
         master_fails(cluster, made)
 
-    error_of(TrainingFailedError, log_and_fail, store, job, "pytorchjob")
+    with attempt.as_task():
+        error_of(TrainingFailedError, log_and_fail, store, job, "pytorchjob")
+    assert attempt.facts == {GPU_PERCENT: 55.0}, "the mean over both pods, for the table of operations"
     points, _ = read(job.directory / METRICS, Position(), 100)
     machine = [point for point in points if point.name.startswith("system/")]
     assert {point.name for point in machine} >= {

@@ -50,7 +50,7 @@ def good(store: ArtifactStore, run: str = "good", at: float = AT) -> None:
         ("snapshot.1", "finished", {"result": taken}),
         ("split.1", "hit", {"result": {}}),
         ("train.1", "failed", {"error": "StoreError", "message": "away"}),
-        ("train.2", "finished", {"result": {}, "machine": "gpu"}),
+        ("train.2", "finished", {"result": {}, "machine": "gpu", "gpu_percent": 87.5}),
         ("register.1", "finished", {"result": {"decision": "approved", "verdict": "pass"}}),
     )
 
@@ -136,6 +136,8 @@ def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store:
     (age,) = families["gatehouse_data_age_hours"].samples
     assert age.labels == {"project": "flights", "pipeline": "training", "stage": "snapshot"}
     assert "gatehouse_cost" not in families
+    (busy,) = families["gatehouse_gpu_percent_median"].samples
+    assert (busy.labels["stage"], busy.value) == ("train", 87.5)
 
 
 def test_a_push_replaces_the_group_of_the_project_and_a_gateway_that_is_away_fails_nothing(
@@ -173,7 +175,7 @@ def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
     ran(store, "bad", AT + 100, ("snapshot.1", "failed", {"error": "SourceError", "message": "gone"}))
     update(store)
     shown = page(read(store), {"delay": 3600.0}, "USD", 30)
-    assert "50.0 %" in shown and "SourceError" in shown and "age of the champion delay" in shown
+    assert "50.0 %" in shown and "87.5 %" in shown and "SourceError" in shown and "age of the champion delay" in shown
     assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD)." in shown
     assert "No run has ended in this time." in page([], {}, "USD", 30)
     assert shown.count('class="bar bad"') == 1, "the bar of the run that failed"
@@ -189,7 +191,7 @@ def test_status_shows_and_prints_it(
     capsys.readouterr()
     status(**everything)
     shown = capsys.readouterr().out
-    assert "flights-training" in shown and "not measured" in shown and "gate: 1 approved" in shown
+    assert "flights-training" in shown and "87.5 %" in shown and "not measured" in shown and "gate: 1 approved" in shown
     status(**everything, as_json=True)
     assert '"gate": {\n  "approved": 1' in capsys.readouterr().out
     status(**everything, metrics=True)
