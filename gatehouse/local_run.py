@@ -18,7 +18,7 @@ from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.outcome import REPORT, outcome_of, record_end
 from gatehouse.driver import FAILURE, PLAN
-from gatehouse.process import owner_env, stop_descendants
+from gatehouse.process import owner_env, stop_carrying
 
 GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.1
@@ -118,7 +118,7 @@ def run_pipeline(
                 with suppress(subprocess.TimeoutExpired):
                     driver.wait(_POLL_SECONDS if store.objects.parallel == 1 else _FAR_POLL_SECONDS)
         finally:
-            stop_descendants(os.getpid(), grace=GRACE_SECONDS if driver.poll() is None else 0.5)
+            stop_carrying(RUN_ID, run.run, grace=GRACE_SECONDS if driver.poll() is None else 0.5)
             driver.wait()
     _refresh(run, store)
     # What fails when a run is stopped is no cause of anything.

@@ -98,6 +98,22 @@ def stop_descendants(pid: int, grace: float) -> None:
     _stop(descendants(pid), grace)
 
 
+def stop_carrying(variable: str, value: str, grace: float) -> None:
+    """End the processes below this one that were started with a variable of this value, as `stop_tree` does.
+
+    Whatever else this process has started stays.
+    """
+    wanted = f"{variable}={value}".encode()
+    _stop([pid for pid in descendants(os.getpid()) if wanted in _environment(pid)], grace)
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # It has ended, or is not ours to look at.
+        return []
+
+
 def _stop(pids: list[int], grace: float) -> None:
     if grace > 0:
         _signal_all(pids, signal.SIGTERM)

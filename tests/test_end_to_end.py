@@ -43,6 +43,15 @@ def memoised(outcome: LocalRun) -> dict[str, str]:
     return {stage: state for stage, state in states(outcome).items() if stages[stage].declared.effects.memo}
 
 
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
 def test_the_first_run_registers_a_champion_and_every_reference_verifies(first: tuple[ArtifactStore, LocalRun]) -> None:
     store, outcome = first
     assert set(states(outcome).values()) == {"finished"}
@@ -123,8 +132,11 @@ def _changed(raw: Path, folder: Path, change: Callable[[int, Row], None]) -> Pat
 
 
 def test_a_breach_of_contract_stops_before_training_and_names_column_and_rows(
-    raw: Path, project: Path, tmp_path: Path
+    raw: Path, project: Path, tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
+    """And what this process started besides goes on."""
+    started.append(subprocess.Popen(["sleep", "900"]))
+
     def break_three_rows(number: int, row: Row) -> None:
         if number in (5, 6, 7):
             row["origin"] = "XXX"
@@ -141,6 +153,7 @@ def test_a_breach_of_contract_stops_before_training_and_names_column_and_rows(
     assert "<html" in page(store, outcome.result("validate")["validation"])
     end = end_of(store, outcome.run)
     assert end is not None and (end["state"], end["stage"]) == ("failed", "require_contract")
+    assert started[0].poll() is None
 
 
 def test_one_changed_raw_row_runs_what_reads_it_and_changes_each_reference(
@@ -173,14 +186,6 @@ def test_a_planted_leak_is_caught_before_training(copy: ArtifactStore, tmp_path:
     assert outcome.failure is not None and outcome.failure["error"] == "LeakageError", outcome.failure
     assert "aircraft_last_leg" in outcome.failure["message"]
     assert not {"tune", "train"} & set(states(outcome))
-
-
-@pytest.fixture
-def started() -> Iterator[list[subprocess.Popen[bytes]]]:
-    processes: list[subprocess.Popen[bytes]] = []
-    yield processes
-    for process in processes:
-        process.kill()
 
 
 def _start(project: Path, store: ArtifactStore, source: Path, **faults: str) -> subprocess.Popen[bytes]:
