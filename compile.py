@@ -1,11 +1,12 @@
 """Compiles every pipeline of every project into pipelines/compiled/, for this machine and for each profile.
 
-Specs of a profile `platforms/NAME.yaml` of a project go to the folder NAME there. `--check` compares instead of
-writing, and tells the findings of all projects at once.
+Specs of a profile `platforms/NAME.yaml` of a project go to the folder NAME there. `--check` and `--diff` write
+nothing but what they found, that of all projects at once.
 """
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,15 +23,15 @@ ROOT = Path(__file__).parent
 COMPILED = ROOT / "pipelines" / "compiled"
 
 
-def targets(release: bool) -> Iterator[tuple[Project, Platform | None, Path]]:
+def targets(root: Path, release: bool) -> Iterator[tuple[Project, Platform | None, Path]]:
     """Every project for every platform, and the folder of its specs; a release has none for this machine only."""
     for folder in sorted(path.parent for path in (ROOT / "pipelines" / "projects").glob("*/project.yaml")):
         project = load_project(folder)
         if not release:
-            yield project, None, COMPILED
+            yield project, None, root
         for profile in sorted((folder / "platforms").glob("*.yaml")):
             platform = load_platform(profile)
-            yield project, platform, COMPILED / platform.name
+            yield project, platform, root / platform.name
 
 
 def main() -> int:
@@ -39,31 +40,52 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="fail where a committed spec is stale or breaks a rule")
     parser.add_argument("--release", action="store_true", help="platforms only, with images by digest")
     parser.add_argument("--backend-version", default="", help="refuse what the KFP backend of this version ignores")
-    parser.add_argument("--diff", type=Path, help="say what changed since this file or folder, and nothing else")
+    parser.add_argument("--diff", type=Path, help="write nothing: say what changed since this file or folder")
     options = parser.parse_args()
+    rules = {"release": options.release, "backend": options.backend_version}
     try:
-        if options.diff:
-            print(
-                "\n".join(compare(options.diff, COMPILED / options.diff.name if options.diff.is_file() else COMPILED))
-            )
-            return 0
         pin(ROOT / "images" / "digests.lock")
-        refuse(_findings(options.check, options.release, options.backend_version))
+        if options.diff:
+            with tempfile.TemporaryDirectory() as folder:
+                found = list(_compiled(Path(folder), **rules))
+                print("\n".join(_changes(options.diff, Path(folder))) or "nothing changed")
+            refuse(found)
+        if options.check:
+            refuse(_checked(**rules))
+        elif not options.diff:
+            refuse(_compiled(COMPILED, **rules))
     except GatehouseError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def _findings(check: bool, release: bool, backend: str) -> Iterator[str]:
-    """What is wrong with the specs of all projects; they are compiled first, unless they are only checked."""
-    for project, platform, folder in targets(release):
-        if check:
-            yield from findings(project, folder, platform, release=release, backend=backend)
-        else:
-            for path in compile_project(project, folder, platform):
+def _checked(release: bool, backend: str) -> Iterator[str]:
+    """What is wrong with the committed specs of all projects."""
+    for project, platform, folder in targets(COMPILED, release):
+        yield from findings(project, folder, platform, release=release, backend=backend)
+
+
+def _compiled(root: Path, release: bool, backend: str) -> Iterator[str]:
+    """Compile all projects into a folder; gives what is wrong with their specs."""
+    for project, platform, folder in targets(root, release):
+        for path in compile_project(project, folder, platform):
+            if root == COMPILED:
                 print(path.relative_to(ROOT))
-                yield from (f"{path}: {found}" for found in problems(read_spec(path), release=release, backend=backend))
+            name = COMPILED / path.relative_to(root)
+            yield from (f"{name}: {found}" for found in problems(read_spec(path), release=release, backend=backend))
+
+
+def _changes(old: Path, new: Path) -> Iterator[str]:
+    """What changed since a compiled file, or since a folder of them with those of platforms below it."""
+    if old.is_file():
+        folder = new / old.parent.name
+        yield from compare(old, (folder if folder.is_dir() else new) / old.name)
+        return
+    yield from compare(old, new)
+    for folder in sorted(each for each in new.iterdir() if each.is_dir()):
+        if (old / folder.name).is_dir():
+            yield from (f"{folder.name}: {line}" for line in compare(old / folder.name, folder))
 
 
 if __name__ == "__main__":

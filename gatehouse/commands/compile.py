@@ -20,7 +20,9 @@ def compile_specs(
     store: Annotated[str, typer.Option(help="Where to publish; default: the platform's store, or the project's.")] = "",
     check: Annotated[bool, typer.Option(help="Write nothing: fail where files are stale or break the policy.")] = False,
     release: Annotated[bool, typer.Option(help="Refuse what must not be released: images without digest.")] = False,
-    diff: Annotated[Path | None, typer.Option(help="Say what changed since this file or folder.")] = None,
+    diff: Annotated[
+        Path | None, typer.Option(help="Write nothing: say what changed since this file or folder.")
+    ] = None,
     backend_version: Annotated[str, typer.Option(help="Refuse what the KFP backend of this version ignores.")] = "",
 ) -> None:
     """Compile every pipeline of a project."""
@@ -49,7 +51,7 @@ def compile_specs(
         refuse([*(stale(loaded, written, output) if check else ()), *found])
         if check:
             typer.echo(f"{loaded.name}: the specs in {output} are current and keep the policy")
-        else:
+        elif diff is None:
             output.mkdir(parents=True, exist_ok=True)
             for path in written:
                 typer.echo(shutil.move(path, output / path.name))

@@ -1,14 +1,17 @@
 """Committed specs are held against the code: what is stale, what is missing, and everything that is wrong at once."""
 
 import importlib.util
+import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from gatehouse.compilation.committed import findings, refuse
 from gatehouse.compilation.specification import SpecError, read_spec
 from gatehouse.compilation.tags import content_digest, tags_of
+from gatehouse.platforms import Platform
 from gatehouse.project import Project
 from tests.compiling import with_a_short_stack
 
@@ -45,13 +48,50 @@ def test_changed_code_changes_the_tag_of_the_code(released: Path) -> None:
     assert tags_of(spec)["code"] != before["code"]
 
 
-def test_the_findings_of_all_projects_are_told_at_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def script() -> ModuleType:
     specification = importlib.util.spec_from_file_location("compile_all", ROOT / "compile.py")
     assert specification is not None and specification.loader is not None
-    script = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(script)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_a_comparison_of_all_projects_writes_nothing(
+    script: ModuleType,
+    compiled: Path,
+    released: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made: list[Path] = []
+
+    def compile_promotion(project: Project, folder: Path, platform: Platform | None) -> list[Path]:
+        if project.name != "flights":
+            return []
+        made.append(folder / "flights-promotion.yaml")
+        folder.mkdir(exist_ok=True)
+        shutil.copyfile((released if platform else compiled) / made[-1].name, made[-1])
+        return made[-1:]
+
+    old = tmp_path / "old"
+    shutil.copytree(ROOT / "pipelines" / "compiled", old)
+    for path in (old / "flights-promotion.yaml", old / "cluster" / "flights-promotion.yaml"):
+        path.write_text(path.read_text().replace("Move the champion alias", "Move it"))
+    monkeypatch.setattr(script, "compile_project", compile_promotion)
+    for compared in (old, path):
+        monkeypatch.setattr(sys, "argv", ["compile.py", "--diff", str(compared)])
+        assert script.main() == 0
+        told = capsys.readouterr().out
+        assert ("cluster: flights-promotion.yaml" in told) == (compared == old)
+        assert told.count("Move it") == (2 if compared == old else 1)
+    assert len(made) == 4 and not any(path.is_relative_to(ROOT) or path.exists() for path in made)
+
+
+def test_the_findings_of_all_projects_are_told_at_once(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(
         script, "findings", lambda project, folder, *_, **__: iter([f"{folder}: {project.name} is bad"])
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gatehouse.compilation.difference import compare, differences
-from gatehouse.compilation.specification import Compiled, read_spec
+from gatehouse.compilation.specification import Compiled, SpecError, read_spec
 
 Body = dict[str, Any]
 
@@ -143,6 +143,12 @@ def test_a_task_that_is_gone_is_told_by_its_name_alone(training: Compiled) -> No
 
 def test_nothing_is_told_where_nothing_changed(released: Path) -> None:
     assert compare(released, released) == []
+
+
+@pytest.mark.parametrize(("old", "said"), [("/nope", "There is no /nope"), (__file__, "no compiled pipeline")])
+def test_what_cannot_be_compared_is_told(old: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        compare(Path(old), Path(old))
 
 
 def test_folders_are_compared_file_by_file(compiled: Path, released: Path, tmp_path: Path) -> None:
