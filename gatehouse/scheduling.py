@@ -284,10 +284,18 @@ class Applying:
             wanted: The schedule.
             found: What KFP has of it, the newest first.
             first: Whether it is the first step, so that what is there was left by an earlier command.
+
+        Raises:
+            KfpError: if KFP does not have what an earlier step made.
         """
         same = [one for one in found if one.run.name == wanted.display_name]
         older = [one for one in found if one.run.name != wanted.display_name]
         if not same:
+            if not first:
+                raise KfpError(
+                    f"The recurring run {wanted.display_name} was made, and KFP does not list it. Look for it in KFP, "
+                    f"delete it there, and apply again."
+                )
             self._create(wanted, older)
             return True
         current, *doubles = same
@@ -299,6 +307,7 @@ class Applying:
         if running and first and self._was_due(wanted.schedule, current.run):
             # The old one ran what was due since, so the new one must not begin before that.
             self.api.delete_recurring_run(current.run.id)
+            self._create(wanted, older)
             return True
         if running:
             self.api.enable(running[0].run.id, enabled=False)

@@ -4,6 +4,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from gatehouse.components.kfp_api.connection import KfpError, Patience
 from gatehouse.errors import ConfigurationError
 from gatehouse.schedule import Schedule
 from gatehouse.scheduling import Applying, Wanted, held, plan
-from gatehouse.submission import Submission, Upload
+from gatehouse.submission import DIGITS, Submission, Upload
 from tests.kfp_api import FAULTS, PIPELINE, KfpServer, serving
 from tests.kfp_objects import Objects
 
@@ -312,6 +313,16 @@ def test_teams_keep_to_their_namespaces() -> None:
             assert [change.sign for change in Applying(api).apply([wanted()], "talks")] == ["+"]
             assert [change.sign for change in Applying(api).apply([wanted()], "talks")] == ["="]
         assert sorted(each["namespace"] for each in schedules(server)) == ["team-a", "team-b"]
+
+
+def test_what_was_made_under_a_name_that_is_not_found_again_is_told_and_made_once(
+    kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = (f"talks-weekly-{number:0{DIGITS}x}" for number in count())
+    monkeypatch.setattr(Wanted, "display_name", property(lambda _: next(names)))
+    with pytest.raises(KfpError, match=r"was made, and KFP does not list it\. Look for it in KFP"):
+        apply(kfp_server, wanted())
+    assert len(schedules(kfp_server)) == 1
 
 
 def test_what_kfp_made_otherwise_is_not_enabled(kfp_server: KfpServer) -> None:
