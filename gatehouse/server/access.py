@@ -7,11 +7,13 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
 
 from gatehouse.components.artifacts.records import author
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import GatehouseError
 from gatehouse.server.known import LastKnown
-from gatehouse.server.problems import ProblemError, too_often
+from gatehouse.server.problems import ProblemError, logger, too_often
 from gatehouse.server.rate import Rate
 from gatehouse.server.tokens import Scope, Token, token_given, tokens_of
 
@@ -62,6 +64,18 @@ class Access:
         moment = datetime.now(UTC)
         key = f"{AUDIT}/{moment:%Y-%m-%d}/{moment:%H%M%S.%f}-{secrets.token_hex(4)}.json"
         self._store.record(key, body | author(token.name))
+        request.state.audited = key
+
+    async def tell_outcome(self, request: Request, status: int) -> None:
+        """Record beside the record of a call what was answered; the call is over, whatever becomes of this."""
+        key: str = getattr(request.state, "audited", "")
+        if key:
+            try:
+                await run_in_threadpool(
+                    self._store.record, f"{key.removesuffix('.json')}.outcome.json", {"status": status}
+                )
+            except GatehouseError as error:
+                logger.warning("the outcome %d of the call %s is not on record: %s", status, key, error)
 
 
 def caller(scope: Scope) -> Callable[..., Token]:

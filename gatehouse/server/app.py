@@ -48,7 +48,7 @@ def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate 
     app.state.server, app.state.access = server, access
     app.include_router(api.router)
     app.include_router(pages.router)
-    guard(app, _LARGEST_BODY, pages.show)
+    guard(app, _LARGEST_BODY, pages.show, access.tell_outcome)
     _add_health(app)
     problems.install(app, pages.show)
     return app

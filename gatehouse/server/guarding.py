@@ -17,15 +17,17 @@ _GUARDS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 Next = Callable[[Request], Awaitable[Response]]
+Ended = Callable[[Request, int], Awaitable[None]]
 
 
-def guard(app: FastAPI, largest_body: int, show: Show) -> None:
+def guard(app: FastAPI, largest_body: int, show: Show, ended: Ended | None = None) -> None:
     """Guard, measure and bound every call of an app, and add `/metrics`.
 
     Args:
         app: The app.
         largest_body: Bytes that a call may send.
         show: How an app tells a problem.
+        ended: Called with each call and the status of its answer.
     """
     registry = CollectorRegistry()
     calls = Counter("gatehouse_calls", "Answered calls.", ["method", "route", "status"], registry=registry)
@@ -48,6 +50,8 @@ def guard(app: FastAPI, largest_body: int, show: Show) -> None:
         for name, value in _GUARDS.items():
             response.headers.setdefault(name, value)
         route = getattr(request.scope.get("route"), "path", "none")
+        if ended:
+            await ended(request, response.status_code)
         calls.labels(request.method if request.method in _METHODS else "other", route, response.status_code).inc()
         seconds.labels(route).observe(time.perf_counter() - began)
         return response

@@ -85,15 +85,41 @@ def test_every_route_asks_for_its_scope(served: Served) -> None:
     assert len([each for each in listed if each.startswith("/v1/")]) == len(READS) + len(PROMOTES) + len(RUNS) - 1
 
 
-def test_a_change_is_recorded_before_it_is_made_and_also_where_it_is_refused(served: Served) -> None:
-    store = served.gate.store
+def test_a_change_is_recorded_before_it_is_made_with_its_outcome_and_also_where_it_is_refused(served: Served) -> None:
     served.promoter.post(f"/v1/models/{NAME}/approve", reason="looks right")
     served.reader.post(f"/v1/models/{NAME}/approve", reason="let me")
     served.reader.get("/v1/models")
-    records = [json.loads(store.objects.get_bytes(key)) for key in store.objects.list(AUDIT)]
-    found = [(each["by"], each["method"], each["path"], each["allowed"]) for each in records]
-    path = f"/v1/models/{NAME}/approve"
-    assert found == [("paul", "POST", path, True), ("ros", "POST", path, False)]
+    served.promoter.post(f"/v1/models/{NAME}/promote", version=9)
+    records = _audited(served)
+    found = [(each["by"], each["method"], each["path"].rpartition("/")[2], each["allowed"]) for each in records[::2]]
+    assert found == [
+        ("paul", "POST", "approve", True),
+        ("ros", "POST", "approve", False),
+        ("paul", "POST", "promote", True),
+    ]
+    assert records[1::2] == [{"status": 200}, {"status": 403}, {"status": 404}]
+
+
+def _audited(served: Served) -> list[dict[str, Any]]:
+    """The records of calls in their order, each followed by that of its outcome."""
+    objects = served.gate.store.objects
+    return [json.loads(objects.get_bytes(key)) for key in sorted(objects.list(AUDIT))]
+
+
+def test_an_outcome_that_cannot_be_recorded_keeps_no_answer_back(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = type(served.gate.store).record
+
+    def full(store: Any, key: str, body: Any) -> bool:
+        if key.endswith(".outcome.json"):
+            raise StoreError("the disk is full")
+        return record(store, key, body)
+
+    monkeypatch.setattr(type(served.gate.store), "record", full)
+    assert served.promoter.post(f"/v1/models/{NAME}/approve", reason="looks right").status_code == 200
+    (called,) = _audited(served)
+    assert called["by"] == "paul"
 
 
 def test_the_pipeline_that_promotes_asks_for_the_scope_to_promote(served: Served) -> None:
@@ -101,9 +127,8 @@ def test_the_pipeline_that_promotes_asks_for_the_scope_to_promote(served: Served
     assert "with the scope run" in _problem(served.promoter.post("/v1/runs", pipeline="promotion"), 403)
     for who, pipeline in ((served.anybody, "promotion"), (served.runner, "materialization")):
         assert "runs no project" in _problem(who.post("/v1/runs", pipeline=pipeline), 422)
-    store = served.gate.store
-    records = [json.loads(store.objects.get_bytes(key)) for key in store.objects.list(AUDIT)]
-    assert [each["allowed"] for each in records if each["by"] == "rune"] == [True, False, True]
+    calls = [each for each in _audited(served) if each.get("by") == "rune"]
+    assert [each["allowed"] for each in calls] == [True, False, True]
 
 
 def test_a_repeat_takes_out_no_second_champion(served: Served) -> None:
