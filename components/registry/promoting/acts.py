@@ -250,5 +250,7 @@ def _version(state: State, model_name: str, number: int) -> ModelVersion:
 
 
 def _choices(state: State) -> str:
-    able = ", ".join(str(each.version) for each in state.versions if not each.archived)
+    able = ", ".join(
+        str(each.version) for each in state.versions if not each.archived and each.version != state.champion
+    )
     return f"Versions that can be promoted: {able or 'none'}."
