@@ -181,6 +181,12 @@ class Cost:
     memory_mb: float | None
     measurement: str
 
+    @classmethod
+    def of(cls, told: Mapping[str, Any], measurement: str) -> "Cost":
+        """From a record of what an evaluation measured, and its key."""
+        latency = told["latency"]
+        return cls(latency["hardware"], latency["single_row_ms"]["p95"], told.get("memory_mb"), measurement)
+
 
 UNSEEN = "unseen rows"
 

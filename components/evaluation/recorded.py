@@ -79,7 +79,7 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         slices={name: {each[""]: each[name] for each in judged if name in each} for name in policy.slices or ()},
         slices_asked=asked.slices is not None,
         data_checks=tuple(_data_checks(store, manifest)),
-        cost=Cost(**verdict["cost"]) if "cost" in verdict else None,
+        cost=Cost(**verdict["cost"]) if "cost" in verdict else _measured(store, manifest.derived_from["model"]),
         comparisons=_comparisons(verdict.get("comparisons", {})),
         origins=origins_of(store, manifest.derived_from["model"], **data, split_checks=split_checks),
         seen=_seen(verdict.get("seen")),
@@ -132,6 +132,13 @@ def _suite(written: Mapping[str, Any] | None) -> Suite:
     if not written:
         return NOT_TRIED
     return Suite(written["verdict"], tuple(written["reasons"]), tuple(written["warnings"]), written.get("online", ""))
+
+
+def _measured(store: ArtifactStore, model: str) -> Cost | None:
+    """What the newest evaluation of a model measured beside it, which bounded nothing; None where that is gone."""
+    for told in store.measurements(model, "evaluate")[:1]:
+        return Cost.of(told, f"measurements/{model}")
+    return None
 
 
 def _data_checks(store: ArtifactStore, manifest: Manifest) -> Iterator[DataCheck]:

@@ -157,8 +157,7 @@ def _cost(request: EvaluateRequest, store: ArtifactStore, candidate: "Predictor"
             told["memory_mb"] = measured_memory(store, request.model, rows)
     place = f"measurements/{request.model}"
     number = store.append(place, told)
-    measurement = f"{place}/{number:06d}.json"
-    return Cost(latency["hardware"], latency["single_row_ms"]["p95"], told.get("memory_mb"), measurement)
+    return Cost.of(told, f"{place}/{number:06d}.json")
 
 
 def _fitting_policy(task: "Task", request: EvaluateRequest, store: ArtifactStore) -> GatePolicy:

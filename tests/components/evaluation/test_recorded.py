@@ -73,15 +73,27 @@ def test_what_it_does_not_hold_was_not_measured_then(recorded: Any) -> None:
             "must_beat_baseline": ("brier",),
             "slices": {"brier": 1.0},
             "regressions": RegressionRule(metrics=("roc_auc",)),
-            "cost": CostBounds(latency_ms=1.0, memory_mb=1.0),
+            "cost": CostBounds(latency_ms=1e9, memory_mb=1.0),
         }
     )
     found = rejudged(*recorded(forget), policy)
     assert (found.verdict, found.broken) == ("not known", ())
-    names = ("bar brier", "baseline brier", "champion log_loss", "regressions", "slices brier", "latency", "memory")
+    names = ("bar brier", "baseline brier", "champion log_loss", "regressions", "slices brier", "memory")
     assert found.not_measured == names
     alarmed = policy.model_copy(update={"leakage_alarm": {"roc_auc": 0.5}})
     assert rejudged(*recorded(forget), alarmed).verdict == "refused", "one rule that was measured is enough"
+
+
+def test_latency_is_read_where_the_evaluation_left_it(judged_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = judged_bench.models["good"]
+    evaluation = judged_bench.evaluate(good).evaluation
+    for most, said in ((1e9, "pass"), (1e-9, "refused")):
+        asked = LENIENT.model_copy(update={"cost": CostBounds(latency_ms=most)})
+        found = rejudged(judged_bench.store, evaluation, asked)
+        assert (found.verdict, found.not_measured) == (said, ())
+    monkeypatch.setattr(ArtifactStore, "measurements", lambda *_: [])
+    found = rejudged(judged_bench.store, evaluation, asked)
+    assert (found.verdict, found.not_measured) == ("not known", ("latency",))
 
 
 def test_a_bound_of_another_confidence_was_not_measured_then(recorded: Any) -> None:
