@@ -44,6 +44,8 @@ def run(
         arguments["seed"] = seed
     arguments = from_here(arguments | dict(parameter(text) for text in param or ()))
     require_span(arguments)
+    if until:
+        require_stage(until)
     if reason:
         os.environ[REASON] = reason
     opened = ArtifactStore.open(store_address(store, folder))
@@ -88,6 +90,22 @@ def _import_for_the_end() -> None:
 
     declared_stages()
     importlib.import_module("gatehouse.components.tracking.stages")
+
+
+def require_stage(name: str) -> None:
+    """Refuse what is no stage at all before a run begins; that it is one of this run is known when that is planned.
+
+    Raises:
+        ConfigurationError: with the stages that there are.
+    """
+    from gatehouse.components.artifacts.stage import declared_stages
+    from gatehouse.yaml_lines import nearest
+
+    stages = [stage for stage, each in declared_stages().items() if not each.declared.inner]
+    if name not in stages:
+        raise ConfigurationError(
+            f"--until: expected a stage ({', '.join(stages)}), found {name!r}{nearest(name, stages)}."
+        )
 
 
 def from_here(arguments: dict[str, Any]) -> dict[str, Any]:
