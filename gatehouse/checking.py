@@ -78,6 +78,7 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     parts.note(_placed(file, _of_settings(repository.folder)))
     parts.note(_of_slices(file, repository))
     parts.note(_of_protected(parts, file, repository))
+    parts.note(_of_warnings(parts, file, repository))
     parts.note(_of_names(file, repository, lines))
 
 
@@ -250,6 +251,20 @@ def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository
                 f"{file.policy}: fairness.{name}: expected a column that {file.contract} or evaluation.protected calls "
                 f"protected ({', '.join(named) or 'none'}){nearest(name, named)}"
             )
+
+
+def _of_warnings(parts: ProjectParts, file: ProjectFile, repository: Repository) -> Iterator[str]:
+    """A policy that refuses warnings, and views whose every check for leakage ends with one."""
+    policy = parts.policy
+    if policy is None or policy.warnings != "refuse" or policy.terms_of("warnings").severity != "refuse":
+        return
+    views = [name for name in file.features.unchecked if name in repository.views]
+    if warned := [name for name in views if without_history(repository, name)]:
+        yield (
+            f"{file.policy}: warnings: refuse: expected no view under features.unchecked in {PROJECT_FILE}, as each is "
+            f"warned of and every candidate refused, found {', '.join(warned)}; write known/<table>.sql for what these "
+            "read, or allow warnings"
+        )
 
 
 def _of_fixed_dates(file: ProjectFile) -> Iterator[str]:

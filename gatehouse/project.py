@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -312,6 +313,33 @@ def _policy_problems(folder: Path, file: ProjectFile, policy: GatePolicy) -> Ite
         yield (
             f"{file.policy}: slices: expected columns under evaluation.slices in {PROJECT_FILE} to judge by "
             f"{', '.join(policy.slices)}, found none; name some, or remove the limits"
+        )
+    yield from (at_line(file.policy, lines, problem) for problem in _never_kept(file, policy))
+
+
+def _never_kept(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
+    """Rules that every candidate breaks and is refused for, as no stage of this project measures what they ask for."""
+    asked = {"require_integration": "integration", "require_online": "integration online"}
+    for key, rule in asked.items() if file.integration is None else ():
+        if getattr(policy, key) and policy.terms_of(rule).severity == "refuse":
+            yield (
+                f"{key}: expected the section integration in {PROJECT_FILE}, without which no candidate is tried and "
+                "each is refused, found none; write `integration: {}` there, or remove this rule"
+            )
+    looked_at = policy.regressions
+    nothing = looked_at and not looked_at.metrics and not (looked_at.slices and file.evaluation.slices)
+    if nothing and policy.terms_of("regressions").severity == "refuse":
+        yield (
+            f"regressions: expected metrics here, or columns under evaluation.slices in {PROJECT_FILE} together with "
+            "slices: true, found neither, so that every candidate is refused once there is a champion; name some, or "
+            "remove this rule"
+        )
+    gap, oldest, day = getattr(file.split, "gap", None), policy.max_training_age, timedelta(days=1)
+    if gap is not None and oldest is not None and oldest < gap and policy.terms_of("training age").severity == "refuse":
+        yield (
+            f"max_training_age: expected at least the gap of split in {PROJECT_FILE}, {gap / day:g} days, as all that "
+            f"is learned from is older than the test rows by that, found {oldest / day:g} days; allow more, or leave "
+            "a smaller gap"
         )
 
 

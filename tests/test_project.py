@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import gatehouse
+from gatehouse.checking import check_project
 from gatehouse.commands.init import create_project
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
@@ -299,3 +300,41 @@ def test_tests_of_candidates_are_published_where_they_run_and_refused_where_they
     tests = load_project(project).tests
     assert tests is not None and set(tests.files) == {"conftest.py", "test_sense.py"}
     assert tests in load_project(project).configs()
+
+
+_UNKEPT = {
+    "require_integration: true": r"require_integration: expected the section integration .* write `integration: {}`",
+    "require_online: true": r"require_online: expected the section integration in project.yaml",
+    "regressions: {slices: false}": r"regressions: expected metrics here, or columns",
+    "max_training_age: P1D": r"max_training_age: expected at least the gap .*30 days, .* found 1 days",
+}
+
+
+@pytest.mark.parametrize(("rule", "told"), _UNKEPT.items())
+def test_a_rule_that_no_candidate_of_the_project_can_keep_is_told(project: Path, rule: str, told: str) -> None:
+    policy = project / "policy.yaml"
+    before = policy.read_text()
+    policy.write_text(f"{before}{rule}\n")
+    with pytest.raises(ConfigurationError, match=rf"policy\.yaml:{len(before.splitlines()) + 1}: {told}"):
+        load_project(project)
+    head = {"require_integration": "integration", "require_online": "integration online"}.get(rule.split(":")[0])
+    name = head or rule.split(":")[0].replace("max_training_age", "training age")
+    policy.write_text(f"{before}{rule}\nrules: {{{name}: {{severity: warn}}}}\n")
+    load_project(project)
+    if head:
+        policy.write_text(f"{before}{rule}\n")
+        with open(project / "project.yaml", "a") as file:
+            file.write("integration: {}\n")
+        load_project(project)
+
+
+def test_a_policy_that_refuses_warnings_and_a_view_that_is_always_warned_of_are_told(project: Path) -> None:
+    (project / "features/known/orders.sql").unlink()
+    body = yaml.safe_load((project / "project.yaml").read_text())
+    body["features"]["unchecked"] = {"customer_history": "a pilot", "order_content": "a pilot"}
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    check_project(project)
+    with open(project / "policy.yaml", "a") as file:
+        file.write("warnings: refuse\n")
+    with pytest.raises(ConfigurationError, match=r"policy.yaml: warnings: refuse: expected no view .*customer_history"):
+        check_project(project)
