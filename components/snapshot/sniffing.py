@@ -5,6 +5,7 @@ has is told by the very functions that read it into a snapshot, over all rows, s
 read there.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +34,13 @@ _USUAL = (1e8, 4e9)
 _PLAUSIBLE = (631_152_000, 4_102_444_800)
 """The years 1990 to 2100, in seconds since 1970."""
 _PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
-_TIME_WORDS = ("time", "date", "when", "stamp", "epoch", "created", "updated", "_at", " at", "ts")
+_TIME_WORDS = frozenset(
+    ("time", "times", "date", "dates", "datetime", "timestamp", "when", "epoch", "created", "updated", "at", "ts")
+)
+_TIME_ENDINGS = ("time", "date", "stamp")
+_NO_TIMES = frozenset(("id", "ids", "by", "candidate", "mandate"))
+"""Words that end as a time does, and those behind one that make it something else, as in created_by."""
+_TOO_FINE = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{7,9}(?:Z|[+-]\d\d:?\d\d)?$"
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class SniffedColumn:
         misfits: Those that have another type; they would be rejected.
         also: Another format that all its times fit too; empty for none.
         epoch: Of numbers the unit in which all are times of the years 1990 to 2100 since 1970; empty for none.
+        too_fine: Whether its texts are times with more digits than a microsecond has.
     """
 
     name: str
@@ -61,6 +69,7 @@ class SniffedColumn:
     misfits: int = 0
     also: str = ""
     epoch: str = ""
+    too_fine: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,7 @@ class _Column:
     candidates: dict[_Candidate, int]
     """Ways to read it that are still possible, with how many values do not fit."""
     rows: int = 0
+    too_fine: bool = False
     nulls: set[str] = field(default_factory=set)
     low: float = float("inf")
     high: float = float("-inf")
@@ -221,6 +231,7 @@ def _look(column: _Column, cells: pa.Array) -> None:
     if not len(held):
         return
     head = held.slice(0, 200)
+    column.too_fine = bool(pc.all(pc.match_substring_regex(head, _TOO_FINE)).as_py())
     for candidate in list(column.candidates):
         if column.candidates[candidate] == 0 and _misfits(head, candidate) > len(head) // 2:
             del column.candidates[candidate]
@@ -242,7 +253,7 @@ def _misfits(cells: pa.Array, candidate: _Candidate) -> int:
 def _told(column: _Column) -> SniffedColumn:
     """The first way to read a column of those that fit most of its values; a text where none does."""
     if not column.rows or not column.candidates:
-        return SniffedColumn(column.name, ColumnType.string, rows=column.rows)
+        return SniffedColumn(column.name, ColumnType.string, rows=column.rows, too_fine=column.too_fine)
     fewest = min(column.candidates.values())
     best = [candidate for candidate, misfits in column.candidates.items() if misfits == fewest]
     chosen = best[0]
@@ -268,8 +279,9 @@ def _epoch(column: _Column, chosen: _Candidate, years: tuple[float, float]) -> s
 
 def _unit(column: _Column, chosen: _Candidate) -> str:
     """The unit since 1970 that a column of numbers is in, where its name and all its values say so."""
-    named = any(word in column.name.lower() for word in _TIME_WORDS)
-    return _epoch(column, chosen, _USUAL) if named else ""
+    words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", column.name).lower())
+    named = any(word in _TIME_WORDS or word.endswith(_TIME_ENDINGS) for word in words)
+    return _epoch(column, chosen, _USUAL) if named and not _NO_TIMES.intersection(words) else ""
 
 
 def _with_decimal(column: _Column, told: SniffedColumn, decimal: str) -> SniffedColumn:

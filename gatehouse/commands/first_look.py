@@ -158,6 +158,8 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
         notes.append(f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970")
     elif column.epoch:
         notes.append(f"times: {{{column.name}: {column.epoch}}} would make it a time")
+    if column.too_fine:
+        notes.append("times finer than a microsecond stay texts: cut them at the source")
     if column.also:
         notes.append(f"{column.also} fits as well, check which it is")
     if column.naive:

@@ -68,6 +68,24 @@ def test_numbers_since_1970_are_told_by_name_and_size(
     assert _read(store, path)[1][0]["timestamp"].isoformat() == "2023-11-14T22:13:20+00:00"
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "timestamp") for name in ("created_at", "createdAt", "START_TIME", "orderdate", "ts", "Pickup time")),
+        *((name, "int64") for name in ("counts", "contacts", "created_by", "candidate", "mandate_id", "lat_attr")),
+    ],
+)
+def test_only_a_word_of_its_own_makes_numbers_times(tmp_path: Path, name: str, kind: str) -> None:
+    lines = "".join(f"{1_700_000_000 + n}\n" for n in range(5))
+    assert _kinds(sniff(_file(tmp_path, f"{name}\n{lines}"))) == {name: kind}
+
+
+@pytest.mark.parametrize(("digits", "told"), [("123456", False), ("1234567", True), ("123456789Z", True)])
+def test_times_finer_than_a_microsecond_are_told(tmp_path: Path, digits: str, told: bool) -> None:
+    column = sniff(_file(tmp_path, f"at,note\n2024-01-01T00:00:00.{digits},a\n")).columns[0]
+    assert (column.too_fine, str(column.kind)) == (told, "string" if told else "timestamp")
+
+
 def test_a_few_values_of_another_type_are_told_and_rejected(tmp_path: Path, store: ArtifactStore) -> None:
     lines = "".join(f"2024-01-01T00:00:{n % 60:02d}Z,{'many' if n == 250 else n}\n" for n in range(600))
     path = _file(tmp_path, "at,n\n" + lines)
