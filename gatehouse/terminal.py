@@ -158,7 +158,7 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
         result = run.result(task.stage)
         for field, value in result.items():
             if isinstance(value, str) and references_in([value]):
-                rows.setdefault(_words(field), _short(value))
+                rows[_words(field)] = _short(value)  # of the parent's and the new tables, the new
             elif field == "rejected" and value:
                 rows |= {f"rejected {table}": _short(reference) for table, reference in value.items()}
             elif field.endswith("metrics") and "verdict" in result and value:

@@ -101,6 +101,17 @@ def test_the_metric_that_models_are_compared_by_comes_first_and_digests_are_cut(
     }
 
 
+def test_of_two_stages_that_name_one_thing_the_later_is_shown(tmp_path: Path) -> None:
+    run = _finished(tmp_path)
+    stages = {"previous_features": "a1", "compute_features": "b2"}
+    run.plan = [PlannedTask(stage, stage, stage) for stage in stages]
+    run.events = [
+        Event(stage, 1, "finished", {"result": {"feature_tables": f"feature-tables/shop/sha256-{digits * 32}"}})
+        for stage, digits in stages.items()
+    ]
+    assert dict(summary(run)) == {"feature tables": "feature-tables/shop/sha256-b2b2b2b2b2b2"}
+
+
 def test_many_metrics_stand_under_each_other(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
