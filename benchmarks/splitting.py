@@ -27,12 +27,11 @@ from gatehouse.components.splitting.training_set import TrainingSet
 
 GROUPS, NUMERIC, CATEGORICAL = 200_000, 15, 4
 _STAGE = """
-import resource, sys, time
+import json, resource, sys, time
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.splitting.spec import parse_split
 from gatehouse.components.splitting.stage import SplitRequest, split
 began = time.process_time()
-request = SplitRequest(training_set=sys.argv[2], spec=parse_split(sys.argv[3]))
+request = SplitRequest(training_set=sys.argv[2], spec=json.loads(sys.argv[3]))
 split(request, ArtifactStore.open(sys.argv[1]))
 print(time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """

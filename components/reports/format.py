@@ -97,12 +97,6 @@ def _rounded(value: float, decimals: int) -> str:
     return _signed_right(f"{value:,.{decimals}f}")
 
 
-def signed(value: Any) -> str:
-    """A difference: as `number`, with a plus where it is positive."""
-    text = number(value)
-    return f"+{text}" if is_number(value) and value > 0 else text
-
-
 def percent(value: Any) -> str:
     """A share as a percentage with one decimal; a dash for nothing."""
     if value is None or not math.isfinite(value):

@@ -5,7 +5,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, Unordered
 
@@ -286,9 +286,3 @@ STRATEGIES = (
     KFoldSplit,
     RollingOriginSplit,
 )
-
-
-def parse_split(text: str) -> SplitSpec:
-    """The specification in a JSON text, as a KFP parameter carries it."""
-    adapter: TypeAdapter[SplitSpec] = TypeAdapter(SplitSpec)
-    return adapter.validate_json(text)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-logger = logging.getLogger(__name__)
 
 REFERENCE = "gatehouse.reference"
 RUN = "gatehouse.run"

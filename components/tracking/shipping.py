@@ -52,7 +52,6 @@ from gatehouse.process import die_with_parent
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-logger = logging.getLogger(__name__)
 
 SPOOL = "GATEHOUSE_SPOOL"
 INTERVAL = 0.5

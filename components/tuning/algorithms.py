@@ -118,9 +118,6 @@ SEVERAL_OBJECTIVES = ("random", "grid", "sobol", "tpe", "nsga2")
 UNCONDITIONAL = ("grid", "sobol", "cmaes", "population")
 """Algorithms whose spaces have no conditions."""
 
-CONSTRAINED = ("tpe", "gp", "nsga2")
-"""Algorithms that learn from constraints; the others only pass over what broke them at the end."""
-
 
 class HyperbandStopping(Spec):
     """Rungs of geometrically growing length, in several brackets that begin at different rungs."""

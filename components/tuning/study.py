@@ -1,7 +1,7 @@
 """The trials of one experiment in an Optuna study: asked, reported and told, each as data too."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -221,30 +221,3 @@ def objective_values(spec: ExperimentSpec, metrics: dict[str, float], measures: 
         each.metric: float(measures[each.metric] if each.metric in MEASURES else metrics[each.metric])
         for each in spec.objective
     }
-
-
-def replay(
-    spec: ExperimentSpec,
-    seed: int,
-    steps: int,
-    name: str,
-    trials: Iterable[Trial],
-    warm: tuple[dict[str, Any], ...] = (),
-) -> Trial | None:
-    """Suggest the recorded trials again, by what had ended and what was running when each of them was suggested.
-
-    Returns:
-        The first trial that is suggested with other parameters than it has; None where all are as they were.
-    """
-    study = ExperimentStudy(spec, seed, steps, name, warm=warm)
-    recorded = list(trials)
-    for trial in recorded:
-        for earlier in recorded[: trial.number]:
-            if earlier.number not in trial.beside and not study.trials[earlier.number].ended:
-                for step, value in earlier.intermediate:
-                    study.report(earlier.number, step, value)
-                study.end(earlier)
-        again = study.ask()
-        if (again.parameters, again.parent) != (trial.parameters, trial.parent):
-            return trial
-    return None

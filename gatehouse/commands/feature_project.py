@@ -160,11 +160,6 @@ def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in {*before, *now} if written[0].get(name) != written[1].get(name))
 
 
-def tables_of_reference(store: ArtifactStore, reference: str) -> Tables:
-    """Feature tables by their reference. Raises MissingArtifactError if they are gone."""
-    return Tables(store, Reference.parse(reference), store.manifest(reference))
-
-
 def open_features(project: Path | None) -> FeatureProject:
     """The project in a folder, by default this one.
 

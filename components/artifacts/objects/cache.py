@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import hashlib
-import logging
 import os
 import re
 import tempfile
@@ -14,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gatehouse.errors import ConfigurationError, StoreError
-
-logger = logging.getLogger(__name__)
 
 FOLDER, LIMIT = "GATEHOUSE_CACHE", "GATEHOUSE_CACHE_BYTES"
 DEFAULT_LIMIT = 10 << 30

@@ -21,7 +21,6 @@ _TIMEOUT = (10, 60)
 _CHUNK = 8 << 20
 _TYPE = "application/octet-stream"
 _WRITER = "gatehouse-writer"
-_CUT_OFF = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
 _CHUNK_RETRY = DEFAULT_RETRY.with_delay(initial=FIRST_WAIT, maximum=LONGEST_WAIT).with_timeout(120.0)
 

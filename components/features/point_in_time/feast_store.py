@@ -17,8 +17,6 @@ from gatehouse.components.features.point_in_time import feast_definitions, offli
 from gatehouse.components.features.table_files import Files
 from gatehouse.errors import ConfigurationError
 
-# What Feast loads by name belongs to this module's code.
-LOADED_BY_NAME = (offline_store,)
 _OFFLINE = f"{offline_store.__name__}.AsofOfflineStore"
 
 

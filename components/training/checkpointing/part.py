@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import logging
 import mmap
 import os
 import time
@@ -24,8 +23,6 @@ from gatehouse.components.training.checkpointing.format import (
     hasher,
 )
 from gatehouse.errors import StoreError
-
-logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.02
 _LAST_SECONDS = 5.0

@@ -15,7 +15,6 @@ from gatehouse.components.reports.format import (
     is_number,
     number,
     percent,
-    signed,
     ticks,
 )
 
@@ -63,8 +62,7 @@ def test_the_largest_number_of_a_column_says_how_many_decimals_all_have(
     assert list(map(column_format(values), values)) == texts
 
 
-def test_signed_and_percent() -> None:
-    assert [signed(0.5), signed(-0.5), signed(0)] == ["+0.5", "−0.5", "0"]
+def test_percent() -> None:
     assert [percent(0.2371), percent(None), percent(math.nan)] == ["23.7 %", "–", "NaN"]
 
 

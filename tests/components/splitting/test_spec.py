@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.splitting.spec import STRATEGIES, CheckName, RollingOriginSplit, TimeSplit, parse_split
+from gatehouse.components.artifacts.parameters import request_of
+from gatehouse.components.splitting.spec import STRATEGIES, CheckName, RollingOriginSplit, TimeSplit
+from gatehouse.components.splitting.stage import SplitRequest, split
 from tests.components.splitting.conftest import spec_of
 from tests.source_tree import ROOT
 
@@ -34,7 +36,8 @@ def test_there_is_an_example_of_every_strategy() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.get("strategy", "time"))
 def test_a_specification_survives_the_way_through_a_parameter(example: dict[str, Any]) -> None:
     spec = spec_of(**example)
-    assert parse_split(canonical_json(spec.model_dump(mode="json"))) == spec
+    written = canonical_json(spec.model_dump(mode="json"))
+    assert request_of(split, training_set="t", spec=written) == SplitRequest(training_set="t", spec=spec)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from gatehouse.components.tuning.controller import Controller, Experiment, Exper
 from gatehouse.components.tuning.opening import opened_study, read_study
 from gatehouse.components.tuning.runner import Broken, Event, Failed, Handle, Reported, Stopped, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.components.tuning.study import ExperimentStudy, replay
+from gatehouse.components.tuning.study import ExperimentStudy
 from gatehouse.errors import ConfigurationError, StoreError
+from tests.components.tuning.replaying import replay
 from tests.components.tuning.stand_in import (
     DEPTH,
     RATE,

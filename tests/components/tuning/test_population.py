@@ -15,9 +15,10 @@ from gatehouse.components.tuning.parameters import ParameterSpec
 from gatehouse.components.tuning.population import _perturbed
 from gatehouse.components.tuning.runner import Event, Failed, Reported, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.components.tuning.study import ExperimentStudy, replay
+from gatehouse.components.tuning.study import ExperimentStudy
 from gatehouse.components.tuning.trial import Trial
 from tests.components.training.specs import network, trees
+from tests.components.tuning.replaying import replay
 from tests.components.tuning.stand_in import DECAY, DROPOUT, RATE, Script, Scripted, experiment
 from tests.components.tuning.test_controller import Interrupted, Killed, Threaded, _Inbox
 

@@ -15,8 +15,9 @@ from gatehouse.components.tuning import suggestion
 from gatehouse.components.tuning.algorithms import TpeAlgorithm
 from gatehouse.components.tuning.controller import Controller
 from gatehouse.components.tuning.opening import opened_study
-from gatehouse.components.tuning.study import ExperimentStudy, replay
+from gatehouse.components.tuning.study import ExperimentStudy
 from gatehouse.components.tuning.window import WindowedTpe, _window
+from tests.components.tuning.replaying import replay
 from tests.components.tuning.stand_in import DECAY, RATE, STEPS, Scripted, experiment
 
 WINDOW, GOOD = 100, 10
