@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
+from gatehouse.components.artifacts.carriers import ENGINES, IN_A_ROOM, LIBRARIES, REACHING
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.stage import STAGES
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -19,15 +20,24 @@ from gatehouse.components.evaluation.gate import Evidence, Family
 from gatehouse.components.reports.rendering import rendered
 from tests.source_tree import ROOT
 
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text()
 _BLOCK = re.compile(r"^   ```python\n(.*?)^   ```", re.MULTILINE | re.DOTALL)
 
 
 def _example(word: str, **names: Any) -> dict[str, Any]:
     """The names that the one example with a word in it defines."""
-    (text,) = [block for block in _BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text()) if word in block]
+    (text,) = [block for block in _BLOCK.findall(GUIDE) if word in block]
     names["__name__"] = "example"
     exec(compile(textwrap.dedent(text), "CONTRIBUTING.md", "exec"), names)
     return names
+
+
+def test_the_rules_name_all_that_carries() -> None:
+    (rule,) = re.findall(r"\*\*A path says what decides\.\*\*(.*?)Everything else", GUIDE, re.DOTALL)
+    named = set(re.findall(r"`([^`]+)`", rule)) - {"components"}
+    places = {name.removeprefix("gatehouse.components.") for name in LIBRARIES}
+    modules = {f"{name}.py" for name in {*IN_A_ROOM, *ENGINES} - {"reports"}}
+    assert named == places | modules | {f"{name}/" for name in {"reports", *REACHING}}
 
 
 def test_the_stage_counts_labels_by_month_and_has_a_page(store: ArtifactStore, tmp_path: Path) -> None:
