@@ -101,7 +101,6 @@ class Run:
             the first.
         history: States and since when, the oldest first.
         finished_at: None where it goes on.
-        recurring_run: Id of the recurring run that started it; empty for none.
         pipeline: Id of its pipeline; empty where the run brought its own spec. So is `version`.
         error: What the server says against it; empty for nothing.
         archived: Whether somebody put it away.
@@ -115,9 +114,7 @@ class Run:
     state: str
     history: tuple[tuple[str, datetime], ...]
     created_at: datetime
-    scheduled_at: datetime
     finished_at: datetime | None
-    recurring_run: str
     pipeline: str
     version: str
     parameters: Mapping[str, Any]
@@ -142,9 +139,7 @@ class Run:
             state="" if state == "RUNTIME_STATE_UNSPECIFIED" else state,
             history=tuple((each["state"], _time(each["update_time"])) for each in answer.get("state_history", [])),
             created_at=_time(answer.get("created_at", "")),
-            scheduled_at=_time(answer.get("scheduled_at", "")),
             finished_at=_time(answer.get("finished_at", "")) if state in ENDED else None,
-            recurring_run=answer.get("recurring_run_id", ""),
             pipeline=source.get("pipeline_id", ""),
             version=source.get("pipeline_version_id", ""),
             parameters=answer.get("runtime_config", {}).get("parameters", {}),

@@ -127,7 +127,12 @@ class Connection:
         return self.retrying(lambda: self.send("GET", path, query), f"GET {path}")
 
     def retrying(self, attempt: Callable[[], _Result], what: str) -> _Result:
-        """Try until a good answer comes; `what` is the request in words."""
+        """Try until a good answer comes; `what` is the request in words.
+
+        Raises:
+            KfpRefusedError: if the server refuses the request.
+            KfpError: if no good answer came as long as patience lasts.
+        """
         until, bound = time.monotonic() + self.patience.retry, self.patience.first_pause
         statuses: list[int] = []
         while True:
