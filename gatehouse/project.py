@@ -375,7 +375,7 @@ def assembled(parts: ProjectParts) -> Project:
 
 
 def _tests(folder: Path, file: ProjectFile) -> Config | None:
-    """The files of the folder `integration/`, as they are published, where candidates are tried."""
+    """The files of the folder `integration/` as they are published; None if the project tries no candidates."""
     if file.integration is None or not (folder / TESTS).is_dir():
         return None
     paths = [path for path in sorted((folder / TESTS).rglob("*")) if path.is_file() and "__pycache__" not in path.parts]

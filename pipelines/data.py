@@ -54,12 +54,12 @@ def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any, *, lab
 
 
 def _add_contract(tasks: Tasks, raw: Any, delivery: Any) -> tuple[PipelineTask, Any]:
-    """Add the validation of the snapshot `raw`, whom it is told to, and the task that ends the run on a breach.
+    """Add the validation of the snapshot `raw`, the alert about it, and the task that ends the run on a breach.
 
-    What guards said of the `delivery` goes on its record.
+    What the guards found in the delivery `delivery` is added to its record.
 
     Returns:
-        That last task, and the validation.
+        The task that may end the run, and the validation.
     """
     file = tasks.project.file
     validated = tasks.add(

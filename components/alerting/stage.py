@@ -45,7 +45,7 @@ class AlertRequest(StageModel):
 
 
 class AlertResult(StageModel):
-    """Whether somebody was to be told, whether the webhook took it, after how many attempts, and why if not."""
+    """Whether an alert was wanted, whether the webhook accepted it, after how many attempts, and if not, why."""
 
     wanted: bool
     delivered: bool
@@ -64,8 +64,8 @@ class AlertResult(StageModel):
 def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     """Post a verdict to the webhook that `GATEHOUSE_ALERT_WEBHOOK` names, where `when` asks for it.
 
-    A webhook that is not set, is down or refuses is part of the result, and a warning in the run record; it raises
-    nothing. A repeat within the same run posts nothing that was delivered before.
+    If the webhook is not set, is down or refuses, the result says so and the run record has a warning; nothing is
+    raised. A repeat within the same run does not post again what was delivered before.
     """
     from gatehouse.components.alerting.telling import tell
 

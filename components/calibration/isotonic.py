@@ -14,7 +14,7 @@ def fit_isotonic(probabilities: Floats, labels: Floats) -> Isotonic:
 
     Rows of one probability are one point. Sums of labels are whole numbers, so shares are compared exactly. Each share
     is kept between 1 / (rows + 2) and 1 less that: no number of rows shows that something never happens, and one such
-    row would make the log loss endless.
+    row would make the log loss infinite.
 
     Args:
         probabilities: Of the positive label, shape (rows,).

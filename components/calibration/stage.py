@@ -160,7 +160,7 @@ def _fit(method: "Method", part: "Part", predicted: "Array") -> "Platt | Isotoni
 
 
 def _told(part: "Part", read: "Predictions") -> dict[str, Any]:
-    """Log loss and reliability curve of the validation rows, in digits that every processor gives alike."""
+    """Log loss and reliability curve of the validation rows, rounded to digits that are the same on every processor."""
     import numpy as np
 
     from gatehouse.components.metrics.curves.calibration import calibration

@@ -11,10 +11,10 @@ Floats = npt.NDArray[np.float64]
 
 
 def choose_threshold(labels: Floats, probabilities: Floats, rule: ThresholdSpec) -> float:
-    """From which probability on a row is positive. Among equally good thresholds it is the highest.
+    """The least probability of a row that is called positive. Among equally good thresholds the highest is chosen.
 
-    It lies half way between the last probability that is taken and the next one, so that the last digits of a
-    probability decide nothing; one row at least is positive.
+    It lies half way between the lowest probability that is called positive and the next lower one, so that the last
+    digits of a probability decide nothing. At least one row is positive.
 
     Args:
         labels: 0 or 1, shape (rows,); both occur.

@@ -92,7 +92,7 @@ class Orders:
         return not any(self.noted(order.cause, what) for what in ("submitted", "ended"))
 
     def submits(self, cause: str) -> bool:
-        """Whether this run submits an order: it is the first that wants to, or who did was killed."""
+        """Whether this run may submit an order: it is the first that wants to, or the run that wanted to was killed."""
         if self.note(cause, "submitting"):
             return True
         other = self.noted(cause, "submitting") or {}
@@ -143,9 +143,9 @@ def _follows(run: str, holder: str) -> bool:
 
 
 def _is_over(store: ArtifactStore, run: str) -> bool:
-    """Whether a run ended and did not succeed, or was killed: it has no end, and gave no sign for long.
+    """Whether a run ended without success, or was killed: then it has no end, and no sign of life for a long time.
 
-    A stage that failed is no end, as KFP may try its task again.
+    A failed stage does not end a run, as KFP may try its task again.
     """
     if end := end_of(store, run):
         return end["state"] in ("failed", "stopped")

@@ -43,7 +43,7 @@ class PrepareRequest(StageModel):
 
 
 class PrepareResult(StageModel):
-    """Nonce by stage, of forced stages alone; and why monitoring ordered the run, where it did."""
+    """The nonce of each forced stage, by the name of the stage; and why monitoring ordered this run, if it did."""
 
     nonces: dict[str, str]
     ordered: tuple[str, ...] = ()

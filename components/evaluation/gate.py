@@ -313,11 +313,11 @@ def families() -> tuple[Family, ...]:
 
 
 def judge(policy: Termed, evidence: Evidence) -> tuple[Rule, ...]:
-    """Apply every rule; the candidate passes if none is broken that refuses. A number that is NaN keeps no rule.
+    """Apply every rule. The candidate passes if it breaks no rule that refuses; NaN breaks every rule that looks at it.
 
     Improving one metric and leaving the rest as it is never breaks a rule, except for the leakage alarm, which is there
-    to distrust a metric that is too good. Where too few rows are left that no model was fitted on, what was measured on
-    them breaks no rule: it is inconclusive.
+    to distrust a metric that is too good. Where too few test rows are left on which no model was fitted, a rule on
+    them is not broken but inconclusive.
 
     Args:
         policy: The promotion policy (`GatePolicy`), resolved for the task.

@@ -30,10 +30,10 @@ class GroupMeasure:
 
     Attributes:
         title: What reports call it.
-        tasks: That have it; of several classes it is taken of each against the rest, and the worst counts.
-        rates: Names of the rates that it is of; the worst of these counts.
-        kind: A `ratio` is 1 where groups are alike, and lower else; a `difference` is 0 there, and higher else; so is
-            the `largest` error.
+        tasks: The tasks that have it. With several classes it is measured for each against the rest; the worst counts.
+        rates: Names of the rates that it compares; the worst of them counts.
+        kind: A `ratio` is 1 where the groups are alike, and otherwise lower. A `difference` and the `largest` error are
+            0 where the groups are alike, and otherwise higher.
     """
 
     title: str

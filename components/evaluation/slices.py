@@ -184,7 +184,7 @@ def _is_whole(values: pa.ChunkedArray, first: Array) -> bool:
 
 
 def group(values: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Names of the groups of values, the most frequent first, and the number of the group of every row."""
+    """Names of the groups of values, the most frequent first, and the number of each row's group, shape (rows,)."""
     encoded = values.combine_chunks().dictionary_encode()
     names, members = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
     counts = np.bincount(members, minlength=len(names))

@@ -70,7 +70,7 @@ def described(error: GatehouseError) -> dict[str, Any]:
 
 
 def require_permanent(error: Mapping[str, Any]) -> None:
-    """Check that an error that a program wrote down comes again however often the candidate is tried.
+    """Check that the error that a program recorded is permanent: that every further attempt would meet it too.
 
     Raises:
         UntriedError: if another attempt may end otherwise.

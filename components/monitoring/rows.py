@@ -105,7 +105,7 @@ class Watched:
         return blocks_of(moments(self.reference), now.max() - now.min(), min_rows)
 
     def units(self, unit: str) -> "Units":
-        """Which rows of the reference and of the newest ones depend on each other."""
+        """The unit of each row of the reference and of the newest rows: rows of one unit depend on each other."""
         from gatehouse.components.monitoring.columns import Units
 
         return Units(units_of(self.reference, unit), units_of(self.current, unit))

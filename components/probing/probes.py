@@ -29,8 +29,8 @@ class Feature:
 def probes_of(feature: Feature, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     """The name of each change that the feature allows, and the table with it.
 
-    Missing is null in every row. A value out of range lies as far beyond the least or greatest value of the train part
-    as these are apart. Booleans have no value out of range, and no category that is unknown.
+    For a missing value every row is null. A value out of range lies below the least value of the train part, or above
+    the greatest, by the distance between these two. A boolean feature has no value out of range and no unknown one.
 
     Args:
         feature: What is changed.
@@ -49,7 +49,7 @@ def probes_of(feature: Feature, table: pa.Table) -> Iterator[tuple[str, pa.Table
 
 
 def shuffled(feature: Feature, table: pa.Table, draw: np.random.Generator) -> pa.Table:
-    """The table with the feature's values in another order."""
+    """The table, of as many rows, with the values of the feature in another order, which `draw` gives."""
     return _with(table, feature.name, table[feature.name].take(pa.array(draw.permutation(table.num_rows))))
 
 

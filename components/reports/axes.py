@@ -81,7 +81,7 @@ def time_ticks(low: float, high: float) -> list[Tick]:
 
 
 def _clock(moment: datetime, first: bool) -> str:
-    """A clock time, of whose day the first one of an axis tells, and every midnight."""
+    """The time of day; the first label of an axis has the date too, and at midnight the date stands alone."""
     if moment.hour == moment.minute == 0:
         return f"{moment:%Y-%m-%d}"
     return f"{moment:%Y-%m-%d %H:%M}" if first else f"{moment:%H:%M}"

@@ -40,7 +40,7 @@ class Axis:
 
     @classmethod
     def of(cls, label: str, values: Sequence[float], log: bool = False, whole: bool = False) -> "Axis":
-        """The axis that spans these values, those that are not finite left out, with a margin."""
+        """The axis that spans the finite ones of these values, with a margin at both ends."""
         finite = [value for value in values if math.isfinite(value) and (value > 1e-290 or not log)]
         if log:
             low, high = (math.log10(end(finite, default=1.0)) for end in (min, max))

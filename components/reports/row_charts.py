@@ -124,7 +124,7 @@ def _marker_names(place: Place, marks: Sequence[tuple[str, float]]) -> str:
 
 
 def _placed(low: float, high: float) -> Place:
-    """Where a number lies between the ends of an axis, in per cent, and at an end if it is beyond."""
+    """The place of a number between the ends of an axis, from 0 to 100 %; a number beyond an end is put at that end."""
     return lambda value: f"{100 * min(1.0, max(0.0, (value - low) / (high - low))):.2f}%"
 
 

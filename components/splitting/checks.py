@@ -235,7 +235,7 @@ def _group_overlap(subject: Subject) -> Iterator[Finding | Remark]:
         raise CannotRun("the split names no groups: name columns in `checks.groups`")
     for columns in units:
         for pair, text in _overlap(subject, columns):
-            # A pair says what the strategy promises; columns that the configuration names are never to be on two sides.
+            # A strategy promises this for some pairs of parts; what the configuration names is to be in one part only.
             yield (None if columns[0] in spec.checks.groups and len(columns) == 1 else pair), text
 
 

@@ -68,7 +68,7 @@ def kept_task(kept: Mapping[str, Any], server: str) -> KfpTask | None:
 
 @contextmanager
 def access_to(uri: str) -> Iterator[None]:
-    """MLflow's variables as they are for this server: what KFP says of access to another one is not sent there."""
+    """Set MLflow's variables for this server, so that it is not sent the credentials that KFP gave for another one."""
     if not is_own(uri):
         yield
         return

@@ -257,7 +257,7 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, 
     experiment = tracking.experiment(client, about["experiment"])
     above = pipeline_run(tracking, client, experiment, about["run"])
     run = find_run(client, experiment, JOB, about["job"], newest=True)
-    # A job that begins once more after it has made its model adds nothing to the run of then.
+    # A job that starts again after its run finished gets a run of its own.
     if run is None or (run.info.status == "FINISHED" and run.info.end_time < about["began"] * 1000):
         tags = capture_environment().tags()
         run = create_run(client, experiment, JOB, about["job"], "train", tags, above, about["began"])

@@ -172,7 +172,7 @@ def _show_stage(client: "MlflowClient", experiment: str, above: str, run: str, e
 
 
 def _named(field: str, value: Any) -> dict[str, Any]:
-    """A field of a result by the names of its metrics: those of `metrics` are bare, others say whose they are."""
+    """The values of a field of a result by name; one from any field but `metrics` has the field's name as a prefix."""
     if not isinstance(value, dict):
         return {field: value}
     prefix = "" if field == "metrics" else f"{field.removesuffix('_metrics')}."

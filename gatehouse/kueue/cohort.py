@@ -75,11 +75,11 @@ class Cohort:
         return all(amount <= self.available(team, place) for place, amount in usage.items())
 
     def within(self, team: str, usage: Usage) -> bool:
-        """Whether a team that takes this much more stays within its own."""
+        """Whether a team that takes this much more stays within its own quota."""
         return all(self.usage[team][place] + more <= self.nominal(team, place) for place, more in usage.items())
 
     def borrows(self, team: str, place: Place) -> bool:
-        """Whether a team uses more than its own."""
+        """Whether a team uses more than its own quota."""
         return place in self._quotas[team] and self.usage[team][place] > self.nominal(team, place)
 
     def share(self, team: str, more: Usage | None = None) -> float:

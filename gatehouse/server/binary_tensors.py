@@ -48,7 +48,7 @@ def unpacked(body: bytes, length: str | None) -> Any:
 
 
 def packed(answer: dict[str, Any], names: Collection[str]) -> tuple[bytes, int]:
-    """An answer with the data of the outputs of these names as bytes after its JSON, and how long its JSON is."""
+    """The body of an answer and the length of its JSON: the data of the outputs `names` follow the JSON as bytes."""
     blobs = []
     outputs = []
     for output in answer["outputs"]:

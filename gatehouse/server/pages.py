@@ -88,7 +88,7 @@ def _drawn(template: str, status: int, **values: Any) -> HTMLResponse:
 
 
 def show(request: Request, problem: Problem, headers: dict[str, str]) -> Response:
-    """A problem: for a program as JSON, for a person as a page; who is not logged in is asked to."""
+    """Show a problem: to a program as JSON, to a person as a page. Who is not logged in is sent to the login."""
     if request.url.path.startswith(_PROGRAMS):
         return show_json(request, problem, headers)
     if problem.status == 401:
@@ -197,7 +197,11 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
 
 @router.post("/models/{name}/{version}/{word}")
 def give_word(request: Request, name: Name, version: Version, word: Part, form: Form) -> Response:
-    """Approve or reject, with the reason of the form."""
+    """Approve or reject, with the reason of the form.
+
+    Raises:
+        ProblemError: if the form is not from a page of this server, gives no reason, or may not be given.
+    """
     visit = Visit(request, "promote")
     if word not in ("approve", "reject"):
         raise ProblemError(404, f"expected approve or reject, found {word!r}.")

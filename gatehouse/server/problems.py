@@ -54,7 +54,7 @@ class ProblemError(Exception):
 
 
 def status_of(error: GatehouseError) -> int:
-    """4xx for what comes again however often it is asked, 500 for damage in the store, 503 for what may pass."""
+    """4xx for what every repetition would meet again, 500 for damage in the store, 503 for what may pass by itself."""
     for kind, status in _STATUS.items():
         if isinstance(error, kind):
             return status

@@ -47,7 +47,11 @@ class GcsBucket:
         return self._bucket.blob(self._prefix + key, chunk_size=chunk)
 
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
-        """Create `key` if no generation of it exists. A file longer than a chunk is sent chunk by chunk."""
+        """Create `key` if no generation of it exists. A file longer than a chunk is sent chunk by chunk.
+
+        Raises:
+            TransientError: if another attempt may succeed.
+        """
         if isinstance(content, Path) and content.stat().st_size <= _CHUNK:
             content = content.read_bytes()
         blob = self._blob(key, _CHUNK if isinstance(content, Path) else None)

@@ -38,7 +38,7 @@ class ListedFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no ty
         return f"{_PROTOCOL}://{inside}"
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Name, size and type of a file that was added."""
+        """Name, size and type of a file. Raises FileNotFoundError if it was not added."""
         path = self._strip_protocol(path)
         if path not in self._files:
             raise FileNotFoundError(path)

@@ -164,7 +164,12 @@ class S3Bucket:
                 file.write(chunk)
 
     def read(self, key: str) -> bytes:
-        """The bytes of `key`, verified against the digest that its writer left."""
+        """The bytes of `key`, verified against the digest that its writer left.
+
+        Raises:
+            FileNotFoundError: if there is no such key.
+            TransientError: if other bytes arrive, or another attempt may succeed.
+        """
         answer = self._ask("get_object", key)
         with self._explained(), contextlib.closing(answer["Body"]) as body:
             data: bytes = body.read()

@@ -18,11 +18,11 @@ DECISION_TIME = "decision_time"
 
 
 def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
-    """Decisions from the variable `decided_since` on, before `decided_until`, and up to `as_of`, in their order.
+    """The decisions that the label's query of entity rows gives, in the order of their time.
 
-    The first two need not be set.
-
-    Columns are keys, decision_time, and the values that on-demand views take from a request.
+    Three variables of the connection bound the time: from `decided_since` on, before `decided_until`, and not after
+    `as_of`. The first two may be unset. The columns are the keys, decision_time, and the values that on-demand views
+    take from a request.
 
     Raises:
         ConfigurationError: if the query of the entity rows does not run or lacks a column.
@@ -95,9 +95,9 @@ def _faults(connection: duckdb.DuckDBPyConnection, named: list[str], as_of: date
 
 
 def unlabelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
-    """Decisions up to the variable `as_of` whose label is not known then or not final, with columns as `decided_rows`.
+    """Decisions up to the variable `as_of` whose label is not known or not final by then; columns as in `decided_rows`.
 
-    Those that the label view itself sets aside, as cancelled flights, are none.
+    Decisions that the label view itself sets aside, such as cancelled flights, are not among them.
 
     Raises:
         ConfigurationError: as `entity_rows`.

@@ -52,8 +52,9 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     """Join a feature service point-in-time to decisions whose outcome need not be known; no label is read.
 
     Raises:
-        ConfigurationError: if the span is none or holds no decision, or there is one beside keys, or either beside
-            unlabelled, the keys are none of the label's rows, the definitions do not load, or there is no such service.
+        ConfigurationError: if the span does not parse or holds no decision; if more than one of span, keys and
+            unlabelled is given; if the keys are not those of the label's rows; if the definitions do not load; or if
+            there is no such service.
     """
     from gatehouse.components.features.database import connect, open_tables, set_time, write_parquet
     from gatehouse.components.features.decisions.rows import decided_rows, given_rows, unlabelled_rows

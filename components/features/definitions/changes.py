@@ -121,7 +121,7 @@ def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
 
 
 def needs_version(before: FeatureView, after: FeatureView) -> list[str]:
-    """The changes that give the features another meaning and so need a new version; none where it has one."""
+    """The changes that give the features another meaning and so need a new version; none if `after` has a new one."""
     if after.version > before.version:
         return []
     compatible = [f"feature {name} added" for name in after.features if name not in before.features]

@@ -84,7 +84,7 @@ class Source(_Definition):
 
 
 class Stream(_Definition):
-    """A source whose rows also arrive one by one, as messages; every message is a whole row, or a row anew."""
+    """A source whose rows also arrive one by one, as messages: each holds a whole row, new or in a new version."""
 
     table: str = Field(description="The table; a `Source` has to name its event time.")
     key: tuple[str, ...] = Field(

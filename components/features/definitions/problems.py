@@ -110,6 +110,6 @@ def _label_columns(labels: Iterable[LabelView]) -> dict[str, str]:
 
 
 def _internal(view: str, names: Iterable[str]) -> list[str]:
-    """The names that begin like columns of our own: the queries around the user's have those."""
+    """A problem for each name that begins with two underscores, as the columns that our own queries add do."""
     own = (name for name in names if name.startswith("__"))
     return [f"{FILE}: {view}: {name!r}: expected a name that does not begin with two underscores" for name in own]

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class FreshnessRequest(StageModel):
-    """Feature tables, and the `as_of` of their sources (ISO 8601), which they are held against instead of the clock.
+    """Feature tables, and the `as_of` of their sources (ISO 8601): ages are measured from it, not from the clock.
 
-    A source that fell silent takes `as_of` with it: from there its views look as fresh as ever.
+    If a source falls silent, `as_of` stands still too, and measured from it the views look as fresh as before.
     """
 
     feature_tables: str

@@ -218,7 +218,7 @@ def _replay_corrections(
 def _compare_tables(
     connection: duckdb.DuckDBPyConnection, view: View, cut: datetime, window: timedelta
 ) -> tuple[int, list[Difference]]:
-    """Compare one view's stored rows in the window with the replayed ones; a row only one side has differs whole."""
+    """Compare one view's stored rows in the window with the replayed ones; a row of one side alone differs whole."""
     keys = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
     known = quoted(KNOWN_FROM)
     within = f"{known} > {time_literal(cut - window)} AND {known} <= {time_literal(cut)}"

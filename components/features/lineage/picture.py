@@ -89,7 +89,7 @@ def _drawn_edges(lineage: Lineage) -> list[Edge]:
     """The edges between tables. What decides the rows of a whole table is not drawn to each of its columns again."""
     edges = [edge for edge in lineage.edges if edge.before.table != edge.after.table]
     deciding = {(edge.before, edge.after.table) for edge in edges if not edge.after.name}
-    # A column's own line to another is one: what its value comes from hides that it decides rows besides.
+    # Two columns are joined by one line: where one gives the other its value, that it also decides rows is not drawn.
     valued = {(edge.before, edge.after) for edge in edges if edge.by == VALUE}
     return [
         edge

@@ -16,7 +16,7 @@ from gatehouse.importing import without
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """While open, an import of Feast is quick and says nothing. Feast stays as it is where it was imported before."""
+    """While open, an import of Feast is quick and prints nothing; if Feast was imported before, nothing changes."""
     typeguard: Any = importlib.import_module("typeguard")  # Feast requires it.
     checked = typeguard.typechecked
     typeguard.typechecked = _unchecked

@@ -34,7 +34,7 @@ class CompareOnlineRequest(StageModel):
 
 
 class CompareOnlineResult(StageModel):
-    """The comparison, its verdict, why it is no pass, and which views it leaves out."""
+    """The comparison, its verdict and the reasons (what differs, which views were left out), and values compared."""
 
     comparison: str
     verdict: Verdict

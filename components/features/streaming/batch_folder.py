@@ -155,8 +155,8 @@ class BatchFolder:
             state: The state after the batch.
             rows: Its rows by table, one a key.
             key: The key columns of every table.
-            misfits: Messages that were set aside. They are noted first, and again where the batch is read again; their
-                positions tell that they are the same.
+            misfits: Messages that were set aside. They are noted before the rows are stored. If the batch is read again
+                they are noted again, and their positions in the stream show that they are the same messages.
         """
         self._note(misfits)
         new = self.folder / f"{state.number}.new"

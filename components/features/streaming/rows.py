@@ -94,7 +94,7 @@ def _reader(table: str, column: pa.Field) -> _Reader:
 
 
 def _finite(value: Any, typed: bool, kind: pa.DataType) -> float:
-    """The number as its column holds it, so that what compares it finds what is stored."""
+    """The number rounded as its column stores it, so that it compares equal with the stored value."""
     found = float(pa.scalar(double(value, typed), kind).as_py())
     if not math.isfinite(found):
         raise ValueError(f"a finite number of {kind.bit_width} bits")

@@ -28,7 +28,7 @@ class Start:
 
     @property
     def group(self) -> str:
-        """Under which name streams keep what was acknowledged: other tables read a stream on their own."""
+        """The name of the consumer group of these tables: each set of tables reads a stream at its own pace."""
         reference = Reference.parse(self.reference)
         return f"gatehouse-{reference.name}-{reference.digest[:12]}"
 

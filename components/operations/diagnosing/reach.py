@@ -55,7 +55,7 @@ def mlflow_finding(uri: str) -> Finding:
         with urlopen(f"{uri.rstrip('/')}/health", timeout=_TIMEOUT) as answer:
             return passed("MLflow", f"{redacted(uri)} answers with {answer.status}")
     except HTTPError as error:
-        # A server that asks who is there takes the token that pods have, which need not be here.
+        # A server that asks for credentials takes the token that pods have; this machine need not have one.
         if error.code in (401, 403):
             return passed("MLflow", f"{redacted(uri)} answers, and asks who is there ({error.code})")
         return failed("MLflow", f"{redacted(uri)} answers with {error.code}", "Expected an MLflow server there.")

@@ -33,7 +33,7 @@ class Pair(StageModel):
 
 
 class Change(StageModel):
-    """One thing that differs in `data`, `features`, `configuration`, `code` or `environment`; empty where it is not."""
+    """What differs in `data`, `features`, `configuration`, `code` or `environment`; empty if a side lacks it."""
 
     part: str
     name: str

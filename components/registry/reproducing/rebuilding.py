@@ -1,4 +1,4 @@
-"""Makes an artifact again in another store: from what was read of the world on, every stage runs as provenance says."""
+"""Makes an artifact again in another store: what was read from outside is copied, every later stage runs again."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +38,7 @@ class Step:
 class Rebuild:
     """Makes artifacts of `source` again in `target`, which holds none of them.
 
-    What a stage read of the world (snapshots, with their tables) and configuration are copied. Everything else is made:
+    What a stage read from outside (snapshots, with their tables) and configuration are copied. Everything else is made:
     the request of its provenance is taken, with what is made again in place of its inputs.
 
     Attributes:

@@ -126,7 +126,7 @@ class _PostgreSQL:
 
 
 class _DuckDB:
-    """A DuckDB file, opened read-only: no process can write it while it is read. Or none, for queries that name files.
+    """A DuckDB file, opened read-only: no process can write it meanwhile. Without one, queries name files themselves.
 
     Files that a query names (`read_parquet('data/*.parquet')`) are no part of the transaction.
     """

@@ -37,7 +37,7 @@ class StagingBuffer:
 
     @torch.no_grad()
     def copy(self, pieces: list[Tensor]) -> None:
-        """Copy the pieces of the plan; they may change as soon as this returns."""
+        """Copy the pieces of the plan, in its order and of its shapes; they may change as soon as this returns."""
         for target, piece in zip(self._targets, pieces, strict=True):
             target.copy_(piece, non_blocking=self._pinned)
         if self._pinned:

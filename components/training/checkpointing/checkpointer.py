@@ -238,7 +238,7 @@ class Checkpointer:
             return
         logger.warning("Training waits for the checkpoint before. Let checkpoints be due less often.")
         try:
-            # What the writer has stored already is found there, and stays.
+            # Chunks that the writer has stored already are found in place, and are not written again.
             write_share(self._share(_DEADLINE_SECONDS), request, self._buffer.tensors, lambda: False, lambda: None)
         except GatehouseError as error:
             logger.warning("%s", error)

@@ -55,7 +55,7 @@ class Plan:
 
 
 def structure_of(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What must stay the same for a plan to stay good."""
+    """Name, type, shape and placements of each tensor, and names of the values: while it is equal, a plan holds."""
     return (
         *((path, each.dtype, each.shape, getattr(each, "placements", None)) for path, each in tensors.items()),
         *values,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """The state of all generators, `device`'s among them, of tensors and plain values."""
+    """The state of all generators, that of `device` among them: plain values, and flat tensors of bytes or words."""
     legacy = np.random.get_state(legacy=False)
     assert isinstance(legacy, dict)
     return {

@@ -12,7 +12,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def flatten(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the other values of a nested state, by path.
+    """The tensors, in their shapes and not copied, and the other values of a nested state, by path.
 
     A part of a path that begins with `#` was an integer key, one that begins with `@` a place in a list. Lists without
     a tensor inside stay whole; tuples come back as lists.

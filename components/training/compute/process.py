@@ -1,4 +1,4 @@
-"""What decides bits and lives in the process: threads, determinism, and the device."""
+"""Settings of the process that decide bits: threads, determinism, and the device."""
 
 import os
 
@@ -9,7 +9,7 @@ from gatehouse.errors import ConfigurationError
 
 
 def prepare_process(spec: ComputeSpec, threads: int) -> None:
-    """Set what decides bits and lives in the process: threads, determinism, and the device of this rank.
+    """Make the settings of the process that decide bits: threads, determinism, and the device of this rank.
 
     Args:
         spec: How the arithmetic happens.

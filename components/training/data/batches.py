@@ -95,7 +95,11 @@ class Loader:
 
 
 def sampler_of(rows: Rows, spec: NetworkTraining) -> RowSampler | GroupSampler:
-    """The sampler that a spec's loss and layout need."""
+    """The sampler that a spec's loss and layout need.
+
+    Raises:
+        ValueError: if the loss needs groups, and the rows have none.
+    """
     size, seed = spec.data.batch_size, spec.seed
     if spec.loss.kind == "pairwise":
         if rows.groups is None:

@@ -30,14 +30,14 @@ class Targets:
     groups: npt.NDArray[np.int64] | None
 
     def write(self, folder: Path, order: npt.NDArray[np.int64] | None) -> None:
-        """Write the arrays that are there, in the order given."""
+        """Write the arrays that are there, each as `<name>.npy`, in the order of row numbers given, shape (rows,)."""
         for name in ("labels", "weights", "groups"):
             array = getattr(self, name)
             if array is not None:
                 np.save(folder / f"{name}.npy", array if order is None else array[order])
 
     def order(self) -> npt.NDArray[np.int64] | None:
-        """The order that brings the rows of a group together; None where there are no groups."""
+        """Row numbers, shape (rows,), that bring the rows of a group together; None where there are no groups."""
         return None if self.groups is None else np.argsort(self.groups, kind="stable")
 
 

@@ -110,5 +110,5 @@ def _copy(target: Tensor, source: Tensor) -> None:
 
 
 def copy_of(part: nn.Module) -> dict[str, Tensor]:
-    """The weights of now, as copies by name."""
+    """Copies of the present weights and buffers by name, each of its own shape, on its own device."""
     return {name: tensor.detach().clone() for name, tensor in part.state_dict().items()}

@@ -68,7 +68,7 @@ class _Ensemble:
             self._append(0.0, 0, _LESS_THAN, [self._leaf(tree, 0, output)] * 2, [True] * 2, False)
         for node in inner:
             left, right = tree["left_children"][node], tree["right_children"][node]
-            # Numbers below the split go left, categories of the set right; the true branch is what is asked for.
+            # The first branch is where a true comparison goes: left for a number below the split, right for a category.
             members = sets.get(node)
             branches, missing = ((left, right), tree["default_left"][node])
             if members is not None:

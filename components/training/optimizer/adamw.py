@@ -44,7 +44,7 @@ def build_optimizer(model: nn.Module, spec: OptimizerSpec) -> torch.optim.AdamW:
 
 
 def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's own tensors, not copies, as `<parameter>.<slot>`."""
+    """The optimizer's own tensors, not copies, as `<parameter>.<slot>`; moments have the shape of their parameter."""
     return {
         f"{name}.{slot}": optimizer.state[parameter][slot]
         for name, parameter in model.named_parameters()

@@ -11,7 +11,7 @@ from gatehouse.components.training.parallel.spread import local, parts_of
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter], layout: Layout) -> Tensor:
-    """2-norm of the gradient of all of the model's parameters: the same number on every process.
+    """2-norm of the gradient of all of the model's parameters, of shape (): the same number on every process.
 
     A parameter that several processes hold counts once, one that is cut into parts counts with all of them.
     """
@@ -32,6 +32,13 @@ def gradient_norm(parameters: Sequence[nn.Parameter], layout: Layout) -> Tensor:
 
 
 def scale_gradients(parameters: Sequence[nn.Parameter], norm: Tensor, most: float, scale: float) -> None:
-    """Bring a gradient whose norm (after division by `scale`) is over `most` down to it, in place."""
+    """Divide the gradients by `scale`, and bring one whose norm is then over `most` down to it, in place.
+
+    Args:
+        parameters: The parameters of this process, with their gradients.
+        norm: Of the gradient as it is now, shape ().
+        most: The largest norm.
+        scale: What the gradient was multiplied by.
+    """
     factor = torch.clamp(most / (norm / scale + 1e-6), max=1.0) / scale
     torch._foreach_mul_([local(parameter.grad) for parameter in parameters if parameter.grad is not None], factor)

@@ -24,6 +24,6 @@ def learning_rate(step: int, steps: int, spec: OptimizerSpec) -> float:
 
 
 def set_rates(optimizer: torch.optim.Optimizer, rate: float, weight_decay: float) -> None:
-    """Use these from the next step on."""
+    """Use this learning rate, and this weight decay, from the next step on."""
     for group in optimizer.param_groups:
         group["lr"], group["weight_decay"] = rate, weight_decay

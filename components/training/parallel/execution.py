@@ -32,7 +32,12 @@ class Execution(Protocol):
         """
 
     def score(self, numbers: Tensor, ids: Tensor) -> Tensor | None:
-        """Logits in fp32, or None where this process has none."""
+        """Logits in fp32, shape (rows,) or (rows, classes); None where this process has none.
+
+        Args:
+            numbers: Numeric inputs, shape (rows, numeric columns).
+            ids: Categorical inputs, shape (rows, categorical columns).
+        """
 
 
 class Direct:
@@ -76,5 +81,5 @@ class Direct:
 
 
 def scaled(loss: Tensor, factor: float) -> Tensor:
-    """`factor` times the loss. A loss that is not finite can have a finite gradient: it does not have one of this."""
+    """`factor` times the loss, shape (). Where the loss is not finite, neither is the gradient of the product."""
     return loss * (factor + 0.0 * loss.detach())

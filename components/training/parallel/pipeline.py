@@ -29,7 +29,14 @@ class Stage(nn.Module):
         self.head = model.get_submodule("head") if last else None
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Numbers and ids (first stage) or hidden values, to hidden values or logits (last stage)."""
+        """The blocks of this stage; the first dimension of every tensor is the rows of a micro-batch.
+
+        Args:
+            inputs: In the first stage numbers and ids, shape (rows, columns) each; in others the output before.
+
+        Returns:
+            Hidden values; in the last stage logits, shape (rows,) or (rows, classes).
+        """
         hidden: Tensor = self.embed(*inputs) if self.embed is not None else inputs[0]
         for block in self.blocks.values():
             hidden = block(hidden)

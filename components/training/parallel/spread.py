@@ -9,13 +9,13 @@ from torch import Tensor
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This process's part of a spread tensor, or the tensor itself."""
+    """The part of a spread tensor that this process holds; a tensor that is not spread as it is."""
     part: Tensor = _spread(tensor).to_local() if is_spread(tensor) else tensor
     return part
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a spread tensor, gathered from its processes; call it on each of them."""
+    """A spread tensor in its whole shape, gathered from its processes; call it on each of them."""
     gathered: Tensor = _spread(tensor).full_tensor() if is_spread(tensor) else tensor
     return gathered
 

@@ -18,7 +18,7 @@ from gatehouse.components.validation.statistics.plan import ColumnPlan, plans_of
 from gatehouse.components.validation.statistics.readout import read_out
 from gatehouse.limits import processors
 
-# What is held at once, of one column, by each thread: so many rows, or fewer where they are large.
+# Rows of one column that each thread holds at once; fewer where the rows are large.
 _ROWS = 131_072
 _BYTES = 64 * 2**20
 

@@ -89,7 +89,7 @@ def _tables(request: PreviousRequest, store: ArtifactStore) -> list[Reference]:
 
 
 def _newest(request: PreviousRequest, store: ArtifactStore) -> str:
-    """Prefers the newest moment, then the same snapshot, then the same definitions."""
+    """The newest tables that fit; of equally new ones those of this snapshot, then of these definitions."""
     now = store.manifest(request.snapshot)
     found: list[tuple[datetime, bool, bool, str]] = []
     for reference in _tables(request, store):
