@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.kfp_task import OWN_URI
 from gatehouse.local_run import LocalRun, run_pipeline
 from tests.small_example import EXAMPLE, explain
 
@@ -16,8 +17,9 @@ CLASSES = ["clear", "hazy", "low"]
 
 
 @pytest.fixture
-def visibility(tmp_path: Path) -> Path:
-    """The example with boundaries within a month, few trees and no search."""
+def visibility(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The example with boundaries within a month, few trees, no search, and no MLflow."""
+    monkeypatch.setenv(OWN_URI, "http://127.0.0.1:9")  # Refused at once, and MLflow is not imported.
     folder = tmp_path / "visibility"
     shutil.copytree(EXAMPLE.parent / "visibility", folder)
     project = yaml.safe_load((folder / "project.yaml").read_text())
