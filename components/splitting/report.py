@@ -131,12 +131,15 @@ def _add_folds(drawn: Report, folds: Sequence[Json], level: Json) -> None:
 def _add_drift(drawn: Report, columns: Mapping[str, Json], bound: float) -> None:
     if not columns:
         return
-    most = {name: max(value or 0.0 for value in one["psi"]) for name, one in columns.items()}
-    ordered = sorted(columns, key=lambda name: (-most[name], name))
-    drawn.section(
-        "Drift between the parts", f"Population stability index of each column; above {bound:g} it has drifted."
-    )
-    bars = [(name, most[name]) for name in ordered[:_SHOWN]]
+    title = "Drift between the parts"
+    measured = {name: [value for value in one["psi"] if value is not None] for name, one in columns.items()}
+    most = {name: max(values) for name, values in measured.items() if values}
+    if not most:
+        drawn.section(title, "Not measured: no two parts have rows enough to be compared.")
+        return
+    ordered = sorted(columns, key=lambda name: (-most.get(name, -1.0), name))
+    drawn.section(title, f"Population stability index of each column; above {bound:g} it has drifted.")
+    bars = [(name, most[name]) for name in ordered[:_SHOWN] if name in most]
     drawn.figure(bar_chart(bars, marker=bound), f"The {len(bars)} columns that moved most, between any two parts.")
     rows = [[name, *(_marked(value, bound) for value in columns[name]["psi"])] for name in ordered]
     headers = ["column", "train to validation", "train to test", "validation to test"]

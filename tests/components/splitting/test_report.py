@@ -64,6 +64,14 @@ def test_decisions_are_drawn_over_dates(store: ArtifactStore, publish: Publish) 
     assert re.findall(r">(\d{4}-\d\d)</text>", shown) == ["2013-01", "2013-03", "2013-05", "2013-07", "2013-09"]
 
 
+def test_drift_that_parts_are_too_small_for_is_not_drawn_as_none(store: ArtifactStore, publish: Publish) -> None:
+    generator = np.random.default_rng(1)
+    columns = {"key": np.arange(300), "label": np.arange(300) % 2, "x": generator.normal(size=300)}
+    shown = _page(store, publish(columns, numeric=["x"]), spec_of(strategy="entity"))
+    drift = shown.partition("Drift between the parts</h2>")[2].partition("<h2")[0]
+    assert "Not measured: no two parts have rows enough to be compared." in drift and "<svg" not in drift
+
+
 def test_every_fold_has_a_line(store: ArtifactStore, leaking: str) -> None:
     folded = _page(store, leaking, spec_of(strategy="k_fold", folds=4, unit="entity", test_fraction=0.2))
     lines = folded.partition("Folds</h2>")[2].partition("</table>")[0]
