@@ -131,7 +131,8 @@ def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json | None, policy:
         cells = best_of(
             metric, values, [estimate(metric, metrics[role][name], intervals.get(role, {}).get(name)) for role in roles]
         )
-        rows.append([metric.title, *cells, _bar(policy.bars.get(name)), *([effect.get(name)] if effect else [])])
+        bar = [_bar(policy.bars.get(name))] if policy.bars else []
+        rows.append([metric.title, *cells, *bar, *([effect.get(name)] if effect else [])])
     told = (
         "All on the same test rows. The baseline is a linear model on the same features, the constant one without any; "
         "both were fitted on the parts of the split that the candidate learned from."
@@ -143,7 +144,12 @@ def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json | None, policy:
     told += f" No rule of the gate looks at {' or '.join(unused)}." if unused else ""
     none = "It has no intervals: this evaluation was made before they were measured."
     drawn.section("Metrics", f"{told} {told_of(uncertainty) if uncertainty else none}")
-    drawn.table(["metric", *roles, "bar", *(["design effect"] if effect else [])], rows)
+    drawn.table(["metric", *roles, *(["bar"] if policy.bars else []), *(["design effect"] if effect else [])], rows)
+    if uncertainty and any(name.startswith("calibration_error") for name in metrics["candidate"]):
+        drawn.note(
+            "A calibration error may lie above its interval, which is of the true error: in few rows, chance makes it "
+            "look larger."
+        )
     for metric in map(metric_named, metrics["candidate"]):
         if metric.caveat:
             drawn.note(f"{metric.title}: {metric.caveat}.")
