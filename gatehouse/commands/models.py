@@ -40,6 +40,7 @@ _MEANINGS = {
     "candidate": "passed the gate, and another took its place before it was promoted",
     "rolled back": "withdrawn by a person; to promote it again needs its number and a reason",
     "archived": "kept for the record; it cannot be promoted any more",
+    "erased": "its files were removed for good, so nothing can serve it",
 }
 _METRICS = 3
 
@@ -55,12 +56,14 @@ def list_models(name: Annotated[str, typer.Argument(help="Only this model.")] = 
         records, state = ledger.records(), ledger.state()
         for version in state.versions:
             status = state.stage_of(version)
-            seen |= dict.fromkeys([status])
+            erased = ["erased"] if opened.erasures.of(Reference.parse(version.model)) else []
+            seen |= dict.fromkeys([status, *erased])
             at = str(records[version.registered_at - 1].provenance.get("at", ""))[:16].replace("T", " ")
             last = _last_verdict(state, version)
             against = Reference.parse(last).short if last else "no champion"
             model = Reference.parse(version.model).short
-            table.add_row(f"{each}:{version.version}", status, at, _metrics(opened, version), against, model)
+            told = ", ".join([status, *erased])
+            table.add_row(f"{each}:{version.version}", told, at, _metrics(opened, version), against, model)
     if not table.row_count:
         typer.echo(f"{opened.address} has no registered models. A training run registers one that passes the gate.")
         return

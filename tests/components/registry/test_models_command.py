@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from gatehouse.commands.models import app
 from gatehouse.commands.output import find
+from gatehouse.components.artifacts.eraser import Scope, erase, plan_erasure
 from gatehouse.components.artifacts.records import whoami
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.registry.approving.approval import ApprovalError, now
@@ -38,6 +39,15 @@ def test_list_names_versions_aliases_and_references(gate: Gate) -> None:
     assert "roc_auc 0." in lines[1] and re.search(r" 20\d\d-\d\d-\d\d \d\d:\d\d ", lines[1])
     assert "champion: in production" in text and "staging: passed the gate; a person promotes it" in text
     assert "archived" not in text
+
+
+def test_list_says_which_versions_were_erased(gate: Gate) -> None:
+    model = gate.model(1)
+    gate.run(model)
+    erase(gate.store, plan_erasure(gate.store, Reference.parse(model), Scope()), "request 17")
+    text = _call(gate, "list")
+    assert text.splitlines()[1].split()[1:3] == ["champion,", "erased"]
+    assert "erased: its files were removed for good" in text
 
 
 def test_a_version_is_named_in_one_way(gate: Gate) -> None:
