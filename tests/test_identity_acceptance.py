@@ -56,7 +56,7 @@ DECIDING = {
     "a metric": (("components/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), MEASURING | {"calibrate"}),
     "a metric that leakage is found with": (
         ("components/metrics/roc_auc.py", "hits * below", "below * hits"),
-        MEASURING | {"check_leakage"},
+        MEASURING | {"check_leakage", "split"},
     ),
     "how a metric is measured": (
         (
@@ -64,7 +64,7 @@ DECIDING = {
             'np.einsum("i,i", times, numbers)',
             "np.sum(times * numbers)",
         ),
-        MEASURING | {"check_leakage", "calibrate"},
+        MEASURING | {"check_leakage", "calibrate", "split"},
     ),
     "which metrics are measured": (
         (

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.distances.population_stability import population_stability
+from gatehouse.components.metrics.roc_auc import roc_auc
 from gatehouse.components.splitting.partition import PARTS, Parts
 from gatehouse.components.splitting.training_set import TrainingSet
 
@@ -71,13 +72,9 @@ class Profile:
             return None
         mean = hits.sum() / train.sum()
         scores = (hits + _SMOOTHING * mean) / (train + _SMOOTHING)
-        levels, group = np.unique(scores, return_inverse=True)
-        negative, positive = (np.bincount(group, counts, len(levels)) for counts in (negative, positive))
-        below = np.cumsum(negative) - negative
-        pairs = int(positive.sum()) * int(negative.sum())
-        return Area.of(
-            float(np.sum(positive * (below + negative / 2)) / pairs), int(min(positive.sum(), negative.sum()))
-        )
+        levels, place = np.unique(-scores, return_inverse=True)
+        by_score = tuple(np.bincount(place, counts, len(levels)) for counts in (positive, rows))
+        return Area.of(roc_auc.of_counts([by_score]), int(min(positive.sum(), negative.sum())))
 
 
 @dataclass(frozen=True)
