@@ -10,7 +10,7 @@ from gatehouse.components.artifacts.canonical import canonical_json, sha256_byte
 from gatehouse.components.artifacts.collection import Collector, Wish
 from gatehouse.components.artifacts.eraser import Scope, erase, plan_erasure
 from gatehouse.components.artifacts.erasure import Erasure
-from gatehouse.components.artifacts.manifest import FileEntry, is_blob_key
+from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest, Shard, is_blob_key
 from gatehouse.components.artifacts.publishing import manifest_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import CorruptArtifactError, InvalidManifestError
@@ -29,6 +29,32 @@ def _crafted(**changes: Any) -> bytes:
     file = {name: changes.pop(name) for name in list(changes) if name in body["files"][0]}
     body["files"][0] |= file
     return canonical_json(body | changes).encode()
+
+
+WRITTEN = (
+    '{"columns":[{"name":"delay","nullable":true,"type":"double"}],"configuration":{"share":0.1},'
+    f'"derived_from":{{"snapshot":"snapshots/raw/sha256-{GOOD}"}},"details":{{"\\u00fc":[1,null]}},'
+    f'"files":[{{"bytes":4,"path":"a.parquet","rows":3,"sha256":"{GOOD}","suffix":".parquet"}}],'
+    '"format":"gatehouse/manifest/1","kind":"datasets","name":"flights","rows":3,'
+    '"schema_sha256":"780dc55f26a4086aca118c9eb9dac905840992d0346af12a6da9d0c0ab5c8d78",'
+    '"shards":[{"path":"a.parquet","rows":3,"start":0}]}'
+)
+
+
+def test_what_is_written_has_these_bytes_or_another_format() -> None:
+    """No code digest holds what writes manifests: written otherwise, equal results would have other references."""
+    written = Manifest(
+        "datasets",
+        "flights",
+        (FileEntry("a.parquet", GOOD, 4, 3, ".parquet"),),
+        columns=(Column("delay", "double", True),),
+        rows=3,
+        shards=(Shard("a.parquet", 0, 3),),
+        derived_from={"snapshot": f"snapshots/raw/sha256-{GOOD}"},
+        configuration={"share": 0.1},
+        details={"ü": [1, None]},
+    )
+    assert written.to_json() == WRITTEN
 
 
 FIELDS: list[dict[str, Any]] = [
