@@ -142,6 +142,8 @@ def percentiles(drawn: Array, outside: float, units: int | None = None) -> tuple
 def interval(metric: Metric, drawn: Array, units: int, labels: Array, predictions: Predictions) -> tuple[float, float]:
     """The ends of the 95 % interval of a metric: percentiles of its draws, and of a calibration error a test inverted.
 
+    The interval of the debiased calibration error is widened to hold that error, which the test alone may not.
+
     Args:
         metric: The metric.
         drawn: What `all_on_draws` gave of it, shape (samples, 1 + groups); of one draw at least a number.
@@ -153,7 +155,8 @@ def interval(metric: Metric, drawn: Array, units: int, labels: Array, prediction
     if not metric.groups:
         return percentiles(known[:, 0], (1 - LEVEL) / 2, units)
     once = all_on_draws([metric], labels, predictions)(np.ones(len(labels)))
-    return calibration_interval(np.array(once[1:]), known[:, 1:], _level((1 - LEVEL) / 2, units))
+    low, high = calibration_interval(np.array(once[1:]), known[:, 1:], _level((1 - LEVEL) / 2, units))
+    return (min(low, once[0]), max(high, once[0])) if metric.has_interval else (low, high)
 
 
 def _level(outside: float, units: int | None) -> float:

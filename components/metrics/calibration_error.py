@@ -13,7 +13,7 @@ def _error(curve: tuple[Array, Array, Array]) -> float:
 
 
 @metric(
-    title="calibration error",
+    title="plain calibration error",
     better="lower",
     tasks=("binary",),
     reads="probabilities",
@@ -21,6 +21,9 @@ def _error(curve: tuple[Array, Array, Array]) -> float:
     of_counts=_error,
     gaps=gaps,
     groups=BINS,
+    caveat="it is that of these rows, and chance makes it larger than the true error; the debiased one is nearer to "
+    "that, and has the interval",
+    has_interval=False,
 )
 def calibration_error(labels: Array, probabilities: Array) -> float:
     """Distance of observed rate and mean probability over 20 groups of equal size, weighted by rows (Naeini 2015)."""

@@ -14,10 +14,14 @@ Json = Mapping[str, Any]
 
 
 def estimate(metric: Metric, value: float | None, ends: Sequence[float] | None) -> Html | None:
-    """A value over its 95 % interval; None for none."""
+    """A value over its 95 % interval, where one is its own; None for no value."""
     if value is None:
         return None
-    below = f"<small>{' to '.join(escape(metric.text(end)) for end in ends)}</small>" if ends else ""
+    below = (
+        f"<small>{' to '.join(escape(metric.text(end)) for end in ends)}</small>"
+        if ends and metric.has_interval
+        else ""
+    )
     return Html(f"{escape(metric.text(value))}{below}")
 
 

@@ -37,7 +37,9 @@ def add_found(drawn: Report, found: Sequence[Json], table: Html, metrics: Json, 
     if not found:
         drawn.note("None was found.")
         return
-    ends = [entry["intervals"]["candidate"].get(metric.name, (float("nan"),) * 2) for entry in found]
+    none = (float("nan"),) * 2
+    given = [entry["intervals"]["candidate"] if metric.has_interval else {} for entry in found]
+    ends = [each.get(metric.name, none) for each in given]
     dots = [
         Dot(entry["name"], entry["metrics"]["candidate"][metric.name], low, high)
         for entry, (low, high) in zip(found, ends, strict=True)

@@ -21,12 +21,15 @@ def metric(
     of_counts: Callable[[Any], float] = float,
     gaps: Callable[[Any], Array] | None = None,
     groups: int = 0,
+    caveat: str = "",
+    has_interval: bool = True,
 ) -> Callable[[Measure], Metric]:
     """Declare a function of labels and of what it reads; on draws it measures them anew, or what `prepare` counts."""
 
     def declare(function: Measure) -> Metric:
         measured = (form, function, prepare, of_counts, None, gaps, groups)
-        return Metric(function.__name__, title, better, tasks, reads, *measured)
+        told = {"caveat": caveat, "has_interval": has_interval}
+        return Metric(function.__name__, title, better, tasks, reads, *measured, **told)
 
     return declare
 

@@ -12,6 +12,7 @@ Array = npt.NDArray[Any]
 Measure = Callable[..., float]
 OnDraw = Callable[[Array], float]
 Counted = Callable[[Array], Any]
+_LARGE = 1e10
 Reads = Literal["scores", "probabilities", "classes"]
 
 
@@ -74,6 +75,8 @@ class Metric:
         by_group: From labels and what it reads to a number for each group of a ranking by its number, shape (groups,),
             where the metric is their mean; NaN for one that does not count.
         caveat: When the number misleads, for those who read it.
+        has_interval: Whether the interval that goes with it is shown as its own. That of calibration errors is of the
+            true error, which the plain one of some rows may be far above.
     """
 
     name: str
@@ -90,6 +93,7 @@ class Metric:
     groups: int = 0
     by_group: Callable[..., Array] | None = None
     caveat: str = ""
+    has_interval: bool = True
 
     def __call__(self, labels: Array, *read: Array) -> float:
         """The metric of labels and of what it reads; NaN where one of these numbers is."""
@@ -130,8 +134,8 @@ class Metric:
         return self.worse_by(value, limit) <= 0
 
     def text(self, value: float) -> str:
-        """The value as reports write it."""
-        return format(value, self.form)
+        """The value as reports write it; a large one by its power of ten."""
+        return format(value, ".3e" if abs(value) >= _LARGE else self.form)
 
     def read(self, predictions: Predictions) -> tuple[Array, ...]:
         """What `function`, `by_row` and `by_group` take after the labels."""

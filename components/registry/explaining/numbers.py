@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from gatehouse.components.artifacts.stage import StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.metrics.catalogue.names import NAMES
 from gatehouse.components.tasks.judging import objective_of
 from gatehouse.errors import ErasedArtifactError, MissingArtifactError
 
@@ -34,5 +36,10 @@ def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
     return tuple(
         Number(name=name, value=float(measured[name]), low=low, high=high)
         for name in objective_first(store, evaluation, measured)
-        for low, high in [intervals.get(name) or (None, None)]
+        for low, high in [(intervals.get(name) if _has_interval(name) else None) or (None, None)]
     )
+
+
+def _has_interval(metric: str) -> bool:
+    """Also of a metric that an earlier version knew."""
+    return metric not in NAMES or metric_named(metric).has_interval

@@ -7,6 +7,7 @@ import pytest
 
 from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
 from gatehouse.components.evaluation.calibration_interval import calibration_interval
+from gatehouse.components.evaluation.reports.intervals import estimate
 from gatehouse.components.metrics.calibration_error import calibration_error
 from gatehouse.components.metrics.calibration_error_debiased import calibration_error_debiased
 from gatehouse.components.metrics.catalogue.metric import all_on_draws
@@ -33,6 +34,21 @@ def test_intervals_hold_the_truth_where_percentiles_hold_none(metric: Any, off: 
         percentiles += np.quantile(drawn[:, 0], 0.025) <= off
     assert held >= 35
     assert off or percentiles == 0, "draws are moved by chance twice"
+
+
+def test_the_interval_of_the_debiased_error_holds_it_and_that_of_the_plain_one_is_not_shown() -> None:
+    out = 0
+    for seed in range(20):
+        labels, predictions = rows(seed, 0.0)
+        drawn = on_draws([Measured(all_on_draws([calibration_error], labels, predictions))], Units("row", 400), 60, 7)
+        test = interval(calibration_error, drawn, 400, labels, predictions)
+        low, high = interval(calibration_error_debiased, drawn, 400, labels, predictions)
+        value = calibration_error_debiased.measure(labels, predictions)
+        assert low - 1e-12 <= value <= high + 1e-12
+        out += not test[0] <= value <= test[1]
+    assert out, "the test alone does not hold it"
+    assert estimate(calibration_error, 0.0539, (0.0, 0.0083)) == "0.0539"
+    assert "0.0000 to 0.0083" in str(estimate(calibration_error_debiased, 0.0, (0.0, 0.0083)))
 
 
 def test_where_nothing_is_left_to_chance_the_interval_is_the_error() -> None:

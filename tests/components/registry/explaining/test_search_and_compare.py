@@ -90,13 +90,16 @@ def test_code_is_compared_by_module(two: Gate) -> None:
 
 def test_numbers_have_the_intervals_that_the_evaluation_holds(gate: Gate) -> None:
     files = {
-        "metrics.json": canonical_json({"candidate": {"roc_auc": 0.7, "brier": 0.2}}),
-        "uncertainty.json": canonical_json({"intervals": {"candidate": {"roc_auc": [0.6, 0.8]}}}),
+        "metrics.json": canonical_json({"candidate": {"roc_auc": 0.7, "brier": 0.2, "calibration_error": 0.0539}}),
+        "uncertainty.json": canonical_json(
+            {"intervals": {"candidate": {"roc_auc": [0.6, 0.8], "calibration_error": [0.0, 0.0083]}}}
+        ),
     }
     evaluation = gate.store.publish("evaluations", NAME, files)
-    second, first = numbers_of(gate.store, str(evaluation))
+    second, plain, first = numbers_of(gate.store, str(evaluation))
     assert (first.name, first.low, first.high) == ("roc_auc", 0.6, 0.8)
     assert (second.name, second.low, second.high) == ("brier", None, None)
+    assert (plain.name, plain.low) == ("calibration_error", None), "that interval is of the true error"
     metrics = {"metrics.json": canonical_json({"candidate": {"mae": 2.0, "rmse": 3.0, "r2": 0.1}})}
     told = gate.store.publish("evaluations", NAME, metrics, details={"task": "regression"})
     assert [each.name for each in numbers_of(gate.store, str(told))] == ["rmse", "mae", "r2"], "the objective first"
