@@ -5,11 +5,12 @@ from statistics import fmean
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.registry.explaining.explanation import Edge, Explanation, Node
-from gatehouse.components.reports.format import Html, escape
+from gatehouse.components.reports.format import Html, escape, number
 from gatehouse.components.reports.page import Report
 from gatehouse.components.reports.style import LIGHT
 
-_WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE = 196, 46, 12, 54, 12
+_WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE = 212, 46, 12, 40, 12
+_ACROSS = 4  # Boxes beside each other fit a page; more of one step stand below them.
 _LONGEST = 26
 _STYLE = (
     f":root {{ {' '.join(f'--{name}: {value};' for name, value in LIGHT.items())} }}"
@@ -31,12 +32,14 @@ def explanation_page(found: Explanation) -> str:
         report.table(["what", "which"], answer.facts)
     report.section("Numbers on the test part")
     report.table(
-        ["number", "value", "low", "high"], [[each.name, each.value, each.low, each.high] for each in found.numbers]
+        ["number", "value", "low", "high"],
+        [[each.name, each.value, each.low, each.high] for each in found.numbers],
+        formats=dict.fromkeys(("value", "low", "high"), number),  # They are of different kinds.
     )
     report.section("What happened to it")
     rows = [[each.number, each.at, each.by, each.what, each.reason] for each in found.acts]
     report.table(["record", "at", "by", "what", "why"], rows)
-    report.section("Lineage", "From the tables of the sources, on the left, to the model.")
+    report.section("Lineage", "From the tables of the sources, at the top, to the model.")
     report.figure(
         lineage_picture(found.nodes, found.edges, name), "Each artifact with its rows; lines lead to what it became."
     )
@@ -44,7 +47,7 @@ def explanation_page(found: Explanation) -> str:
 
 
 def lineage_picture(nodes: Sequence[Node], edges: Sequence[Edge], title: str, *, alone: bool = False) -> Html:
-    """A lineage as SVG: sources on the left, a box an artifact, in a column each step from them.
+    """A lineage as SVG: sources at the top, a box an artifact, and below them what each step made.
 
     Args:
         nodes: The artifacts.
@@ -52,13 +55,11 @@ def lineage_picture(nodes: Sequence[Node], edges: Sequence[Edge], title: str, *,
         title: What the picture shows, for those who do not see it.
         alone: Whether it stands in no page, and so brings its own style.
     """
-    columns = [
-        [each for each in nodes if each.level == level] for level in range(1 + max(each.level for each in nodes))
-    ]
-    places = _places(columns, edges)
-    width = len(columns) * (_WIDTH + _BETWEEN) - _BETWEEN + 2 * _EDGE
+    steps = [[each for each in nodes if each.level == level] for level in range(1 + max(each.level for each in nodes))]
+    places = _places(steps, edges)
+    width = _across(steps) + 2 * _EDGE
     height = max(y for _, y in places.values()) + _HEIGHT + _EDGE
-    last = columns[-1][-1].identity
+    last = steps[-1][-1].identity
     parts = [_line(places[edge.before], places[edge.after]) for edge in edges]
     parts += [_box(each, places[each.identity], each.identity == last) for each in nodes]
     style = f"<style>{_STYLE}</style>" if alone else ""
@@ -67,19 +68,27 @@ def lineage_picture(nodes: Sequence[Node], edges: Sequence[Edge], title: str, *,
     return Html(f'<svg xmlns="http://www.w3.org/2000/svg" {size} {label}>{style}{"".join(parts)}</svg>')
 
 
-def _places(columns: Sequence[Sequence[Node]], edges: Sequence[Edge]) -> dict[str, tuple[float, float]]:
-    """Left upper corner of each box; boxes stand as high as what they were made from, so that few lines cross."""
+def _across(steps: Sequence[Sequence[Node]]) -> int:
+    return min(max(map(len, steps)), _ACROSS) * (_WIDTH + _GAP) - _GAP
+
+
+def _places(steps: Sequence[Sequence[Node]], edges: Sequence[Edge]) -> dict[str, tuple[float, float]]:
+    """Left upper corner of each box; boxes stand below what they were made from, so that few lines cross."""
     places: dict[str, tuple[float, float]] = {}
-    tallest = max(map(len, columns)) * (_HEIGHT + _GAP)
+    middle, top = _EDGE + _across(steps) / 2, float(_EDGE)
 
     def wanted(node: Node) -> tuple[float, str]:
-        parents = [places[edge.before][1] for edge in edges if edge.after == node.identity and edge.before in places]
+        parents = [places[edge.before][0] for edge in edges if edge.after == node.identity and edge.before in places]
         return (fmean(parents) if parents else 0.0, node.identity)
 
-    for number, column in enumerate(columns):
-        top = _EDGE + (tallest - len(column) * (_HEIGHT + _GAP)) / 2
-        for row, node in enumerate(sorted(column, key=wanted)):
-            places[node.identity] = (_EDGE + number * (_WIDTH + _BETWEEN), top + row * (_HEIGHT + _GAP))
+    for step in steps:
+        ordered = sorted(step, key=wanted)
+        for first in range(0, len(ordered), _ACROSS):
+            row = ordered[first : first + _ACROSS]
+            left = middle - (len(row) * (_WIDTH + _GAP) - _GAP) / 2
+            places |= {node.identity: (left + at * (_WIDTH + _GAP), top) for at, node in enumerate(row)}
+            top += _HEIGHT + _GAP
+        top += _BETWEEN - _GAP
     return places
 
 
@@ -96,7 +105,9 @@ def _box(node: Node, place: tuple[float, float], end: bool) -> str:
 
 
 def _line(before: tuple[float, float], after: tuple[float, float]) -> str:
-    x, y, end, target = before[0] + _WIDTH, before[1] + _HEIGHT / 2, after[0], after[1] + _HEIGHT / 2
-    middle = (x + end) / 2
-    curve = f"C{middle:.0f} {y:.0f} {middle:.0f} {target:.0f} {end:.0f} {target:.0f}"
+    x, y, target, end = before[0] + _WIDTH / 2, before[1] + _HEIGHT, after[0] + _WIDTH / 2, after[1]
+    middle = (y + end) / 2
+    skips = end - y > _BETWEEN and abs(target - x) < _WIDTH / 2
+    aside = 0.75 * _WIDTH if skips else 0.0  # Around the boxes between the two.
+    curve = f"C{x + aside:.0f} {middle:.0f} {target + aside:.0f} {middle:.0f} {target:.0f} {end:.0f}"
     return f'<path class="grid axis" d="M{x:.0f} {y:.0f}{curve}"/>'

@@ -1,6 +1,7 @@
 """What a version answers, what is refused because it cannot, and how the lineage is drawn."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,14 @@ from typer.testing import CliRunner
 from gatehouse.commands.models import app
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.explaining.answers import IncompleteLineageError, seven_answers
-from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation, explain, graph_of
+from gatehouse.components.registry.explaining.explanation import (
+    Edge,
+    ExplainRequest,
+    Explanation,
+    Node,
+    explain,
+    graph_of,
+)
 from gatehouse.components.registry.explaining.report import explanation_page, lineage_picture
 from gatehouse.components.registry.ledger import Ledger
 from tests.components.registry.gate import NAME, Gate
@@ -101,6 +109,18 @@ def test_the_lineage_leads_down_to_the_rows_of_the_sources(gate: Gate) -> None:
     assert [(each.before, each.after, each.role) for each in edges] == [(str(table), str(snapshot), "shops")]
     picture = lineage_picture(nodes, edges, "<b>", alone=True)
     assert "1,234 rows" in picture and "&lt;b&gt;" in picture and picture.count("<rect") == 2
+
+
+@pytest.mark.parametrize("sources", [1, 4, 9])
+def test_the_picture_of_a_long_lineage_fits_the_column_of_a_page(sources: int) -> None:
+    levels = [0] * sources + [*range(1, 9)]
+    nodes = [Node(identity=f"steps/s{at}/sha256-{at:064x}", rows=10, level=level) for at, level in enumerate(levels)]
+    edges = [Edge(before=nodes[at].identity, after=nodes[-1].identity, role="a") for at in range(len(nodes) - 1)]
+    picture = lineage_picture(nodes, edges, "a")
+    width, height = (int(re.findall(rf'^<svg[^>]* {side}="(\d+)"', picture)[0]) for side in ("width", "height"))
+    boxes = {(int(x), int(y)) for x, y in re.findall(r'<rect [^>]*x="(\d+)" y="(\d+)"', picture)}
+    assert width <= 912 and len(boxes) == len(nodes)
+    assert all(x + 212 <= width and y + 46 <= height for x, y in boxes)
 
 
 def test_the_page_escapes_what_people_wrote(gate: Gate) -> None:
