@@ -145,11 +145,6 @@ def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json | None, policy:
     none = "It has no intervals: this evaluation was made before they were measured."
     drawn.section("Metrics", f"{told} {told_of(uncertainty) if uncertainty else none}")
     drawn.table(["metric", *roles, *(["bar"] if policy.bars else []), *(["design effect"] if effect else [])], rows)
-    if uncertainty and any(name.startswith("calibration_error") for name in metrics["candidate"]):
-        drawn.note(
-            "A calibration error may lie above its interval, which is of the true error: in few rows, chance makes it "
-            "look larger."
-        )
     for metric in map(metric_named, metrics["candidate"]):
         if metric.caveat:
             drawn.note(f"{metric.title}: {metric.caveat}.")
@@ -288,7 +283,8 @@ def _estimate(entry: Json, role: str, name: str) -> Html | None:
 
 
 def _dot(entry: Json, metric: Metric, limit: float) -> Dot:
-    low, high = entry.get("intervals", {}).get("candidate", {}).get(metric.name, (math.nan, math.nan))
+    ends = entry.get("intervals", {}).get("candidate", {}).get(metric.name) if metric.has_interval else None
+    low, high = ends or (math.nan, math.nan)
     champion = entry["metrics"].get("champion", {}).get(metric.name, math.nan)
     mark = _mark(entry, {metric.name: limit})
     return Dot(entry["name"], entry["metrics"]["candidate"][metric.name], low, high, champion, mark)

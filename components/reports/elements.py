@@ -111,10 +111,17 @@ def tiles(values: Mapping[str, Any]) -> Html:
     """A few numbers, large, each over its name; `Marked` ones in their colour."""
     marked = {name: value if isinstance(value, Marked) else Marked(value, "") for name, value in values.items()}
     numbers = "".join(
-        f"<div{classes(one.mark)}><dt>{escape(name)}</dt><dd>{escape(number(one.value))}</dd></div>"
+        f"<div{classes(one.mark)}><dt>{escape(_of_one(name) if one.value == 1 else name)}</dt>"
+        f"<dd>{escape(number(one.value))}</dd></div>"
         for name, one in marked.items()
     )
     return Html(f'<dl class="tiles">{numbers}</dl>')
+
+
+def _of_one(name: str) -> str:
+    """What a number of things is called where it is one: `rules judged` is `rule judged`."""
+    things, space, rest = name.partition(" ")
+    return f"{things.removesuffix('s')}{space}{rest}"
 
 
 def table(

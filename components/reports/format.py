@@ -13,6 +13,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\uf
 _TYPED = re.compile("`([^`\n]+)`")
 _NOTHING = "–"
 _MINUS = "−"
+_LARGE = 1e10  # From here on a person writes the power of ten.
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -70,8 +71,8 @@ def column_format(values: Iterable[Any]) -> Callable[[Any], str]:
     One that would not be seen so is written as `number` does, as are whole numbers.
     """
     sizes = [abs(float(value)) for value in values if is_number(value) and not isinstance(value, Integral)]
-    finite = [size for size in sizes if math.isfinite(size)]
-    decimals = 0 if all(size == int(size) for size in finite) else _decimals(max(finite))
+    plain = [size for size in sizes if size < _LARGE]
+    decimals = 0 if all(size == int(size) for size in plain) else _decimals(max(plain))
     least = 0.5 * 10.0**-decimals
 
     def write(value: Any) -> str:
@@ -92,7 +93,9 @@ def _rounded(value: float, decimals: int) -> str:
         return "NaN"
     if math.isinf(value):
         return "∞" if value > 0 else f"{_MINUS}∞"
-    if abs(value) >= 1e15 or 0 < abs(value) < 0.0005:
+    if abs(value) >= _LARGE:
+        return _signed_right(f"{value:.3e}")
+    if 0 < abs(value) < 0.0005:
         return _signed_right(f"{value:.1e}")
     return _signed_right(f"{value:,.{decimals}f}")
 

@@ -38,7 +38,7 @@ def skew_page(service: str, body: Mapping[str, Any]) -> str:
     report = Report(f"Online store of {service}", f"as of {_said(datetime.fromisoformat(body['as_of']))}", verdict)
     report.tiles(
         {"skew": f"{skew.share:.4%}", "allowed": f"{max_skew:.4%}", "values compared": skew.values}
-        | {"values that differ": sum(skew.differing.values()), "rows to write": sum(one.rows for one in written)}
+        | {"values differing": sum(skew.differing.values()), "rows to write": sum(one.rows for one in written)}
     )
     report.section(
         "Compared",

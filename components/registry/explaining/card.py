@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation, explain
 from gatehouse.errors import GatehouseError
 
+_LARGE = 1e10  # From here on a person writes the power of ten.
 _KINDS = {
     "binary": "tabular-classification",
     "multiclass": "tabular-classification",
@@ -112,13 +113,17 @@ def _evaluated(found: Explanation, store: ArtifactStore) -> Iterator[str]:
         ("metric", "this model", *interval, *others),
         (
             (
-                *(each.name, f"{each.value:.4f}"),
-                *(["" if each.low is None else f"{each.low:.4f} to {each.high:.4f}"] if interval else []),
-                *(f"{every[role][each.name]:.4f}" if each.name in every[role] else "" for role in others),
+                *(each.name, _written(each.value)),
+                *(["" if each.low is None else f"{_written(each.low)} to {_written(each.high)}"] if interval else []),
+                *(_written(every[role][each.name]) if each.name in every[role] else "" for role in others),
             )
             for each in found.numbers
         ),
     )
+
+
+def _written(value: float | None) -> str:
+    return "" if value is None else f"{value:{'.4f' if abs(value) < _LARGE else '.3e'}}"
 
 
 def _limits(found: Explanation, store: ArtifactStore) -> Iterator[str]:

@@ -32,7 +32,8 @@ from gatehouse.components.reports.format import (
         (12.345, "12.35"),
         (1234.5, "1,234"),
         (2000.0, "2,000"),
-        (1e300, "1.0e+300"),
+        (1e300, "1.000e+300"),
+        (623295805582075.1, "6.233e+14"),
         (math.nan, "NaN"),
         (-math.inf, "−∞"),
         (True, "True"),
@@ -54,6 +55,7 @@ def test_number(value: object, text: str) -> None:
         ([3, 0.25], ["3", "0.2500"]),
         ([math.nan, 0.5], ["NaN", "0.5000"]),
         ([None], ["–"]),
+        ([6.2e14, 0.7311, 12.0], ["6.200e+14", "0.73", "12.00"]),
     ],
 )
 def test_the_largest_number_of_a_column_says_how_many_decimals_all_have(

@@ -233,3 +233,10 @@ def test_reports_need_only_the_standard_library() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
+
+
+def test_a_tile_of_one_thing_has_no_plural() -> None:
+    drawn = (
+        Report("a").tiles({"tables": Marked(1, ""), "rules judged": 1, "rows": 2, "features drifted": "1 of 2"}).html()
+    )
+    assert [f"<dt>{name}</dt>" in drawn for name in ("table", "rule judged", "rows", "features drifted")] == [True] * 4
