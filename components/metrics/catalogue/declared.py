@@ -28,8 +28,8 @@ def metric(
 
     def declare(function: Measure) -> Metric:
         measured = (form, function, prepare, of_counts, None, gaps, groups)
-        told = {"caveat": caveat, "has_interval": has_interval}
-        return Metric(function.__name__, title, better, tasks, reads, *measured, **told)
+        named = (function.__name__, title, better, tasks, reads)
+        return Metric(*named, *measured, caveat=caveat, has_interval=has_interval)
 
     return declare
 

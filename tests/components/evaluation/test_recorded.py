@@ -115,6 +115,13 @@ def test_a_policy_of_an_earlier_format_is_read_as_what_it_was(recorded: Any) -> 
     assert of_the_first != drawn({}, 2)
 
 
+def test_the_page_has_a_column_of_bars_where_there_are_bars(recorded: Any) -> None:
+    def drawn(bars: dict[str, Any]) -> str:
+        return page(*recorded(lambda files: files["verdict"]["policy"].update(bars=bars)))
+
+    assert ">bar</th>" in drawn({"roc_auc": {"min": 0.6}}) and ">bar</th>" not in drawn({})
+
+
 def test_a_policy_of_another_task_is_refused(recorded: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"does not fit .*found rmse"):
         rejudged(*recorded(lambda files: None), LENIENT.model_copy(update={"bars": {"rmse": Bar(max=1.0)}}))
