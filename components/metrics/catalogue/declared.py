@@ -27,9 +27,21 @@ def metric(
     """Declare a function of labels and of what it reads; on draws it measures them anew, or what `prepare` counts."""
 
     def declare(function: Measure) -> Metric:
-        measured = (form, function, prepare, of_counts, None, gaps, groups)
-        named = (function.__name__, title, better, tasks, reads)
-        return Metric(*named, *measured, caveat=caveat, has_interval=has_interval)
+        return Metric(
+            name=function.__name__,
+            title=title,
+            better=better,
+            tasks=tasks,
+            reads=reads,
+            form=form,
+            function=function,
+            prepare=prepare,
+            of_counts=of_counts,
+            gaps=gaps,
+            groups=groups,
+            caveat=caveat,
+            has_interval=has_interval,
+        )
 
     return declare
 
