@@ -169,6 +169,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item.nodeid))
 
 
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: no search for garbage looks through it again."""
+    gc.freeze()
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Bytes never name a test: an archive holds the time it was packed at, and all workers must agree on the names."""
     return "bytes" if isinstance(val, bytes) else None
