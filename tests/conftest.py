@@ -20,6 +20,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.kfp_task import OWN_URI
 from gatehouse.local_run import LocalRun
 from tests.kfp_api import KfpServer, serving
 from tests.small_example import PLANTED, explain, run, write_project, write_raw_files
@@ -266,6 +267,12 @@ def copy(first: tuple[ArtifactStore, LocalRun], tmp_path: Path) -> ArtifactStore
     """A copy of that store in another place."""
     shutil.copytree(first[0].address, tmp_path / "elsewhere")
     return ArtifactStore.open(tmp_path / "elsewhere")
+
+
+@pytest.fixture
+def without_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is shown in MLflow, which is then not imported: that takes two seconds of each process that shows."""
+    monkeypatch.setenv(OWN_URI, "http://127.0.0.1:9")  # Refused at once.
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from gatehouse.components.control.causes import Orders
 from gatehouse.components.kfp_api.connection import ENDPOINT
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.reports.rendering import rendered
-from gatehouse.components.tracking.kfp_task import OWN_URI
 from gatehouse.local_run import LocalRun
 from gatehouse.retraining import train_ordered
 from tests.small_example import MODEL, Row, change_flights, write_project, write_raw_files
@@ -55,6 +54,7 @@ def moving(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("without_mlflow")
 def test_planted_drift_is_found_trained_for_once_and_the_new_model_becomes_the_champion(
     first: tuple[ArtifactStore, LocalRun],
     copy: ArtifactStore,
@@ -63,7 +63,6 @@ def test_planted_drift_is_found_trained_for_once_and_the_new_model_becomes_the_c
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(ENDPOINT, raising=False)
-    monkeypatch.setenv(OWN_URI, "http://127.0.0.1:9")  # Refused at once, and MLflow is not imported.
     before = Ledger(copy, MODEL).state()
     options = ["--pipeline", "monitoring", "--store", copy.address, "--source", str(later), "--window", WINDOW]
     asked = CliRunner().invoke(app, ["run", str(moving), *options, "--param", "since=2013-02-01T00:00:00Z"])

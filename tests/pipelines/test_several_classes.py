@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.kfp_task import OWN_URI
 from gatehouse.local_run import LocalRun, run_pipeline
 from tests.small_example import EXAMPLE, explain
 
@@ -17,9 +16,8 @@ CLASSES = ["clear", "hazy", "low"]
 
 
 @pytest.fixture
-def visibility(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The example with boundaries within a month, few trees, no search, and no MLflow."""
-    monkeypatch.setenv(OWN_URI, "http://127.0.0.1:9")  # Refused at once, and MLflow is not imported.
+def visibility(tmp_path: Path) -> Path:
+    """The example with boundaries within a month, few trees and no search."""
     folder = tmp_path / "visibility"
     shutil.copytree(EXAMPLE.parent / "visibility", folder)
     project = yaml.safe_load((folder / "project.yaml").read_text())
@@ -32,6 +30,7 @@ def visibility(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("without_mlflow")
 def test_the_champion_scores_and_what_it_said_is_monitored(store: ArtifactStore, visibility: Path, raw: Path) -> None:
     def ran(pipeline: str, until: str, **arguments: str) -> LocalRun:
         given = {"source": str(raw), "window": f"2013-01-01/{until}"} | arguments
