@@ -339,9 +339,7 @@ def test_a_rule_that_needs_values_of_what_the_source_hides_is_refused(store: Art
     text = json.dumps({"version": 1, "tables": {"t": {"columns": columns}}})
     contract = str(store.publish("config", "contract", {CONTRACT_FILE: text}))
     snapshot = publish(store, {"t": pa.table({"a": [1], "b": [1]})}, sensitive=("a",))
-    with pytest.raises(
-        ConfigurationError, match=r"1 rules .*source declares sensitive.*\n.*t\.columns\.a\.warn\.psi: needs"
-    ):
+    with pytest.raises(ConfigurationError, match=r"source declares sensitive.*\n.*t\.columns\.a\.warn\.psi: needs"):
         validate(ValidateRequest(snapshot=snapshot, contract=contract), store)
 
 
