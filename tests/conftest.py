@@ -88,29 +88,40 @@ class _ByFile(LoadScopeScheduling):
 _SLOW = re.compile(
     r"\b(torch|feast|mlflow|optuna|sklearn|xgboost|apache_beam|kfp|subprocess|multiprocessing|moto|redis|pgserver"
     r"|flights_archive|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights|Rehearse"
-    r"|copy: ArtifactStore)\b"
+    r"|copy: ArtifactStore|run_pipeline|schemathesis)\b"
 )
 
 # Files that name none of these, and take seconds with many examples or rows.
 _LONG = (
+    "alerting/test_webhook.py",
     "artifacts/test_collection_faults.py",
+    "artifacts/test_database.py",
     "artifacts/test_erasure_leaves_nothing.py",
+    "commands/test_compile.py",
     "commands/test_init_from.py",
     "docs/test_commands_run.py",
     "evaluation/baseline/test_boosted_trees.py",
     "evaluation/test_stage.py",
+    "evaluation/test_suites.py",
     "evaluation/test_tasks.py",
     "features/computing/test_staging.py",
     "features/computing/test_versions.py",
     "features/computing/test_views.py",
+    "integration/test_stage.py",
     "metrics/catalogue/test_found.py",
+    "server/test_runs.py",
     "snapshot/sources/test_blocks.py",
     "snapshot/sources/test_csv_texts.py",
+    "snapshot/test_deliveries.py",
     "snapshot/test_guards.py",
     "snapshot/test_logical_digest.py",
     "snapshot/test_sniffing.py",
     "splitting/test_geography.py",
+    "tests/test_scheduling.py",
+    "tests/test_submission.py",
     "training/transformation/test_fitted.py",
+    "tuning/test_measures.py",
+    "tuning/test_training_trials.py",
     "validation/inference/test_infer.py",
     "validation/statistics/test_beam.py",
     "validation/test_rules.py",
