@@ -30,7 +30,8 @@ def broken_rules(model: type[_Model], body: Any, place: _Place = ()) -> tuple[_M
     for name in sorted(wrong & model.model_fields.keys() & (body.keys() if isinstance(body, dict) else set())):
         for key, member, part in _sections(model.model_fields[name].annotation, body[name]):
             right, more = broken_rules(member, part, (*place, name, *key))
-            parts |= {} if key or right is None else {name: right}
+            # A rule above it may rely on those of the section.
+            parts |= {} if key or more or right is None else {name: right}
             found += more
     rules = {
         key: each for key, each in model.__pydantic_decorators__.model_validators.items() if each.info.mode == "after"
@@ -48,8 +49,8 @@ def broken_rules(model: type[_Model], body: Any, place: _Place = ()) -> tuple[_M
     for rule in rules.values():
         try:
             rule.func(read)
-        except AttributeError:
-            continue
+        except (AttributeError, LookupError, TypeError):
+            continue  # It reads what is wrong.
         except ValidationError as error:
             found += ({**each, "loc": (*place, *each["loc"])} for each in error.errors())
         except ValueError as error:

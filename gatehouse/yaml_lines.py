@@ -85,10 +85,12 @@ def not_text(error: UnicodeDecodeError) -> str:
     return f"expected text in UTF-8, found the byte {error.object[error.start]:#04x} in line {line}; save it as UTF-8"
 
 
-def not_yaml(name: str, text: str, error: yaml.YAMLError) -> str:
+def not_yaml(name: str, text: str, error: Exception) -> str:
     """Why a text is no YAML, with its line and what to do."""
     mark, begun = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     said = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    if not isinstance(error, yaml.YAMLError):
+        return f"{name}: is not YAML: a value cannot be read ({error}); put it in quotes, or correct it"
     if not mark:
         line = text.count("\n", 0, getattr(error, "position", 0)) + 1
         return f"{name}:{line}: is not YAML: {said}; remove what no editor shows"
@@ -114,7 +116,7 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str], p
     """
     try:
         body = yaml.load(text, Loader=_TextKeys)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, TypeError) as error:  # Such as `0x_`, or `!!set [1]`.
         problems.append(not_yaml(name, text, error))
         return None
     if body is None:

@@ -9,7 +9,9 @@ from pydantic import BaseModel, Field, model_validator
 from gatehouse.checking import check_project
 from gatehouse.commands.init import create_project
 from gatehouse.errors import ConfigurationError
+from gatehouse.project import ProjectFile
 from gatehouse.yaml_lines import load_model
+from tests.small_example import EXAMPLE
 
 
 class _Range(BaseModel, extra="forbid"):
@@ -66,7 +68,7 @@ def _told(text: str) -> list[str]:
         ("{trials: 9, first: {kind: range, low: 1, high: 2}}", ["fewer trials"]),
         (
             "{trials: 3, first: {kind: range, low: 3, high: 2, step: 0}}",
-            ["first.step: ", "low <= high", "fewer trials"],
+            ["first.step: ", "low <= high"],  # A rule above a section may rely on the section's own.
         ),
         ("{trials: 9, first: {kind: range, low: x, high: 2}}", ["first.low: ", "fewer trials"]),
         ("{trials: 9, first: {kind: range, low: 1, high: x, odd: 1}}", ["first.high: ", "odd: there is no such key"]),
@@ -102,3 +104,17 @@ def test_a_project_tells_its_rules_beside_a_wrong_key(tmp_path: Path) -> None:
         "4 problems",
     ):
         assert told in str(caught.value), str(caught.value)
+
+
+def test_a_rule_that_meets_a_broken_section_says_nothing() -> None:
+    text = (EXAMPLE / "project.yaml").read_text().replace("trial_settings:", "trial_settings:\n    stopping.epoch: 2")
+    problems: list[str] = []
+    load_model("project.yaml", text, ProjectFile, problems, partly=True)
+    assert len(problems) == 1 and "did you mean stopping.epochs?" in problems[0], problems
+
+
+@pytest.mark.parametrize("text", ["a: 0x_", "a: !!set [1]", "a: !!int x"])
+def test_a_value_that_yaml_cannot_read_is_told(text: str) -> None:
+    problems: list[str] = []
+    assert load_model("s", text, _Search, problems) is None
+    assert len(problems) == 1 and problems[0].startswith("s"), problems

@@ -179,7 +179,8 @@ class Slicing:
 
 def _is_whole(values: pa.ChunkedArray, first: Array) -> bool:
     """Whether every row has the value of the first row of its group, given by its number."""
-    codes = values.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+    plain = values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+    codes = plain.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
     return bool((codes == codes[first]).all())
 
 

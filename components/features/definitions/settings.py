@@ -25,7 +25,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
         body = yaml.load(text, Loader=yaml.CSafeLoader) or {}
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{SETTINGS_FILE}: {not_text(error)}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, TypeError) as error:  # The latter two of an impossible date, or of `!!set [1]`.
         raise ConfigurationError(not_yaml(SETTINGS_FILE, text, error)) from error
     if not isinstance(body, dict):
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {body!r}.")

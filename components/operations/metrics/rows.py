@@ -41,7 +41,7 @@ class Row:
         evaluation: On which evaluation it decided.
         data_to_model_seconds: Of a run: from the start of the snapshot to a registered model that was approved.
         error: Class of its error.
-        gpu_percent: Mean utilisation of the GPUs that it trained on; null where there was none.
+        gpu_percent: Mean utilisation of all GPUs of the machines that trained; null where there was none.
     """
 
     run: str

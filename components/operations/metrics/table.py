@@ -62,7 +62,9 @@ def read(store: ArtifactStore, since: float = 0.0) -> list[Row]:
     rows: list[Row] = []
     for key in sorted(store.objects.list(FOLDER)):
         table = pq.read_table(io.BytesIO(store.objects.get_bytes(key)))
-        rows += [Row(**body) for body in table.to_pylist()]
+        # A later version may have written columns that this one does not know.
+        known = table.select([name for name in table.column_names if name in Row.__annotations__])
+        rows += [Row(**body) for body in known.to_pylist()]
     last = {row.run: row.end for row in sorted(rows, key=lambda row: row.end)}
     return sorted((row for row in rows if row.began >= since and row.end == last[row.run]), key=lambda row: row.began)
 

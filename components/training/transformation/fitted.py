@@ -77,12 +77,12 @@ class Categorical:
         return FIRST_KNOWN + len(self.vocabulary) + self.buckets
 
     @cached_property
-    def _looked_up(self) -> pc.SetLookupOptions:
-        return pc.SetLookupOptions(pa.array(self.vocabulary, pa.string()))
+    def _known(self) -> pa.StringArray:
+        return pa.array(self.vocabulary, pa.string())
 
     def apply(self, texts: pa.ChunkedArray) -> Ids:
         """The id of each value, shape (rows,)."""
-        found = pc.index_in(texts, options=self._looked_up)
+        found = pc.index_in(texts, value_set=self._known)
         ids: Ids = pc.fill_null(pc.add(pc.cast(found, pa.int64()), FIRST_KNOWN), UNKNOWN).to_numpy().copy()
         if self.buckets:
             other = ids == UNKNOWN
