@@ -6,6 +6,7 @@ model that takes an alias is fetched and verified before the resolver knows of i
 """
 
 import json
+import logging
 import os
 import shutil
 import threading
@@ -24,6 +25,8 @@ from gatehouse.components.registry.state import ALIASES
 from gatehouse.errors import CorruptArtifactError, GatehouseError, StoreError
 
 _VERIFIED = ".verified.json"
+
+logger = logging.getLogger(__name__)
 
 
 class UnknownAliasError(GatehouseError):
@@ -111,10 +114,11 @@ class Resolver:
         """
         with self._refreshing:
             at = time.time()
+            expected = self._read().get("size", 0)  # From the file: who removes it has a running resolver forget it.
             state = Ledger(self._opened(), self._name).state()
-            if state.size < self._known.get("size", 0):
+            if state.size < expected:
                 raise StoreError(
-                    f"{self._address} has {state.size} records of {self._name}: expected {self._known['size']} or "
+                    f"{self._address} has {state.size} records of {self._name}: expected {expected} or "
                     "more, as were read before; a ledger only grows. Mount or restore the store; where it is to be "
                     f"an earlier copy, remove {self.folder}."
                 )
@@ -132,11 +136,15 @@ class Resolver:
         """Refresh on a thread, every so many seconds until `stop` is set; while the store is away, it tries again."""
 
         def run() -> None:
+            told = ""
             while not stop.wait(every):
                 try:
                     self.refresh()
-                except GatehouseError:
-                    continue
+                    told = ""
+                except GatehouseError as error:
+                    if str(error) != told:  # Once, and not at every attempt.
+                        told = str(error)
+                        logger.warning("%s is not brought up to the ledger: %s", self._name, told)
 
         thread = threading.Thread(target=run, name=f"refresh {self._name}", daemon=True)
         thread.start()
@@ -168,9 +176,12 @@ class Resolver:
 
     def _checked(self, model: str, folder: Path) -> Path:
         """Hash the files of a folder again; where one is not what it was, fetch all of them."""
-        body = json.loads((folder / _VERIFIED).read_text())
-        if all(_digest(folder / name) == digest for name, digest in body["digests"].items()):
-            self._note(model, folder, body["digests"])
+        try:
+            digests = json.loads((folder / _VERIFIED).read_text())["digests"]
+        except (OSError, ValueError, KeyError):
+            return self._fetched(model, folder)
+        if all(_digest(folder / name) == digest for name, digest in digests.items()):
+            self._note(model, folder, digests)
             return folder
         try:
             return self._fetched(model, folder)

@@ -73,8 +73,32 @@ def test_a_store_that_has_less_than_before_is_away(resolver: Resolver, gate: Gat
             with pytest.raises(StoreError, match=r"has 0 records of delays: expected 3 or more"):
                 resolver.refresh()
         assert resolver.resolve("champion").version == 1
+        shutil.rmtree(resolver.folder)
+        assert resolver.resolve("champion").version == 1
+        shutil.rmtree(resolver.folder)
+        assert resolver.refresh()
+        with pytest.raises(UnknownAliasError):
+            resolver.resolve("champion")
         shutil.move(aside / "registry", gate.store.local_folder / "registry")
-    assert not resolver.refresh()
+    assert resolver.refresh()
+    assert resolver.resolve("champion").version == 1
+
+
+def test_a_thread_says_once_that_the_store_is_away(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop, tries = threading.Event(), iter(range(3))
+
+    def refuse() -> bool:
+        if next(tries) == 2:
+            stop.set()
+        raise StoreError("the store does not answer")
+
+    monkeypatch.setattr(resolver, "refresh", refuse)
+    resolver.keep_fresh(0.001, stop).join()
+    assert [each.getMessage() for each in caplog.records] == [
+        "delays is not brought up to the ledger: the store does not answer"
+    ]
 
 
 def test_a_thread_keeps_it_fresh(resolver: Resolver, gate: Gate) -> None:
