@@ -64,18 +64,23 @@ class Access:
         moment = datetime.now(UTC)
         key = f"{AUDIT}/{moment:%Y-%m-%d}/{moment:%H%M%S.%f}-{secrets.token_hex(4)}.json"
         self._store.record(key, body | author(token.name))
-        request.state.audited = key
+        request.state.audited = (*_audited(request), key)
 
     async def tell_outcome(self, request: Request, status: int) -> None:
-        """Record beside the record of a call what was answered; the call is over, whatever becomes of this."""
-        key: str = getattr(request.state, "audited", "")
-        if key:
+        """Record beside each record of a call what was answered; the call is over, whatever becomes of this."""
+        for key in _audited(request):
             try:
                 await run_in_threadpool(
                     self._store.record, f"{key.removesuffix('.json')}.outcome.json", {"status": status}
                 )
             except GatehouseError as error:
                 logger.warning("the outcome %d of the call %s is not on record: %s", status, key, error)
+
+
+def _audited(request: Request) -> tuple[str, ...]:
+    """The keys of the records of a call: one for each scope that it was asked for."""
+    found: tuple[str, ...] = getattr(request.state, "audited", ())
+    return found
 
 
 def caller(scope: Scope) -> Callable[..., Token]:

@@ -127,8 +127,9 @@ def test_the_pipeline_that_promotes_asks_for_the_scope_to_promote(served: Served
     assert "with the scope run" in _problem(served.promoter.post("/v1/runs", pipeline="promotion"), 403)
     for who, pipeline in ((served.anybody, "promotion"), (served.runner, "materialization")):
         assert "runs no project" in _problem(who.post("/v1/runs", pipeline=pipeline), 422)
-    calls = [each for each in _audited(served) if each.get("by") == "rune"]
-    assert [each["allowed"] for each in calls] == [True, False, True]
+    records = _audited(served)
+    assert [each["allowed"] for each in records if each.get("by") == "rune"] == [True, False, True]
+    assert [each["status"] for each in records[1::2]] == [403, 403, 403, 422, 422, 422]
 
 
 def test_a_repeat_takes_out_no_second_champion(served: Served) -> None:
