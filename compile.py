@@ -48,7 +48,7 @@ def main() -> int:
         if options.diff:
             with tempfile.TemporaryDirectory() as folder:
                 found = list(_compiled(Path(folder), **rules))
-                print("\n".join(_changes(options.diff, Path(folder))) or "nothing changed")
+                print("\n".join(_changes(options.diff, Path(folder), options.release)) or "nothing changed")
             refuse(found)
         if options.check:
             refuse(_checked(**rules))
@@ -76,16 +76,23 @@ def _compiled(root: Path, release: bool, backend: str) -> Iterator[str]:
             yield from (f"{name}: {found}" for found in problems(read_spec(path), release=release, backend=backend))
 
 
-def _changes(old: Path, new: Path) -> Iterator[str]:
-    """What changed since a compiled file, or since a folder of them with those of platforms below it."""
+def _changes(old: Path, new: Path, release: bool) -> Iterator[str]:
+    """What changed since a compiled file, or since a folder of them with those of platforms below it.
+
+    Of a release only the platforms are compared: it has no specs for this machine.
+    """
     if old.is_file():
         folder = new / old.parent.name
         yield from compare(old, (folder if folder.is_dir() else new) / old.name)
         return
-    yield from compare(old, new)
-    for folder in sorted(each for each in new.iterdir() if each.is_dir()):
-        if (old / folder.name).is_dir():
-            yield from (f"{folder.name}: {line}" for line in compare(old / folder.name, folder))
+    if not release or not old.exists():  # Comparing refuses what is not there.
+        yield from compare(old, new)
+    before, after = ({path.parent.name for path in folder.glob("*/*.yaml")} for folder in (old, new))
+    for name in sorted(before | after):
+        if name in before & after:
+            yield from (f"{name}: {line}" for line in compare(old / name, new / name))
+        else:
+            yield f"{'+' if name in after else '-'} {name}/"
 
 
 if __name__ == "__main__":

@@ -89,6 +89,21 @@ def test_a_comparison_of_all_projects_writes_nothing(
     assert len(made) == 4 and not any(path.is_relative_to(ROOT) or path.exists() for path in made)
 
 
+def test_platforms_that_are_new_or_gone_are_told_and_a_release_is_of_platforms_only(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    name, old, new = "flights-promotion.yaml", tmp_path / "old", tmp_path / "new"
+    for folder in (old / "gone", old / "both", new / "both", new / "more"):
+        folder.mkdir(parents=True)
+        shutil.copyfile(ROOT / "pipelines" / "compiled" / name, folder / name)
+    (old / "other").mkdir()
+    shutil.copyfile(old / "gone" / name, old / name)
+    assert list(script._changes(old, new, release=True)) == ["- gone/", "+ more/"]
+    assert list(script._changes(old, new, release=False)) == [f"- {name}", "- gone/", "+ more/"]
+    with pytest.raises(SpecError, match="There is no"):
+        list(script._changes(tmp_path / "nope", new, release=True))
+
+
 def test_the_findings_of_all_projects_are_told_at_once(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
