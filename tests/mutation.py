@@ -21,10 +21,12 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from itertools import count
 from pathlib import Path
+from threading import Timer
 from types import ModuleType
 
 LIBRARIES = ("duckdb", "hypothesis", "numpy", "pyarrow.compute", "pyarrow.parquet", "pydantic", "pytest", "scipy.stats")
 SLOWER, AT_LEAST = 10, 60  # A change may make a loop endless.
+_ROOTS = ("components", "pipelines")  # What is imported as gatehouse.components and gatehouse.pipelines.
 _ONES = (ast.Lt, ast.Gt, ast.Eq, ast.Is, ast.In, ast.And, ast.Add, ast.Mult)
 _OTHERS = (ast.LtE, ast.GtE, ast.NotEq, ast.IsNot, ast.NotIn, ast.Or, ast.Sub, ast.Div)
 _OTHER: dict[type[ast.AST], type[ast.AST]] = dict(zip(_ONES + _OTHERS, _OTHERS + _ONES, strict=True))
@@ -90,13 +92,17 @@ def _passes(finder: _Instead, tests: Sequence[str], seconds: int) -> bool:
     child = os.fork()
     if not child:
         os.setsid()
-        signal.alarm(seconds)
         silent = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silent, stream)
         sys.meta_path.insert(0, finder)
         os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])))
+    # Not an alarm in the child: pytest-timeout sets the same timer anew for each test.
+    limit = Timer(seconds, os.killpg, (child, signal.SIGKILL))
+    limit.start()
     _, status = os.waitpid(child, 0)
+    limit.cancel()
+    limit.join()  # No thread is left when the next one is forked.
     with suppress(ProcessLookupError):  # What a test had started.
         os.killpg(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(status) == 0
@@ -109,6 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("tests", nargs="*", help="Files of tests, or single ones.")
     options = parser.parse_args(arguments)
     path: Path = options.module
+    if path.parts[0] not in _ROOTS or path.suffix != ".py":
+        parser.error(f"{path}: expected a file below {' or '.join(f'{root}/' for root in _ROOTS)}, from this folder")
     tests = options.tests or [str(Path("tests", *path.parts[:-1], f"test_{path.name}"))]
     for library in LIBRARIES:
         importlib.import_module(library)
