@@ -35,7 +35,8 @@ def add_found(drawn: Report, found: Sequence[Json], table: Html, metrics: Json, 
         f"{len(found):,}",
     )
     if not found:
-        drawn.note("None was found.")
+        # Nothing that an evaluation records tells those apart that were made before rankings were searched.
+        drawn.note("None was found, or none was looked for." if task == "ranking" else "None was found.")
         return
     none = (float("nan"),) * 2
     given = [entry["intervals"]["candidate"] if metric.has_interval else {} for entry in found]
