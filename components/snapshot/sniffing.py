@@ -37,9 +37,8 @@ _PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nano
 _TIME_WORDS = frozenset(
     ("time", "times", "date", "dates", "datetime", "timestamp", "when", "epoch", "created", "updated", "at", "ts")
 )
-_TIME_ENDINGS = ("time", "date", "stamp")
-_NO_TIMES = frozenset(("id", "ids", "by", "candidate", "mandate"))
-"""Words that end as a time does, and those behind one that make it something else, as in created_by."""
+_NO_TIMES = frozenset(("id", "ids", "by"))
+"""Words that behind one of a time make it something else, as in created_by."""
 _TOO_FINE = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{7,9}(?:Z|[+-]\d\d:?\d\d)?$"
 
 
@@ -231,7 +230,8 @@ def _look(column: _Column, cells: pa.Array) -> None:
     if not len(held):
         return
     head = held.slice(0, 200)
-    column.too_fine = bool(pc.all(pc.match_substring_regex(head, _TOO_FINE)).as_py())
+    first = column.rows == len(held)
+    column.too_fine = (first or column.too_fine) and bool(pc.all(pc.match_substring_regex(head, _TOO_FINE)).as_py())
     for candidate in list(column.candidates):
         if column.candidates[candidate] == 0 and _misfits(head, candidate) > len(head) // 2:
             del column.candidates[candidate]
@@ -280,8 +280,9 @@ def _epoch(column: _Column, chosen: _Candidate, years: tuple[float, float]) -> s
 def _unit(column: _Column, chosen: _Candidate) -> str:
     """The unit since 1970 that a column of numbers is in, where its name and all its values say so."""
     words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", column.name).lower())
-    named = any(word in _TIME_WORDS or word.endswith(_TIME_ENDINGS) for word in words)
-    return _epoch(column, chosen, _USUAL) if named and not _NO_TIMES.intersection(words) else ""
+    last = max((place for place, word in enumerate(words) if word in _TIME_WORDS), default=len(words))
+    named = last < len(words) and not _NO_TIMES.intersection(words[last:])
+    return _epoch(column, chosen, _USUAL) if named else ""
 
 
 def _with_decimal(column: _Column, told: SniffedColumn, decimal: str) -> SniffedColumn:

@@ -4,11 +4,12 @@ import gzip
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.sniffing import Sniffed, sniff, source_of
+from gatehouse.components.snapshot.sniffing import Sniffed, _Column, _look, sniff, source_of
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.errors import SourceError
@@ -71,8 +72,10 @@ def test_numbers_since_1970_are_told_by_name_and_size(
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((name, "timestamp") for name in ("created_at", "createdAt", "START_TIME", "orderdate", "ts", "Pickup time")),
+        *((name, "timestamp") for name in ("created_at", "createdAt", "START_TIME", "ts", "Pickup time")),
+        *((name, "timestamp") for name in ("sort_by_date", "candidate_created_at", "id_date")),
         *((name, "int64") for name in ("counts", "contacts", "created_by", "candidate", "mandate_id", "lat_attr")),
+        *((name, "int64") for name in ("uptime", "lifetime", "validate", "orderdate", "date_id", "date_updated_by")),
     ],
 )
 def test_only_a_word_of_its_own_makes_numbers_times(tmp_path: Path, name: str, kind: str) -> None:
@@ -84,6 +87,14 @@ def test_only_a_word_of_its_own_makes_numbers_times(tmp_path: Path, name: str, k
 def test_times_finer_than_a_microsecond_are_told(tmp_path: Path, digits: str, told: bool) -> None:
     column = sniff(_file(tmp_path, f"at,note\n2024-01-01T00:00:00.{digits},a\n")).columns[0]
     assert (column.too_fine, str(column.kind)) == (told, "string" if told else "timestamp")
+
+
+@pytest.mark.parametrize("fine", [(True, False), (False, True)])
+def test_times_are_too_fine_where_those_of_all_blocks_are(fine: tuple[bool, bool]) -> None:
+    column = _Column("at", {})
+    for each in fine:
+        _look(column, pa.array([f"2024-01-01T00:00:00.123456{'7' if each else ''}"]))
+    assert not column.too_fine
 
 
 def test_a_few_values_of_another_type_are_told_and_rejected(tmp_path: Path, store: ArtifactStore) -> None:
