@@ -32,6 +32,7 @@ class LocalObjects:
         self.address = str(root)
         try:
             (root / "tmp").mkdir(parents=True, exist_ok=True)
+            self._opened = (root / "tmp").stat()
         except OSError as error:
             raise StoreError(
                 f"The store {root} cannot be opened: expected a directory that can be written, "
@@ -191,13 +192,22 @@ class LocalObjects:
             raise self._not_read(str(error.filename), error) from error
 
     def _is_gone(self) -> bool:
-        """Whether the folder is not there that opening the store makes, as where its volume is not mounted any more."""
-        return not (self.root / "tmp").is_dir()
+        """Whether the folder is not there that opening the store makes, as where its volume is not mounted any more.
+
+        Another process that opens the store then makes it anew, on another device. A volume that is mounted again may
+        have another device too, but keeps its inodes.
+        """
+        try:
+            found = (self.root / "tmp").stat()
+        except OSError:
+            return True
+        return found.st_dev != self._opened.st_dev and found.st_ino != self._opened.st_ino
 
     def _not_read(self, what: str, error: OSError) -> GatehouseError:
         if self._is_gone():
             return StoreError(
-                f"The store {self.root} is gone: expected its folder tmp, found none. Mount its volume, or restore it."
+                f"The store {self.root} is gone: expected its folder tmp, found none or one on another device. "
+                "Mount its volume, or restore it and start this process again."
             )
         if isinstance(error, _ABSENT):
             return MissingArtifactError(

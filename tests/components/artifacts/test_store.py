@@ -364,6 +364,29 @@ def test_a_full_disk_is_named_and_publishes_nothing(tmp_path: Path) -> None:
         subprocess.run(["umount", "--lazy", str(mount)], check=True)
 
 
+def test_a_volume_that_is_gone_is_missed_also_where_another_process_opens_its_empty_folder(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs root to mount a file system")
+    volume, mount = tmp_path / "volume", tmp_path / "mount"
+    volume.mkdir()
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(volume)], check=False).returncode:
+        pytest.skip("needs root to mount a file system")
+    try:
+        subprocess.run(["mount", "--bind", str(volume), str(mount)], check=True)
+        store = ArtifactStore.open(mount)
+        store.append("records", {"one": 1})
+        subprocess.run(["umount", str(mount)], check=True)
+        ArtifactStore.open(mount)
+        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
+            list(store.objects.list("records"))
+        subprocess.run(["mount", "--bind", str(volume), str(mount)], check=True)
+        assert list(store.objects.list("records")) and not list(store.objects.list("none"))
+    finally:
+        subprocess.run(["umount", "--lazy", str(mount)], check=False)
+        subprocess.run(["umount", "--lazy", str(volume)], check=True)
+
+
 def test_a_local_store_whose_volume_is_gone_is_no_empty_store(tmp_path: Path) -> None:
     store = ArtifactStore.open(tmp_path / "store")
     store.append("records", {"one": 1})
