@@ -366,12 +366,12 @@ def test_a_full_disk_is_named_and_publishes_nothing(tmp_path: Path) -> None:
 
 def test_a_volume_that_is_gone_is_missed_also_where_another_process_opens_its_empty_folder(tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("needs root to mount a file system")
+        pytest.skip("needs root to mount a small file system")
     volume, mount = tmp_path / "volume", tmp_path / "mount"
     volume.mkdir()
     mount.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(volume)], check=False).returncode:
-        pytest.skip("needs root to mount a file system")
+        pytest.skip("needs root to mount a small file system")
     try:
         subprocess.run(["mount", "--bind", str(volume), str(mount)], check=True)
         store = ArtifactStore.open(mount)
