@@ -44,6 +44,11 @@ def test_a_day_that_is_none_is_a_text() -> None:
     assert read is not None and read.model_dump() == {"a": "2024-13-01"}
 
 
+def _replace(path: Path, before: str, after: str) -> None:
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after, 1))
+
+
 @pytest.mark.parametrize(("name", "meant"), [("integer", "int64"), ("auc", "roc_auc"), ("Float", "double"), ("x", "")])
 def test_names_of_other_programs_lead_to_ours(name: str, meant: str) -> None:
     assert nearest(name, ["int64", "double", "roc_auc"]) == (f" (did you mean {meant}?)" if meant else "")
@@ -58,14 +63,10 @@ def test_files_are_named_from_the_project_and_metrics_by_the_nearest(tmp_path: P
         ("contract.yaml", "type: double", "type: float"),
         ("project.yaml", "returned: int64", "returned: integer"),
     ):
-        path = project / file
-        assert before in path.read_text()
-        path.write_text(path.read_text().replace(before, after, 1))
+        _replace(project / file, before, after)
     (project / "promotion").mkdir()
     (project / "policy.yaml").rename(project / "promotion/policy.yaml")
-    (project / "project.yaml").write_text(
-        (project / "project.yaml").read_text().replace("policy: ", "policy: promotion/")
-    )
+    _replace(project / "project.yaml", "policy: ", "policy: promotion/")
     with pytest.raises(ConfigurationError) as caught:
         check_project(project)
     for found in (
@@ -87,9 +88,7 @@ def test_other_files_are_looked_at_though_keys_are_wrong(tmp_path: Path) -> None
         ("features/views/customer_history.sql", "count(*)", "cout(*)"),
         ("policy.yaml", "{roc_auc: 0.80}", "{roc_auc: 0.5}"),
     ):
-        path = project / file
-        assert before in path.read_text()
-        path.write_text(path.read_text().replace(before, after, 1))
+        _replace(project / file, before, after)
     with pytest.raises(ConfigurationError) as caught:
         check_project(project)
     for found in (
