@@ -1,4 +1,4 @@
-"""DuckDB as features use it: a database in memory on UTC, Parquet files as its tables, names and values as SQL."""
+"""DuckDB for features: an in-memory database on UTC, Parquet files as tables, names and values written as SQL."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -24,7 +24,7 @@ def connect(spill: Path | None = None, most: int = 0) -> duckdb.DuckDBPyConnecti
 
 
 def empty_schemas(connection: duckdb.DuckDBPyConnection) -> None:
-    """Forget the tables from which features are computed, so that others can be opened."""
+    """Drop the tables from which features are computed, so that other tables can be opened."""
     for schema in ("source", "raw", "staging"):
         connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
 
@@ -56,20 +56,20 @@ def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime 
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it, whatever is in it."""
+    """A name as an SQL identifier, with any characters in it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text_literal(text: object) -> str:
-    """A text as SQL has it, whatever is in it."""
+    """A text as an SQL literal, with any characters in it."""
     return "'" + str(text).replace("'", "''") + "'"
 
 
 def time_literal(moment: datetime) -> str:
-    """A moment as SQL has it: with a time zone where `moment` has one."""
+    """A moment as an SQL literal, with a time zone where `moment` has one."""
     return f"{'TIMESTAMPTZ' if moment.tzinfo else 'TIMESTAMP'} '{moment.isoformat()}'"
 
 
 def in_one_line(error: Exception) -> str:
-    """What an error of DuckDB says, in one line."""
+    """The message of a DuckDB error, in one line."""
     return " ".join(str(error).split())

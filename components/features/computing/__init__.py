@@ -1,1 +1,1 @@
-"""Feature tables of a snapshot: computed from the repository's SQL, kept as versions of what was known."""
+"""Computes the feature tables of a snapshot from the repository's SQL, and keeps versions of what was known."""

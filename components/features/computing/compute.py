@@ -1,6 +1,6 @@
 """Runs the repository's SQL in DuckDB: raw tables to staging tables to feature tables.
 
-Deterministic by construction: measures that are summed are integers, and every table is written in a total order.
+The result is deterministic: measures that are summed are integers, and every table is written in a total order.
 """
 
 import re
@@ -19,18 +19,18 @@ from gatehouse.components.features.definitions.sql_text import replacing_macros
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 SQL_TYPES = {"numeric": "FLOAT", "double": "DOUBLE", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
-"""DuckDB's type by kind of a feature or type of a key."""
+"""The DuckDB type of each kind of feature and each type of key."""
 _OWN = re.compile(r"__|CAST\(")
 _PLACE = re.compile(r"\s*\bLINE (\d+): (.*)")
 
 
 def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) -> None:
-    """Create the repository's SQL macros; doing it again changes nothing. Raises ConfigurationError."""
+    """Create the repository's SQL macros; a second call changes nothing. Raises ConfigurationError."""
     run(connection, replacing_macros(repository.macros), "macros.sql", above=0)
 
 
 def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str) -> None:
-    """Create `raw.<table>` as it stood at `as_of`, from `source.<table>`; a table without a history stays whole.
+    """Create `raw.<table>` as it was at `as_of`, from `source.<table>`. A table without a history is copied whole.
 
     Raises:
         ConfigurationError: if `known/<table>.sql` does not run.
@@ -51,18 +51,19 @@ def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, 
 
 
 def stage_table(connection: duckdb.DuckDBPyConnection, repository: Repository, name: str) -> None:
-    """Create one staging table, after those that it reads; raises as `stage_tables`."""
+    """Create one staging table. The staging tables that it reads must exist. Raises as `stage_tables`."""
     run(connection, f"CREATE TABLE staging.{quoted(name)} AS\n{repository.staging[name]}", f"staging/{name}.sql")
 
 
 def compute_views(
     connection: duckdb.DuckDBPyConnection, repository: Repository, names: Iterable[str] = ()
 ) -> dict[str, pa.Table]:
-    """The feature tables of the named views, or of all: keys, event timestamp, since when it is known, features.
+    """Compute the feature tables of the named views, or of all views.
 
-    Rows without an event timestamp or without a time from which they are known were never known and are left out. None
-    is known before its event. Where the variables `from` and `until` are set, only event times between them are given.
-    Rows are sorted by key, event timestamp and known time.
+    A table has the keys, the event timestamp, the time since which the row is known, and the features. Rows without an
+    event timestamp or without a known time are left out. The known time is never before the event. Where the variables
+    `from` and `until` are set, only rows with event times between them are given. Rows are sorted by key, event
+    timestamp and known time.
 
     Raises:
         ConfigurationError: naming the view whose query does not run, or lacks a column that its definition promises.
@@ -73,7 +74,7 @@ def compute_views(
 
 
 def compute_view(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View) -> pa.Table:
-    """The table of one view, as `compute_views` describes it, from staging tables that are there already."""
+    """The table of one view, as `compute_views` describes it. The staging tables that it reads must exist."""
     keep_view(connection, repository, view, "__computed")
     table = connection.sql(f"FROM __computed ORDER BY {', '.join(map(quoted, view.columns))}").to_arrow_table()
     connection.execute("DROP TABLE __computed")
@@ -81,9 +82,9 @@ def compute_view(connection: duckdb.DuckDBPyConnection, repository: Repository, 
 
 
 def keep_view(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View, name: str) -> None:
-    """Create a table of the rows of one view, as `compute_view` gives them, but in any order.
+    """Create a table with the rows of one view as in `compute_view`, but in any order.
 
-    What does not fit into DuckDB's memory waits on disk, so it may be of any size.
+    Rows that do not fit into DuckDB's memory are kept on disk, so the table may be of any size.
     """
     where = f"views/{view.name}.sql"
     spec = view.spec
@@ -98,7 +99,7 @@ def keep_view(connection: duckdb.DuckDBPyConnection, repository: Repository, vie
 
 
 def _rows_of(repository: Repository, view: View) -> str:
-    """The query of a view's rows, of the types that its definition promises."""
+    """The query of a view's rows, cast to the types that its definition states."""
     spec = view.spec
     types = {
         **{key: SQL_TYPES[repository.entities[key]] for key in spec.entities},
@@ -120,7 +121,7 @@ def _rows_of(repository: Repository, view: View) -> str:
 
 
 def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
-    """Tell which feature is declared a number over what is none, where that is why a view does not run."""
+    """Raise an error that names the feature with text where its definition states a number, if there is one."""
     for name, declared in view.spec.features.items():
         if declared == "categorical":
             continue
@@ -143,7 +144,7 @@ def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
 
 
 def _refuse_doubled(connection: duckdb.DuckDBPyConnection, view: View, table: str) -> None:
-    """Rows are told apart by key, event and known time; of two that agree in all, a join could take either."""
+    """Refuse rows that agree in key, event time and known time: a join could take either of them."""
     names = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
     keys = ", ".join(map(quoted, names))
     doubled = f"SELECT {keys}, count(*) - 1 AS __more FROM {table} GROUP BY ALL HAVING __more > 0"
@@ -163,15 +164,15 @@ def known_time(available: Available) -> str:
 
 
 def interval(span: timedelta) -> str:
-    """A length of time as SQL has it."""
+    """A length of time as an SQL literal."""
     return f"to_microseconds({span // timedelta(microseconds=1)})"
 
 
 def require_columns(connection: duckdb.DuckDBPyConnection, query: str, where: str, expected: Iterable[str]) -> None:
-    """Refuse a query that lacks a column which its definition promises; SQL knows no case.
+    """Refuse a query that lacks a column which its definition states. Names are compared as in SQL, ignoring case.
 
     Raises:
-        ConfigurationError: naming the columns that it lacks, and those that it gives; or as `run`.
+        ConfigurationError: naming the missing columns and the columns found; or as `run`.
     """
     found = table_of(connection, f"SELECT * FROM (\n{query}\n) LIMIT 0", where).column_names
     lacking = sorted({name for name in expected if name.lower() not in {column.lower() for column in found}})
@@ -189,7 +190,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: str, where: str, above: in
         connection: The database.
         query: The statement.
         where: The file that it comes from.
-        above: How many lines stand above the file's own.
+        above: How many lines of `query` stand before the first line of the file.
 
     Raises:
         ConfigurationError: naming the file and the line, if it does not run.
@@ -210,7 +211,7 @@ def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> p
 
 
 def _with_its_line(connection: duckdb.DuckDBPyConnection, query: str, error: duckdb.Error) -> duckdb.Error:
-    """The error as DuckDB tells it of a statement: of a relation it leaves out the line."""
+    """DuckDB's error with the line of the statement, which DuckDB leaves out where a relation is made of it."""
     try:
         connection.execute(f"EXPLAIN {query}")
     except duckdb.Error as told:
@@ -223,6 +224,6 @@ def _broken(where: str, error: duckdb.Error, above: int = 1) -> GatehouseError:
         return memory
     said = _PLACE.split(in_one_line(error))[0]
     place = _PLACE.search(str(error))
-    # Of a query around the user's own, the context shows names that stand in no file.
+    # Where the user's query stands inside our own, the context shows names that no file of the user has.
     shown = f" (line {int(place[1]) - above}: {place[2].strip()})" if place and not _OWN.search(place[2]) else ""
     return ConfigurationError(f"The feature repository's {where} does not run: {said}{shown}")

@@ -1,4 +1,4 @@
-"""Runs every query of the repository on tables without rows, or on some: what cannot run is found before a run is."""
+"""Runs every query of the repository on empty tables, or on a few rows, to find errors before a run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "U
 
 @dataclass(frozen=True)
 class _Attempt:
-    """Something that a run does with a query.
+    """One step of a run that uses a query.
 
     Attributes:
         file: The query's file in the repository.
         query: The query.
-        do: Does it.
-        makes: The staging table that it makes; empty for none.
+        do: Runs the step.
+        makes: The staging table that the step creates; empty for none.
         times: Columns of the query that must be times.
         label: The label whose column the query must have; None for none.
     """
@@ -55,15 +55,16 @@ def dry_run(
     rows: Mapping[str, pa.Table] | None = None,
     warnings: list[str] | None = None,
 ) -> list[str]:
-    """What is wrong with the queries of a repository, in the order in which they run.
+    """List the problems of a repository's queries, in the order in which the queries run.
 
-    A query that reads a staging table that cannot be made is not run, and so not blamed; none is without the macros.
+    A query that reads a failed staging table is not run, and no problem is reported for it. If the macros fail, no
+    query is run.
 
     Args:
         repository: The feature definitions.
         tables: The declared type of every column (`int64`, `double`, `string`, `bool`, `timestamp`), by raw table.
         rows: Rows to run on, by raw table; by default there are none.
-        warnings: Gets what can be meant and seldom is: features that are NaN or infinite, labels that are all equal.
+        warnings: Receives findings that are allowed but rarely meant: NaN or infinite features, labels all equal.
     """
     problems: list[str] = []
     broken: set[str] = set()
@@ -155,7 +156,7 @@ def _mistyped(
 
 
 def _attempts(repository: Repository, connection: duckdb.DuckDBPyConnection) -> Iterator[_Attempt]:
-    """Everything that a run does with SQL."""
+    """Every step of a run that uses SQL."""
     for name, query in repository.staging.items():
         yield _Attempt(f"staging/{name}.sql", query, partial(stage_table, connection, repository, name), makes=name)
     for view in repository.views.values():

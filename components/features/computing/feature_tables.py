@@ -1,4 +1,4 @@
-"""Computes the feature tables of a snapshot: whole where a view is new or changed, else only where rows changed."""
+"""Computes the feature tables of a snapshot: all rows of a new or changed view, else only what new data changes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +45,7 @@ _PARENT, _SPAN = "parent", "features.__span"
 
 @dataclass
 class Sources:
-    """The raw tables of a snapshot, by reference. What was found out about them is remembered."""
+    """The raw tables of a snapshot, by reference. Remembers what it has found out about them."""
 
     connection: duckdb.DuckDBPyConnection
     store: ArtifactStore
@@ -68,7 +68,7 @@ class Sources:
         return self._changed[key]
 
     def settled(self, tables: Sequence[str]) -> datetime:
-        """Until when sources that only grow say no more: their newest event, less how early their rows may be."""
+        """Time from which sources can still add rows: their newest event, less the time that rows may be early."""
         found = [self.as_of]
         for table in tables:
             source = self.repository.sources.get(table)
@@ -86,11 +86,11 @@ class Plan:
 
     Attributes:
         view: The view.
-        spans: The event times, in order; none where nothing changed.
-        settled: Until when its sources say no more.
+        spans: The event times to compute, in order; empty where nothing changed.
+        settled: Time from which its sources can still add rows.
         parent: Reference of the earlier table; empty for none.
-        earlier: The table that the spans are added to; None where all of it is computed.
-        corrected: Where all of it is computed, the files of the earlier table with corrected versions.
+        earlier: The table that the spans are added to; None where the whole view is computed.
+        corrected: Where the whole view is computed: files of the earlier table that hold corrected versions.
     """
 
     view: View
@@ -106,9 +106,9 @@ class EarlierTables:
     """Earlier feature tables.
 
     Attributes:
-        as_of: The newest moment that they know.
+        as_of: Up to when they know everything.
         tables: Reference of the table of each view.
-        settled: Until when the table of each view was settled.
+        settled: For each view, the time from which its sources could still add rows.
     """
 
     as_of: datetime
@@ -118,7 +118,7 @@ class EarlierTables:
 
 @dataclass(frozen=True)
 class Published:
-    """The table of a view, and until when its sources say no more: rows known later are provisional."""
+    """The table of a view, and the time from which its rows are provisional because its sources can still add rows."""
 
     table: Reference
     settled: datetime
@@ -138,7 +138,7 @@ def compute_tables(
         store: Where tables are published.
         repository: The definitions.
         datasets: The raw tables, by reference.
-        as_of: The newest moment that they know.
+        as_of: Up to when the raw tables know everything.
         parent: Reference of earlier feature tables; empty for none.
         workspace: For new files.
 
@@ -155,7 +155,7 @@ def compute_tables(
     with connect() as connection:
         sources = Sources(connection, store, repository, datasets, as_of)
         plans = [_plan(sources, view, earlier) for view in repository.views.values()]
-        # A table is written while the next one is computed: DuckDB has all cores busy only where there is much to do.
+        # A table is written while the next one is computed, because writing alone does not keep all cores busy.
         with ThreadPoolExecutor(1, "feature-tables") as writer:
             written = {
                 plan.view.name: (plan.settled, writer.submit(_publish, sources, plan, workspace))
@@ -167,10 +167,10 @@ def compute_tables(
 def changed_views(
     store: ArtifactStore, repository: Repository, definitions: str, parent: str, folder: Path
 ) -> dict[str, list[str]]:
-    """What changed since the definitions of earlier feature tables, by view.
+    """List what changed since the definitions of earlier feature tables, by view.
 
     Raises:
-        ConfigurationError: if the meaning of a view changed, and its version did not.
+        ConfigurationError: if the meaning of a view changed but its version did not.
     """
     earlier = store.manifest(parent).derived_from["definitions"]
     if earlier == definitions:
@@ -220,9 +220,9 @@ def _plan(sources: Sources, view: View, earlier: EarlierTables | None) -> Plan:
 
 
 def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[Plan]:
-    """Keep the rows of every view in the spans of its plan in `_kept`. Views with a span in common share its staging.
+    """Compute the rows of every view in the spans of its plan into `_kept`. Views with the same span share staging.
 
-    Each plan is given when all of its spans are there.
+    A plan is yielded when all its spans are computed.
     """
     yield from (plan for plan in plans if not plan.spans)
     for span in sorted({span for plan in plans for span in plan.spans}):
@@ -238,7 +238,7 @@ def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[Plan]:
 
 
 def _kept(view: View) -> str:
-    """The table of a view's rows that are not written yet."""
+    """Name of the table with a view's rows that are not written to files yet."""
     return f"features.{quoted(view.name)}"
 
 
@@ -290,7 +290,7 @@ def _publish(sources: Sources, plan: Plan, workspace: Path) -> Reference:
 
 
 def _origin(store: ArtifactStore, plan: Plan, written: Written) -> str:
-    """The table from which corrected rows come that the sources do not hold any more; empty for none."""
+    """The table that holds corrected rows which the sources no longer hold; empty for none."""
     corrected = [one for name, one in written.files.items() if name.startswith(CORRECTED)]
     if not corrected:
         return ""

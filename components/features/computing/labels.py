@@ -1,4 +1,4 @@
-"""The entity rows of a repository: one for each decision, with the label that is known by now."""
+"""The entity rows of a repository: one for each decision whose label is known at `as_of`."""
 
 import duckdb
 import numpy as np
@@ -21,9 +21,9 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.errors import ConfigurationError
 
 UNLABELLED = (UNKNOWN, YOUNG) = ("label not known yet", "label younger than its horizon")
-"""Why a decision is set aside that will have a label later."""
+"""Reasons to set a decision aside that will have a label later."""
 _TYPES = {"binary": pa.int8(), "multiclass": pa.int32()}
-"""Arrow types of labels; of other tasks they are doubles."""
+"""Arrow types of labels; other tasks have doubles."""
 _ADVICE = {
     "binary": "Write the condition that makes a row positive, for instance `{column} > 0.5 AS {column}`, or state "
     "another task in the LabelView.",
@@ -34,22 +34,22 @@ _ADVICE = {
 
 
 def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
-    """The entity rows that have a mature label, in the order of decisions, and how many were set aside by reason.
+    """The entity rows that have a mature label, in the order of decisions, and the number set aside by reason.
 
-    Beside keys, times and label they have the columns that the label keeps, and the values that on-demand views take
-    from a request.
+    Besides keys, times and label, the rows have the columns that the label view keeps, and the request values that
+    on-demand views read.
 
-    A label counts from its arrival on, and not before its horizon is over: the later of both is its `label_time`.
+    A label counts once it has arrived and its horizon is over. The later of these two times is its `label_time`.
 
     Raises:
-        ConfigurationError: if the label's query does not run or lacks a column, or a label is not of its task.
+        ConfigurationError: if the label's query does not run or lacks a column, or a label does not fit the task.
     """
     stage_tables(connection, repository, [repository.entity_rows])
     return labelled_rows(connection, repository)
 
 
 def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
-    """As `entity_rows`, from staging tables that are there already."""
+    """As `entity_rows`, but the staging tables exist already."""
     label, where = repository.label, f"labels/{repository.label.name}.sql"
     named = [*label.entities, label.decision_time, label.arrives.column, label.label, label.set_aside, *label.keeps]
     require_columns(connection, repository.entity_rows, where, filter(None, named))
@@ -92,7 +92,7 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
 
 
 def _number(label: LabelView) -> str:
-    """SQL of a label as a number: of a named class its place, else the value itself; null where there is none."""
+    """SQL of a label as a number: the position of a named class, else the value itself; null where there is none."""
     if not label.classes:
         return f"TRY_CAST({quoted(label.label)} AS DOUBLE)"
     classes = ", ".join(map(text_literal, label.classes))
@@ -100,7 +100,7 @@ def _number(label: LabelView) -> str:
 
 
 def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, label: LabelView, where: str) -> pa.Table:
-    """The rows with labels of the task's type. A label is never rounded into one: 0.4 is a share, and no class."""
+    """The rows with labels of the task's type. Labels are never rounded: 0.4 is a share and no class."""
     task, values = TASKS[label.task], rows["label"].to_numpy()
     wrong = int((~task.is_label(values)).sum())
     if wrong:
@@ -117,7 +117,7 @@ def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, la
 
 
 def _others(connection: duckdb.DuckDBPyConnection, label: LabelView) -> tuple[str, list[str]]:
-    """Type and texts of the most frequent values that are no labels of the task."""
+    """Type and texts of the most frequent values that are not valid labels of the task."""
     found = connection.execute(
         f"SELECT {quoted(label.label)}::VARCHAR AS text, typeof({quoted(label.label)}) AS kind, {_number(label)} AS "
         "number FROM entity_rows WHERE __reason IS NULL GROUP BY ALL ORDER BY count(*) DESC, 1"

@@ -14,18 +14,18 @@ from gatehouse.errors import ConfigurationError
 
 
 def with_on_demand(views: Iterable[OnDemand], rows: pa.Table, *, alone: bool = False) -> pa.Table:
-    """`rows` with the features of on-demand views beside them.
+    """`rows` with the features of on-demand views added.
 
     Args:
         views: The on-demand views.
-        rows: The features that they read, and the values of the requests; shape (rows, columns).
-        alone: Look whether rows have the features that they have alone, as in a request.
+        rows: The features and request values that the views read; shape (rows, columns).
+        alone: Check that each row gives the same features when it is computed alone, as in a request.
 
     Returns:
-        The same rows in order, with one more column a feature.
+        The same rows in the same order, with one column more per feature.
 
     Raises:
-        ConfigurationError: as `on_demand_features`; or if a row has other features alone.
+        ConfigurationError: as `on_demand_features`; or if a row gives other features when it is computed alone.
     """
     for view in views:
         found = on_demand_features(view, rows)
@@ -78,7 +78,8 @@ def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
         with _database().cursor() as connection:
             connection.register("given", rows.select([name]))
             text = f"{quoted(name)}::VARCHAR"
-            # Others by way of text, so that a value which no number is made of, such as a date, is told as well.
+            # Other values are cast by way of text, so that a value that cannot become a number, such as a date, is
+            # found too.
             value = quoted(name) if _counts(rows.schema.field(name).type) else text
             found = connection.execute(
                 f"SELECT place, text FROM (SELECT row_number() OVER () AS place, {value} AS value, {text} AS text "
@@ -122,7 +123,7 @@ def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
             query = f"WITH rows AS (SELECT {inputs} FROM given) SELECT {wanted} FROM (\n{view.query}\n)"
             return connection.sql(query).to_arrow_table().combine_chunks()
         except duckdb.OutOfMemoryException:
-            raise  # The stage tells it: it is no mistake in what was asked.
+            raise  # The stage reports it: the query is not wrong.
         except duckdb.Error as error:
             require_values(view, rows, f"The rows of {_file(view)}")
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Which event times of a view are computed again: those on which new or changed source rows can have an effect."""
+"""Finds the event times of a view to compute again: those that new or changed source rows can affect."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,8 +33,8 @@ def changed_hours(
 ) -> list[datetime] | None:
     """The hours of event time in which rows of a table are new, gone or changed; None where a row has no time.
 
-    Files that both versions hold are not read. The others are compared hour by hour: by the number of rows, and by the
-    sum of the hashes of all their columns.
+    Files that both versions hold are not read. The other files are compared hour by hour: by the number of rows, and by
+    the sum of the hashes of all their columns.
 
     Args:
         connection: Where the rows are compared.
@@ -46,14 +46,14 @@ def changed_hours(
     if before == after:
         return []
     entries = [{entry.sha256: entry for entry in store.manifest(one).files} for one in (before, after)]
-    # Counted, since a table can hold the same file twice.
+    # Files are counted, because a table can hold the same file twice.
     held = [Counter(entry.sha256 for entry in store.manifest(one).files) for one in (before, after)]
     files = [
         [store.verified_path(Reference.parse(one), own[digest]) for digest in surplus.elements()]
         for one, own, surplus in ((before, entries[0], held[0] - held[1]), (after, entries[1], held[1] - held[0]))
     ]
     store.require_readable(before)
-    # Times without a zone: with one, DuckDB asks a calendar about every row.
+    # Times without a zone are faster: with a zone, DuckDB asks a calendar for every row.
     utc = f"make_timestamp(epoch_us({quoted(source.event_time)}::TIMESTAMPTZ))"
     sides = " UNION ALL ".join(
         f"SELECT {weight} AS side, date_trunc('hour', {utc}) AS hour, hash(__row)::HUGEINT AS hash "
@@ -84,9 +84,9 @@ def newest_event(
 def spans_to_compute(
     changed: Mapping[str, Sequence[datetime] | None], sources: Mapping[str, Source], window: timedelta | None
 ) -> list[Span]:
-    """The event times of a view on which changed source rows can have an effect, as few spans as possible.
+    """The event times of a view that changed source rows can affect, as few spans as possible.
 
-    A row about time t has an effect from `lead` before t until `window` after it.
+    A row with time t affects event times from `lead` before t until `window` after t.
 
     Args:
         changed: Changed hours by table; None where the whole table counts as changed.
@@ -104,14 +104,14 @@ def spans_to_compute(
 
 
 def shifted(moment: datetime, by: timedelta) -> datetime:
-    """`moment + by`, or the beginning or end of time where that lies beyond."""
+    """`moment + by`; the first or last possible time where the sum is out of range."""
     if by < timedelta(0):
         return max(moment + max(by, BEGINNING - moment), BEGINNING)
     return min(moment + min(by, END - moment), END)
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order; those that overlap, or that follow each other without a gap, are made one."""
+    """Spans in order, where spans that overlap or touch are joined."""
     found: list[Span] = []
     for span in sorted(spans):
         if found and span.start <= found[-1].end:
@@ -122,7 +122,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def rows_needed(span: Span, source: Source, window: timedelta | None) -> str:
-    """SQL that holds for the rows of a source that the event times of a span can depend on."""
+    """SQL condition for the rows of a source that the event times of a span can depend on."""
     column = quoted(source.event_time)
     start = BEGINNING if window is None else shifted(span.start, -window)
     end = shifted(span.end, source.lead)
@@ -138,6 +138,6 @@ def choose_span(connection: duckdb.DuckDBPyConnection, span: Span) -> None:
 
 
 def _within_calendar(column: str, zone: tzinfo | None) -> str:
-    """SQL of a time, kept within what a span can hold, as Python knows no year 10000. Null stays null."""
+    """SQL of a time, limited to the years that Python's datetime can hold. Null stays null."""
     first, last = (time_literal(moment.replace(tzinfo=zone)) for moment in (BEGINNING, END))
     return f"if({column} IS NULL, NULL, least(greatest({column}, {first}), {last}))"

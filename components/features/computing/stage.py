@@ -1,4 +1,4 @@
-"""The stage that runs feature definitions on a snapshot: one table a view, each row with the time since it is known."""
+"""The stage that runs feature definitions on a snapshot: one table per view, each row with the time it became known."""
 
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ class ComputeRequest(StageModel):
         snapshot: Reference of the snapshot.
         definitions: Reference of the feature definitions.
         project: Name of the project.
-        parent: Reference of earlier feature tables that they are added to; empty to compute all of them.
+        parent: Reference of earlier feature tables to add to; empty to compute all tables whole.
     """
 
     snapshot: str
@@ -26,7 +26,7 @@ class ComputeRequest(StageModel):
 
 
 class ComputeResult(StageModel):
-    """The feature tables, one a view, under one reference; and their rows by view."""
+    """The feature tables, one per view, under one reference; and their row counts by view."""
 
     feature_tables: str
     rows: dict[str, int]
@@ -36,8 +36,8 @@ class ComputeResult(StageModel):
 def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeResult:
     """Run the feature definitions on a snapshot, and publish the tables of all views together.
 
-    With earlier feature tables, only the event times on which new or changed source rows can have an effect are
-    computed; what was known then stays in the tables.
+    With earlier feature tables, only the event times that new or changed source rows can affect are computed; rows that
+    were known before stay in the tables.
 
     Raises:
         ConfigurationError: if the definitions do not run, naming the file; or if a view has another meaning than in the

@@ -1,4 +1,4 @@
-"""What a feature table holds, in figures for a person: rows, keys, times, and every feature's values."""
+"""Statistics of a feature table for people: rows, keys, times, and the values of every feature."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,12 +20,12 @@ class TableStatistics:
 
     Attributes:
         rows: All rows, corrections included.
-        keys: Different keys.
-        first_event: The first event, as text in UTC; empty without rows.
-        last_event: The last one.
-        known: Until when rows became known.
-        features: For each its name, share of nulls, distinct values (about), least, mean and greatest of a number, and
-            of a category the most frequent values with their shares.
+        keys: Number of distinct keys.
+        first_event: Time of the first event, as text in UTC; empty without rows.
+        last_event: Time of the last event.
+        known: The newest time at which a row became known.
+        features: For each feature its name, share of nulls, approximate number of distinct values; for a number its
+            minimum, mean and maximum; for a category its most frequent values with their shares.
     """
 
     rows: int
@@ -54,7 +54,7 @@ def table_statistics(view: View, files: Sequence[Path]) -> TableStatistics:
         features = [
             _feature(connection, table, name, kind, rows)
             for name, kind in view.spec.features.items()
-            if name in held  # a feature that was added since has no values yet
+            if name in held  # a feature that was added later has no values in this file
         ]
     return TableStatistics(rows, different, first or "", last or "", known or "", features)
 

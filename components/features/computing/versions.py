@@ -1,4 +1,4 @@
-"""Feature tables as versions: what was known stays, a late or corrected value is added as known from now on.
+"""Feature tables as versions: known rows stay, and a late or corrected value is added as known from now on.
 
 `table_files` says which files a table has. A file that nothing changed keeps its bytes, so a later table shares it.
 """
@@ -31,8 +31,8 @@ class Earlier:
 
     Attributes:
         files: Its files by path, as they are stored.
-        paths: Where those of the weeks from the first span on can be read.
-        settled: From here on its rows were provisional: sources that reach no further could still add to them.
+        paths: Paths of its files of the weeks from the first span on.
+        settled: Rows from this time on were provisional: their sources could still add to them.
     """
 
     files: Mapping[str, FileEntry]
@@ -61,8 +61,8 @@ def write_rows(
         kind: What file names begin with.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # A file is named within the years that Python knows: a time can also be infinite. Without the zone, which is UTC:
-    # with one, DuckDB asks a calendar about every row.
+    # File names need a year that Python can hold, and a time can be infinite. Times have no zone (they are UTC): with a
+    # zone, DuckDB asks a calendar for every row.
     first, last = map(time_literal, (BEGINNING, END))
     within = f"make_timestamp(epoch_us(least(greatest({quoted(KNOWN_FROM)}, {first}), {last})))"
     query = f"SELECT {_columns(view)}, date_trunc('week', {within}) AS {_WEEK} FROM {rows} AS r"
@@ -80,7 +80,7 @@ def write_rows(
 
 
 def _weeks(reader: pa.RecordBatchReader) -> Iterator[tuple[datetime, pa.Table]]:
-    """Rows that are sorted by week, cut where a week ends."""
+    """Cut rows that are sorted by week into one table per week."""
     for batch in reader:
         weeks = batch.column(_WEEK).to_numpy(zero_copy_only=False)
         starts = np.flatnonzero(np.r_[len(weeks) > 0, weeks[1:] != weeks[:-1]])
@@ -90,7 +90,7 @@ def _weeks(reader: pa.RecordBatchReader) -> Iterator[tuple[datetime, pa.Table]]:
 
 
 def first_table(connection: duckdb.DuckDBPyConnection, view: View, computed: str, folder: Path) -> Written:
-    """The files of a table that has no earlier one; `computed` is as in `next_table`."""
+    """The files of a table without an earlier one; `computed` is as in `next_table`."""
     return _written(write_rows(connection, view, computed, folder))
 
 
@@ -99,8 +99,8 @@ def redefined_table(
 ) -> Written:
     """The files of a table whose definition changed.
 
-    What the new definition would have said before a correction cannot be computed, since the sources hold corrected
-    rows only. So a row that was corrected is known from its last correction on, and not before.
+    The new definition's values before a correction cannot be computed, since the sources hold corrected rows only. So a
+    corrected row counts as known from its last correction on.
 
     Args:
         connection: Where rows are compared.
@@ -129,7 +129,7 @@ def redefined_table(
 
 
 def unchanged_table(earlier: Earlier) -> Written:
-    """The files of a table of which nothing is computed again."""
+    """The files of a table where nothing is computed again."""
     return _written(earlier.files)
 
 
@@ -144,25 +144,26 @@ def next_table(
 ) -> Written:
     """The files of a table after its rows in `spans` were computed again.
 
-    Of the earlier rows in the spans the provisional ones are replaced. The settled ones stay: where a value is another
-    now, or is new, a version known from `as_of` on is added, and where it is gone, a version of nulls.
+    Provisional earlier rows in the spans are replaced. Settled rows stay. Where a settled value is new or different
+    now,
+    a version known from `as_of` on is added; where it is gone, a version of nulls is added.
 
     Args:
         connection: Where rows are compared.
         view: The view.
         earlier: Its earlier table.
-        spans: Event times that were computed again; what lies outside them stays as it is.
-        computed: The table of the rows there now.
-        as_of: The newest moment that the sources know now.
+        spans: Event times that were computed again; rows outside them stay as they are.
+        computed: The rows of the spans as they are now.
+        as_of: Up to when the sources know everything now.
         folder: Where new files are written.
     """
     connection.execute(f"CREATE OR REPLACE TEMP VIEW computed AS FROM {computed}")
     if spans[0].start < earlier.settled or any(name.startswith(CORRECTED) for name in earlier.paths):
         _compare(connection, view, earlier, spans, as_of)
-    else:  # None is known before its event, so nothing in the spans was settled.
+    else:  # No row is known before its event, so nothing in the spans was settled.
         connection.execute("CREATE OR REPLACE TEMP TABLE fresh AS FROM computed")
         connection.execute("CREATE OR REPLACE TEMP TABLE late AS FROM computed WHERE false")
-    # No provisional row of the spans is known from before the first week that follows both.
+    # Provisional rows of the spans become known at or after the start of the first week.
     first = week_of(max(earlier.settled, spans[0].start))
     replaced = {name for name in earlier.files if name.startswith(KNOWN) and _week(name) >= first}
     fresh = _rewritten(connection, view, earlier, replaced, spans, folder)
@@ -186,13 +187,13 @@ def files_from(files: Mapping[str, FileEntry], start: datetime) -> list[FileEntr
 def _compare(
     connection: duckdb.DuckDBPyConnection, view: View, earlier: Earlier, spans: Sequence[Span], as_of: datetime
 ) -> None:
-    """Make two tables: `fresh`, provisional rows as they are now, and `late`, new versions of settled rows.
+    """Create two tables: `fresh` has provisional rows as they are now, `late` has new versions of settled rows.
 
-    A row can have several versions, so what they say at `as_of` is compared, and not the versions: a late one is needed
-    only where the settled and the fresh versions together say something else at `as_of` than the computed ones.
+    A row can have several versions, so the values that apply at `as_of` are compared, not the versions. A late version
+    is needed only where the settled and fresh versions together give another value at `as_of` than the computed ones.
 
-    `held` are the earlier versions in the spans that stay, `keys` those of settled rows, `wanted` what the computed
-    versions say at `as_of`, and `found` what held and fresh versions say then.
+    `held` are the earlier versions in the spans that stay, `keys` are the keys of settled rows, `wanted` the computed
+    values at `as_of`, and `found` the values of held and fresh versions then.
     """
     settled, now, known = time_literal(earlier.settled), time_literal(as_of), quoted(KNOWN_FROM)
     key = (*view.spec.entities, EVENT_TIMESTAMP)
@@ -230,7 +231,7 @@ def _rewritten(
     spans: Sequence[Span],
     folder: Path,
 ) -> dict[str, Path]:
-    """The rows of files to be replaced, with those of the spans as they are now."""
+    """Write the files to be replaced again: their other rows, and the rows of the spans as they are now."""
     rows = (
         f"({_earlier(view, earlier, KNOWN, replaced)} "
         f"WHERE NOT (({_inside(spans)}) AND {quoted(KNOWN_FROM)} >= {time_literal(earlier.settled)}) "
@@ -243,7 +244,7 @@ def _rewritten(
 def _appended(
     connection: duckdb.DuckDBPyConnection, view: View, earlier: Earlier, as_of: datetime, folder: Path
 ) -> dict[str, Path]:
-    """The week of corrections that are known from now on, with those that it held already."""
+    """Write the week of corrections known from now on, with the corrections that it held already."""
     key = (*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM)
     held = _earlier(view, earlier, CORRECTED, {f"{CORRECTED}{week_of(as_of)}{_SUFFIX}"})
     rows = (
@@ -254,7 +255,7 @@ def _appended(
 
 
 def _earlier(view: View, earlier: Earlier, kind: str, names: Collection[str] | None = None) -> str:
-    """A query of the earlier rows of a kind, or of those in some files."""
+    """A query of the earlier rows of a kind, or of those in the files `names`."""
     wanted = earlier.paths if names is None else names
     paths = [path for name, path in earlier.paths.items() if name.startswith(kind) and name in wanted]
     return f"SELECT {_columns(view)} FROM {rows_of(paths) if paths else '(FROM computed WHERE false)'}"
@@ -269,7 +270,7 @@ def _inside(spans: Sequence[Span]) -> str:
 
 
 def _within(span: Span) -> str:
-    """What holds for the rows of a span; the beginning and the end of time bound nothing."""
+    """SQL condition for the rows of a span; the first and last possible times set no bound."""
     event, bounds = quoted(EVENT_TIMESTAMP), []
     if span.start > BEGINNING:
         bounds.append(f"{event} >= {time_literal(span.start)}")

@@ -1,4 +1,4 @@
-"""Decisions as the label view has them, of a span or without a label yet, or keys and times that a user gives."""
+"""Rows to score: decisions of the label view, of a time span or without a label yet, or keys and times of a user."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -20,9 +20,9 @@ DECISION_TIME = "decision_time"
 def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
     """The decisions that the label's query of entity rows gives, in the order of their time.
 
-    Three variables of the connection bound the time: from `decided_since` on, before `decided_until`, and not after
-    `as_of`. The first two may be unset. The columns are the keys, decision_time, and the values that on-demand views
-    take from a request.
+    Three variables of the connection limit the time: from `decided_since` on, before `decided_until`, and not after
+    `as_of`. The first two may be unset. The columns are the keys, decision_time, and the request values that on-demand
+    views read.
 
     Raises:
         ConfigurationError: if the query of the entity rows does not run or lacks a column.
@@ -42,17 +42,18 @@ def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) 
 
 
 def given_rows(connection: duckdb.DuckDBPyConnection, repository: Repository, path: Path, as_of: datetime) -> pa.Table:
-    """The rows of a file, in the columns and in the order of `decided_rows`; its other columns are passed over.
+    """Read the rows of a file, in the columns and order of `decided_rows`; other columns of the file are ignored.
 
     Args:
-        connection: Any.
-        repository: Says which keys there are, and which values on-demand views take.
+        connection: Any database.
+        repository: States the keys, and the request values of on-demand views.
         path: A CSV file with a header, or a Parquet file.
-        as_of: Up to when everything is known.
+        as_of: Time up to which everything is known.
 
     Raises:
-        ConfigurationError: if the file cannot be read, lacks a column or has one of another type, has a row without a
-            key or a time, one after `as_of`, or one twice.
+        ConfigurationError: if the file cannot be read, lacks a column or has a column of another type; or if a row
+            lacks
+            a key or a time, is after `as_of`, or occurs twice.
     """
     keys = {key: repository.entities[key] for key in repository.label.entities}
     values = repository.request_values()
@@ -75,7 +76,7 @@ def given_rows(connection: duckdb.DuckDBPyConnection, repository: Repository, pa
 
 
 def _faults(connection: duckdb.DuckDBPyConnection, named: list[str], as_of: datetime) -> Iterator[str]:
-    """A sentence for each fault of the rows `asked`, with its first row and what to do."""
+    """A sentence for each problem of the rows in `asked`, with the first such row and what to do."""
     names, until = ", ".join(map(quoted, named)), as_of.isoformat()
     faults = (
         (f"NOT ({' AND '.join(f'{quoted(name)} IS NOT NULL' for name in named)})", "lack a key or a time", "Add it"),
@@ -95,7 +96,7 @@ def _faults(connection: duckdb.DuckDBPyConnection, named: list[str], as_of: date
 
 
 def unlabelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
-    """Decisions up to the variable `as_of` whose label is not known or not final by then; columns as in `decided_rows`.
+    """Decisions up to the variable `as_of` whose label is unknown or not final then; columns as in `decided_rows`.
 
     Decisions that the label view itself sets aside, such as cancelled flights, are not among them.
 
@@ -114,7 +115,7 @@ def unlabelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repositor
 
 
 def _types(repository: Repository) -> dict[str, str]:
-    """The type of each key, and of each value that on-demand views take from a request."""
+    """The type of each key, and of each request value that on-demand views read."""
     return {key: repository.entities[key] for key in repository.label.entities} | repository.request_values()
 
 

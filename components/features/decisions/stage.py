@@ -1,4 +1,4 @@
-"""The stage that retrieves rows to score, decisions of a span or given keys, with the features known at each."""
+"""The stage that retrieves rows to score, with the features known at each row's time."""
 
 from datetime import UTC, datetime
 
@@ -10,7 +10,7 @@ from gatehouse.errors import ConfigurationError
 
 
 class DecisionsRequest(StageModel):
-    """Which decisions are wanted, with the features of which service.
+    """Which decisions to retrieve, and the feature service to join.
 
     Attributes:
         snapshot: Reference of the snapshot.
@@ -20,8 +20,8 @@ class DecisionsRequest(StageModel):
         as_of: Time up to which the snapshot knows everything, ISO 8601.
         since: Only decisions from this time on, ISO 8601; empty for all.
         until: Only decisions before this time, ISO 8601; empty for all up to `as_of`.
-        keys: Reference of keys and times that take the place of the label's decisions; empty for these.
-        unlabelled: Only decisions whose label is not known yet, or younger than its horizon; there may be none.
+        keys: Reference of keys and times to score instead of the label's decisions; empty for the label's decisions.
+        unlabelled: Only decisions whose label is not known yet or younger than its horizon; the result may be empty.
     """
 
     snapshot: str
@@ -36,7 +36,7 @@ class DecisionsRequest(StageModel):
 
 
 class DecisionsResult(StageModel):
-    """The rows, and how many they are; no reference where there are none."""
+    """The rows and their number; the reference is empty where there are no rows."""
 
     decisions: str
     rows: int
@@ -111,7 +111,7 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
 
 
 def _span(request: DecisionsRequest) -> tuple[datetime, datetime | None, datetime | None]:
-    """`as_of`, and since and until where they are given."""
+    """`as_of`, `since` and `until`; the last two are None where the request leaves them empty."""
     as_of = _moment("as_of", request.as_of)
     since = _moment("since", request.since) if request.since else None
     until = _moment("until", request.until) if request.until else None

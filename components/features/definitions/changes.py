@@ -1,4 +1,4 @@
-"""What decides the table of a view, and what changed from one set of definitions to the next."""
+"""Finds what decides the table of a view, and what changed between two sets of definitions."""
 
 import hashlib
 import re
@@ -13,11 +13,11 @@ from gatehouse.components.features.definitions.sql_text import code, macros_in
 from gatehouse.errors import ConfigurationError
 
 _OF_JOINS = ("ttl", "event_time_only")
-"""Fields of a view that decide how its table is joined, and not what is in it."""
+"""Fields of a view that decide how its table is joined; they do not affect its rows."""
 
 
 def definition_of(repository: Repository, view: View) -> dict[str, Any]:
-    """All of a view's definition that decides its table: its code, keys, features, availability, window, version."""
+    """The parts of a view that decide its table: code, keys, features, availability, window, version."""
     spec = {name: value for name, value in identity_of(view.spec).items() if name not in _OF_JOINS}
     tables = tables_of(repository, [view.query])
     read = {name: identity_of(repository.sources[name]) for name in tables if name in repository.sources}
@@ -26,7 +26,7 @@ def definition_of(repository: Repository, view: View) -> dict[str, Any]:
 
 
 def code_of(repository: Repository, view: View) -> dict[str, str]:
-    """SHA-256 of each text that decides a view's rows: its query, the staging queries and macros that it reads.
+    """SHA-256 of each text that decides a view's rows: its query, and the staging queries and macros that it reads.
 
     Comments and spaces between tokens do not count.
     """
@@ -44,7 +44,7 @@ def code_of(repository: Repository, view: View) -> dict[str, str]:
 
 
 def changes(before: Repository, after: Repository) -> dict[str, list[str]]:
-    """What changed from one repository to the next, by view; views that did not change are left out."""
+    """What changed between two repositories, by view; unchanged views are left out."""
     found: dict[str, list[str]] = {}
     for name in sorted({*before.views, *after.views}):
         old, new = before.views.get(name), after.views.get(name)
@@ -60,13 +60,13 @@ def changes(before: Repository, after: Repository) -> dict[str, list[str]]:
 
 
 def require_one_meaning(before: Repository, after: Repository, holder: str, views: Iterable[str]) -> None:
-    """Refuse views that mean something else than what somebody holds under the same version.
+    """Refuse views whose meaning differs from stored ones of the same version.
 
     Args:
-        before: The definitions of what is held.
+        before: The definitions of what is stored.
         after: The present definitions.
-        holder: Who holds it, as a message names it.
-        views: Names of the views that are held.
+        holder: What stores the views, as a message names it.
+        views: Names of the stored views.
 
     Raises:
         ConfigurationError: listing the changes that need a new version.
@@ -87,7 +87,7 @@ def require_one_meaning(before: Repository, after: Repository, holder: str, view
 
 
 def require_versions(before: Repository, after: Repository) -> None:
-    """Refuse views that mean something else than before under the same version.
+    """Refuse views whose meaning changed while their version did not.
 
     Raises:
         ConfigurationError: listing the changes that need a new version, and which version is expected.
@@ -105,7 +105,7 @@ def require_versions(before: Repository, after: Repository) -> None:
 
 
 def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
-    """What changed from one definition of a view to the next, apart from its query."""
+    """What changed between two definitions of a view, apart from its query."""
     lines = [f"feature {name} added" for name in after.features if name not in before.features]
     lines += [f"feature {name} removed" for name in before.features if name not in after.features]
     lines += [
@@ -121,7 +121,7 @@ def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
 
 
 def needs_version(before: FeatureView, after: FeatureView) -> list[str]:
-    """The changes that give the features another meaning and so need a new version; none if `after` has a new one."""
+    """The changes of meaning that need a new version; none if `after` has a new version."""
     if after.version > before.version:
         return []
     compatible = [f"feature {name} added" for name in after.features if name not in before.features]
@@ -129,7 +129,7 @@ def needs_version(before: FeatureView, after: FeatureView) -> list[str]:
 
 
 def _retyped_keys(view: FeatureView, before: Repository, after: Repository) -> list[str]:
-    """The keys of a view that have another type than before."""
+    """The keys of a view whose type changed."""
     both = [(key, before.entities[key], after.entities[key]) for key in view.entities if key in before.entities]
     return [f"entity {key}: {old} became {new}" for key, old, new in both if old != new]
 

@@ -1,6 +1,6 @@
-"""What a user writes in `definitions.py`: sources, entities, views of features and of the label, feature services.
+"""The classes that a user writes in `definitions.py`: sources, entities, feature views, the label view, services.
 
-Reading them loads neither Feast nor DuckDB. A view's transformation is the query of the same name beside it.
+Reading definitions loads neither Feast nor DuckDB. The query of a view is in a file with the view's name.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import in_words
 
 Kind = Literal["numeric", "double", "categorical"]
-"""Of a feature: a number of 32 bits, one of 64 bits, or a text."""
+"""Kind of a feature: a 32-bit number, a 64-bit number, or a text."""
 EVENT_TIMESTAMP = "event_timestamp"
 KNOWN_FROM = "known_from"
 _NAME = r"^[a-z][a-z0-9_]{0,99}$"
@@ -26,7 +26,7 @@ _listed: ContextVar[list[str] | None] = ContextVar("problems of the definitions"
 
 @contextmanager
 def problems_listed(problems: list[str]) -> Iterator[None]:
-    """While this is open, a definition that is wrong adds to `problems` instead of raising, so that all are found."""
+    """Inside this context, a wrong definition adds to `problems` instead of raising, so that all problems are found."""
     token = _listed.set(problems)
     try:
         yield
@@ -96,7 +96,7 @@ class Stream(_Definition):
 
 
 class Entity(_Definition):
-    """Whom features are about; its join key has the same name."""
+    """What features describe, such as a customer; its join key has the same name."""
 
     name: str = Field(pattern=_NAME)
     type: Literal["string", "int64"] = Field("string", description="Type of the join key.")
@@ -166,7 +166,7 @@ class LabelView(_Definition):
 
 
 class OnDemandView(_Definition):
-    """Features of one request; `on_demand/<name>.sql` computes them from the table `rows`, each row by itself."""
+    """Features computed from one request; `on_demand/<name>.sql` reads the table `rows`, each row on its own."""
 
     name: str = Field(pattern=_NAME)
     views: tuple[str, ...] = Field((), description="Names of the feature views whose features the query reads.")

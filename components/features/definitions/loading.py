@@ -1,4 +1,4 @@
-"""Loads what a feature repository defines, by kind and name: from `definitions.py`, or from what is published of it."""
+"""Loads the definitions of a feature repository, from `definitions.py` or from their published form."""
 
 import importlib.util
 import json
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 _OF_REPOSITORY = re.compile(
     r"^(?:The feature repository's )?(definitions\.py|feature_store\.yaml|macros\.sql|\w+/[^ :]+\.sql)"
 )
-"""How a problem of a feature repository begins."""
+"""The beginning of each problem message of a feature repository."""
 KINDS: dict[str, type[Any]] = {
     "entities": Entity,
     "views": FeatureView,
@@ -43,7 +43,7 @@ KINDS: dict[str, type[Any]] = {
     "sources": Source,
     "streams": Stream,
 }
-"""What `definitions.py` may define, by the field of `Definitions` that has it."""
+"""What `definitions.py` may define, by field of `Definitions`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Definitions:
 
 
 def load_definitions(folder: Path, problems: list[str]) -> Definitions:
-    """Run `definitions.py` in `folder`; definitions that are wrong alone are told in `problems` and left out.
+    """Run `definitions.py` in `folder`. A definition that is wrong is left out and reported in `problems`.
 
     Raises:
         ConfigurationError: if there is no such file, or it does not run.
@@ -93,10 +93,10 @@ def load_definitions(folder: Path, problems: list[str]) -> Definitions:
 
 
 def parse_definitions(text: str) -> Definitions:
-    """The definitions of a published `definitions.json`, as `definitions_text` wrote it.
+    """Parse a published `definitions.json`, as `definitions_text` writes it.
 
     Raises:
-        ConfigurationError: if the code of another version wrote it.
+        ConfigurationError: if another version of the code wrote it.
     """
     body = json.loads(text)
     try:
@@ -118,16 +118,16 @@ def _parsed(model: type[Any], body: dict[str, Any]) -> Any:
 
 
 class VersionError(ValueError):
-    """A definition was written when its defaults meant something else."""
+    """A definition was written by a version in which its defaults had another meaning."""
 
 
 def called(one: Any) -> str:
-    """The name of a definition; of a source or a stream its table's."""
+    """The name of a definition; for a source or a stream the name of its table."""
     return str(getattr(one, "name", "") or one.table)
 
 
 def _of(kind: type[_T], defined: Iterable[object]) -> list[_T]:
-    """The definitions of one kind; those whose problems are listed already have no fields."""
+    """The definitions of one kind, without those whose problems are listed already: they have no fields."""
     return [one for one in defined if isinstance(one, kind) and vars(one)]
 
 
@@ -142,7 +142,7 @@ def _named(defined: Iterable[_T], problems: list[str]) -> dict[str, _T]:
 
 
 def _line(path: Path, error: BaseException) -> str:
-    """`:LINE`, the last line of the file that was reached; empty where none was."""
+    """`:LINE`, the last line of the file that ran; empty where none ran."""
     reached = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else (reached or [None])[-1]
     return f":{line}" if line else ""
@@ -168,6 +168,6 @@ def _run(path: Path) -> ModuleType:
 
 
 def in_repository(repo: str, told: str) -> list[str]:
-    """Problems of a feature repository, one each, with its folder before the names of its files."""
+    """The problems of a feature repository as a list, each file name with the repository's folder in front."""
     listed = told.removeprefix("The feature repository has problems:\n  - ").split("\n  - ")
     return [_OF_REPOSITORY.sub(rf"{repo.rstrip('/')}/\g<1>", problem) for problem in listed]

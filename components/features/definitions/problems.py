@@ -1,4 +1,4 @@
-"""What is wrong with definitions: alone, and together, where they name what nobody defines or give the same column."""
+"""Finds problems of definitions, each on its own and together: unknown names, and columns that are given twice."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from gatehouse.components.features.definitions.loading import FILE, Definitions
 
 
 def problems_of(defined: Definitions) -> list[str]:
-    """All that is wrong with what `definitions.py` defines, each with what was expected."""
+    """All problems of what `definitions.py` defines, each with what was expected."""
     return [*_of_streams(defined), *_of_views(defined), *_of_on_demand(defined)]
 
 
@@ -40,7 +40,7 @@ def _of_views(defined: Definitions) -> list[str]:
 
 
 def problems_of_view(view: FeatureView) -> list[str]:
-    """What is wrong with a view taken alone, with what to write instead."""
+    """Problems of one view on its own, with what to write instead."""
     if view.static and view.available:
         return [f"{view.name}: is static and names an availability: expected one of them"]
     if view.static and view.freshness:
@@ -58,7 +58,7 @@ def problems_of_view(view: FeatureView) -> list[str]:
 
 
 def _of_label(label: LabelView) -> list[str]:
-    """What is wrong with a label taken alone."""
+    """Problems of a label view on its own."""
     problems = []
     there = {*label.entities, label.label, "decision_time", "label", "label_time"}
     if again := sorted(name for name in {*label.keeps} if name in there or label.keeps.count(name) > 1):
@@ -101,7 +101,7 @@ def _of_on_demand(defined: Definitions) -> list[str]:
 
 
 def _label_columns(labels: Iterable[LabelView]) -> dict[str, str]:
-    """Who gives the columns of a training set that are no features, and those that its rows are chosen by."""
+    """For each column of a training set that is no feature, who gives it; also the columns that choose its rows."""
     found = dict.fromkeys(("decision_time", "label", "label_time"), "the label")
     for label in labels:
         names = filter(None, (label.label, label.arrives.column, label.set_aside, *label.keeps))
@@ -110,6 +110,6 @@ def _label_columns(labels: Iterable[LabelView]) -> dict[str, str]:
 
 
 def _internal(view: str, names: Iterable[str]) -> list[str]:
-    """A problem for each name that begins with two underscores, as the columns that our own queries add do."""
+    """A problem for each name that begins with two underscores: such names are reserved for our own queries."""
     own = (name for name in names if name.startswith("__"))
     return [f"{FILE}: {view}: {name!r}: expected a name that does not begin with two underscores" for name in own]

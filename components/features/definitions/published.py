@@ -1,4 +1,4 @@
-"""The definitions as they are published: what they mean, so that a comment, layout or order of statements is no change.
+"""The published form of definitions: only their meaning, so that comments, layout and order of statements do not count.
 
 `definitions.json` holds what `definitions.py` defines, each query its SQL without comments, and `feature_store.yaml`
 its settings as JSON, which is YAML too.
@@ -34,7 +34,7 @@ def published_files(repository: Repository) -> dict[str, bytes]:
 
 
 def _definitions(repository: Repository) -> str:
-    """The order of definitions has no meaning, that of the features in a view is the order of its columns."""
+    """Definitions are sorted, as their order has no meaning; features of a view keep theirs, the order of columns."""
     defined: dict[str, list[Any]] = {
         "entities": [Entity(name=name, type=kind) for name, kind in repository.entities.items()],
         "views": [view.spec for view in repository.views.values()],
@@ -49,7 +49,7 @@ def _definitions(repository: Repository) -> str:
 
 
 def _body(one: Any) -> dict[str, Any]:
-    """What identifies a definition, and how fresh it should be, which a stage asks; descriptions are for people."""
+    """The fields that identify a definition, and its freshness, which a stage reads; descriptions are left out."""
     dumped = one.model_dump(mode="json", exclude_defaults=True, exclude={"description"})
     asked = {name: value for name, value in dumped.items() if is_operational(type(one).model_fields[name])}
     return identity_of(one) | asked

@@ -1,4 +1,4 @@
-"""What is wrong with the text of a query: it is none, it is more than one, or its rows change by chance."""
+"""Finds problems in the text of a query: it is no query, more than one, or gives other rows at each run."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _CHANCE = re.compile(
 
 
 def query_problems(file: str, query: str) -> Iterator[str]:
-    """What is wrong with the text of the query in a file, each with its line.
+    """Problems in the text of a query, each with its line.
 
     Args:
         file: Its path in the repository, such as views/orders.sql.

@@ -1,4 +1,4 @@
-"""The feature repository as data: definitions with their SQL, staging queries in order. Reads Python and SQL only."""
+"""The feature repository as data: definitions with their SQL, staging queries in order. Reads only Python and SQL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,9 +38,9 @@ from gatehouse.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class View:
-    """A feature view: what its rows are about, how long they stay fresh, its features, and the query behind them.
+    """A feature view with its query.
 
-    `kinds` are the types of its join keys, in their order; empty where nobody said them.
+    `kinds` are the types of its join keys, in their order; empty where they are not known.
     """
 
     name: str
@@ -72,15 +72,15 @@ class Repository:
         folder: Where its files are.
         entities: Type of the join key by entity.
         sources: Raw tables that grow in time, by name.
-        streams: Those whose rows arrive as messages as well, by name.
+        streams: Raw tables whose rows also arrive as messages, by name.
         macros: SQL run before everything else.
-        staging: Query by name, each after those that it reads.
+        staging: Staging query by name; each query comes after those that it reads.
         views: View by name.
         on_demand: On-demand view by name.
         services: Feature service by name.
         known: Query by raw table that gives the table as it stood at `as_of`; tables without one have no history.
         label: The definition of the entity rows.
-        entity_rows: Their query.
+        entity_rows: The query of the entity rows.
     """
 
     folder: Path
@@ -102,7 +102,7 @@ class Repository:
         return self.label.entities
 
     def service(self, name: str) -> FeatureService:
-        """A feature service by name. Raises ConfigurationError, naming those there are."""
+        """A feature service by name. Raises ConfigurationError that lists the known services."""
         if name not in self.services:
             known = ", ".join(sorted(self.services)) or "none"
             raise ConfigurationError(f"There is no feature service {name!r}: expected one of {known}.")
@@ -115,7 +115,7 @@ class Repository:
 
     @property
     def history(self) -> timedelta | None:
-        """From how long before a moment on sources matter to what is usable then; None for the whole past."""
+        """How far back before a moment source rows can affect usable features; None for the whole past."""
         spans: list[timedelta] = []
         for view in self.views.values():
             if not view.spec.static:
@@ -147,16 +147,16 @@ def read_repository(folder: Path) -> Repository:
     """Read the feature repository in `folder`.
 
     Raises:
-        ConfigurationError: listing every problem found: a definition that is wrong or names what nobody defines, a
-            view without availability, a missing query, an unknown parameter, a feature that two views give, a circle
-            among the staging queries.
+        ConfigurationError: listing every problem found: a wrong definition, a name that nothing defines, a view without
+            availability, a missing query, an unknown parameter, a feature that two views give, a cycle among the
+            staging queries.
     """
     problems: list[str] = []
     return _assembled(folder, load_definitions(folder, problems), problems)
 
 
 def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repository:
-    """Definitions with their queries; raises as `read_repository`, also for what is in `problems` already."""
+    """Join definitions with their queries; raises as `read_repository`, also for entries already in `problems`."""
     views = {name: _view(folder, spec, defined, problems) for name, spec in defined.views.items()}
     on_demand = {name: _on_demand(folder, spec, defined, problems) for name, spec in defined.on_demand.items()}
     rows = {label.name: _query(folder, "labels", label.name, problems) for label in defined.labels}
@@ -193,7 +193,7 @@ def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repos
 
 
 def staged_by(repository: Repository, queries: list[str]) -> list[str]:
-    """Names of the staging queries that `queries` read, directly or not, each after those that it reads itself."""
+    """Names of the staging queries that `queries` read, directly or not; each comes after those that it reads."""
     needed: set[str] = set()
     pending = list(queries)
     while pending:
@@ -207,16 +207,16 @@ def staged_by(repository: Repository, queries: list[str]) -> list[str]:
 def tables_of(repository: Repository, queries: list[str]) -> list[str]:
     """Names of the raw tables that `queries` read, directly or through staging tables, in alphabetical order.
 
-    A table that a source names is spelled as there, others as the queries have them.
+    A table that a source names is spelled as in the source; other tables are spelled as in the queries.
     """
     texts = [*queries, *(repository.staging[name] for name in staged_by(repository, queries))]
     return sorted({name for text in texts for name in names_read("raw", text, repository.sources)})
 
 
 def without_history(repository: Repository, view: str) -> list[str]:
-    """Raw tables that a view reads and of which nobody says since when their rows are known.
+    """Raw tables that a view reads and whose history is not defined (no `known/<table>.sql`).
 
-    A replay takes nothing away from such a table. A static view is declared to read what was always known.
+    A replay cannot take rows away from such a table. A static view is declared to read what was always known.
     """
     if repository.views[view].spec.static:
         return []

@@ -1,4 +1,4 @@
-"""Holds definitions against those that a model learned from: may it score rows whose features they made?"""
+"""Checks that rows to score have features of the same meaning as those that the model was trained on."""
 
 from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -9,13 +9,13 @@ from gatehouse.errors import ConfigurationError
 
 
 def require_same_features(store: ArtifactStore, service: str, learned: str, given: str) -> None:
-    """Refuse definitions by which a feature of a service means something else than it did in training.
+    """Refuse definitions that give a feature of a service another meaning than in training.
 
     Args:
         store: Where both definitions are.
-        service: Name of the feature service that a model reads.
-        learned: Reference of the definitions that the model learned from.
-        given: Reference of those that made the rows that it is to score.
+        service: Name of the feature service that the model reads.
+        learned: Reference of the definitions that the model was trained on.
+        given: Reference of the definitions that made the rows to score.
 
     Raises:
         ConfigurationError: listing what changed, view by view.

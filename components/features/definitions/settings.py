@@ -12,10 +12,10 @@ SETTINGS_FILE = "feature_store.yaml"
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """What `feature_store.yaml` in a folder says.
+    """Read `feature_store.yaml` in a folder.
 
     Raises:
-        ConfigurationError: if it is not there, is no YAML, or holds something else than keys.
+        ConfigurationError: if the file is missing, is not YAML, or is not a mapping.
     """
     path = folder / SETTINGS_FILE
     if not path.is_file():
@@ -25,7 +25,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
         body = yaml.load(text, Loader=yaml.CSafeLoader) or {}
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{SETTINGS_FILE}: {not_text(error)}") from error
-    except (yaml.YAMLError, ValueError, TypeError) as error:  # The latter two of an impossible date, or of `!!set [1]`.
+    except (yaml.YAMLError, ValueError, TypeError) as error:  # ValueError: impossible date. TypeError: `!!set [1]`.
         raise ConfigurationError(not_yaml(SETTINGS_FILE, text, error)) from error
     if not isinstance(body, dict):
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {body!r}.")
@@ -33,5 +33,5 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def feast_name(project: str) -> str:
-    """The name that a project has in Feast, which makes names of SQL tables of it."""
+    """The name of a project in Feast, which uses it in names of SQL tables."""
     return project.replace("-", "_")

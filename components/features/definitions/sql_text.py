@@ -1,6 +1,6 @@
-"""SQL as text: what a query reads, its parameters, and the macros of `macros.sql`. Tokens only, and no parser.
+"""SQL as text: which tables a query reads, its parameters, and the macros of `macros.sql`. Uses tokens, no parser.
 
-A table's reference holds hashes of these texts, which no later version of a library may change.
+References contain hashes of these texts, so no version of a parser may change them.
 """
 
 import re
@@ -33,9 +33,9 @@ _READ = {
 
 @cache
 def code(query: str) -> str:
-    """SQL without comments, and without spaces but for one between two words or two operators.
+    """SQL without comments, and with a space only between two words or two operators.
 
-    It means the same: two texts on two lines, which SQL joins to one, stay on two lines.
+    The meaning is the same: two string literals on two lines, which SQL joins to one, stay on two lines.
     """
     written, before, between = "", None, ""
     for found in _TOKEN.finditer(query):
@@ -52,20 +52,20 @@ def code(query: str) -> str:
 
 
 def names_read(schema: Literal["staging", "raw"], query: str, defined: Iterable[str]) -> list[str]:
-    """The tables of a schema that a query reads. SQL knows no case, so names are spelled as they are defined."""
+    """The tables of a schema that a query reads. SQL ignores case, so names are spelled as in `defined`."""
     spelled = {name.lower(): name for name in defined}
     names = [found["word"] or found["quoted"].replace('""', '"') for found in _READ[schema].finditer(code(query))]
     return [spelled.get(name.lower(), name) for name in names]
 
 
 def replacing_macros(text: str) -> str:
-    """The statements of `macros.sql` so that they can run again: `CREATE OR REPLACE MACRO`."""
+    """`macros.sql` with `CREATE OR REPLACE MACRO`, so that its statements can run again."""
     bare = _TOKEN.sub(lambda found: " " if found.lastgroup == "comment" else found[0], text)
     return _MACRO.sub(r"CREATE OR REPLACE MACRO \g<name>(", bare)
 
 
 def macros_in(text: str) -> dict[str, str]:
-    """The text of every macro of `macros.sql`, by its name in small letters; what follows it belongs to it."""
+    """The text of every macro of `macros.sql`, by name in lower case; text after a macro belongs to it."""
     text = code(text)
     starts = [*_MACRO.finditer(text)]
     ends = [*(found.start() for found in starts), len(text)][1:]
@@ -73,7 +73,7 @@ def macros_in(text: str) -> dict[str, str]:
 
 
 def macro_problems(text: str) -> list[str]:
-    """The statements of `macros.sql` that do not say plainly which macro they create: no view would notice a change."""
+    """Statements of `macros.sql` whose macro has no plain name: a change to them would go unnoticed."""
     blanks = {"comment": " ", "text": "''", "name": '""'}
     bare = _TOKEN.sub(lambda found: blanks.get(found.lastgroup or "", found[0]), text)
     statements = [" ".join(statement.split()) for statement in bare.split(";")]
@@ -86,7 +86,7 @@ def macro_problems(text: str) -> list[str]:
 
 
 def without_texts(query: str) -> str:
-    """SQL with blanks for its comments, texts and quoted names: what is left stands where it stood."""
+    """SQL with blanks in place of comments, string literals and quoted names; all other text keeps its position."""
     blank = re.compile(r"[^\n]")
     return _TOKEN.sub(
         lambda found: blank.sub(" ", found[0]) if found.lastgroup in ("comment", "text", "name") else found[0], query
@@ -94,7 +94,7 @@ def without_texts(query: str) -> str:
 
 
 def parameter_problems(file: str, query: str, known: tuple[str, ...]) -> list[str]:
-    """What is wrong with the parameters of a query: each has to be `getvariable` of one of the `known` names."""
+    """Problems with the parameters of a query: each must be `getvariable` of one of the `known` names."""
     blanks = {"comment": " ", "text": " ", "name": '""'}
     bare = _TOKEN.sub(lambda found: blanks.get(found.lastgroup or "", found[0]), query)
     expected = "expected " + (" or ".join(f"getvariable('{name}')" for name in known) or "none")

@@ -1,4 +1,4 @@
-"""How old the newest row of every feature view is at a moment, against what its definition allows."""
+"""Measures the age of the newest row of every feature view, and compares it with what its definition allows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,15 @@ _UNITS = {name: timedelta(**{f"{name}s": 1}) for name in ("day", "hour", "minute
 
 @dataclass(frozen=True)
 class Freshness:
-    """The freshness of a view at a moment, from the rows that are known then.
+    """The freshness of a view at a moment, from the rows that are known at that moment.
 
     Attributes:
         view: Its name.
         allowed: The age that its definition allows; None for any.
         age: Age of its newest event; None where no row is known.
-        known: How long ago its newest row became known: a correction is new, and about an old event.
-        ahead: Rows that become known only later, as the clock is behind or the tables are of a later time.
+        known: Time since its newest row became known. This row can be a correction of an old event.
+        ahead: Number of rows that become known only later, because the clock is behind or the tables are of a later
+            time.
     """
 
     view: str
@@ -34,7 +35,7 @@ class Freshness:
 
     @property
     def stale(self) -> bool:
-        """Whether it is older than allowed; a view that must be fresh and has no known row is stale."""
+        """Whether the view is older than allowed; a view with a limit and no known row is stale."""
         return self.allowed is not None and (self.age is None or self.age > self.allowed)
 
     @property
@@ -47,7 +48,7 @@ class Freshness:
 
     @property
     def _age(self) -> str:
-        """The age in as few units as tell it well, and tell it from what is allowed."""
+        """The age in as few units as possible, but enough to show that it is more than allowed."""
         age, allowed = self.age or timedelta(0), self.allowed or timedelta(0)
         cut = (age // unit * unit for unit in _UNITS.values() if age >= 10 * unit)
         return next((_in_words(one) for one in cut if one > allowed), f"more than {_in_words(min(age, allowed))}")
@@ -70,7 +71,7 @@ class Newest:
     Attributes:
         event: Time of the newest event; None where no row is known.
         known: When the newest row became known.
-        ahead: Rows that become known only later.
+        ahead: Number of rows that become known only later.
     """
 
     event: datetime | None
@@ -79,7 +80,7 @@ class Newest:
 
     @classmethod
     def of(cls, told: Sequence[Any]) -> "Newest":
-        """From what `told` gave."""
+        """Read what `told` wrote."""
         event, known = (None if time is None else datetime.fromisoformat(time) for time in told[:2])
         return cls(event, known, told[2])
 
@@ -89,14 +90,14 @@ class Newest:
 
 
 def newest_rows(views: Iterable[View], tables: "Mapping[str, Files]", moment: datetime) -> dict[str, Newest]:
-    """The newest rows of each view, which are not static: these have no age.
+    """The newest rows of each view that is not static; a static view has no age.
 
-    A view whose query fills a time grid up to `as_of` is as new as that, whatever its sources say.
+    A view whose query fills a time grid up to `as_of` is always fresh, whatever its sources hold.
 
     Args:
         views: The views.
         tables: The Parquet files of each view.
-        moment: When; rows known from later on do not count.
+        moment: The time of measuring; rows that become known later do not count.
     """
     from gatehouse.components.features.database import connect, quoted, rows_of, time_literal
 

@@ -18,7 +18,7 @@ def freshness(
         feature_tables: Reference of the feature tables.
         definitions: Reference of the feature definitions.
         as_of: Time of the run, ISO 8601.
-        against: What age is measured from: as_of, or clock.
+        against: What age is measured from: `as_of` or `clock`.
 
     Returns:
         verdict: pass, or fail where a view is stale.

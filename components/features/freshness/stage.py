@@ -1,6 +1,6 @@
-"""The stage that measures how old the newest row of every feature view is, and judges it: an operational metric.
+"""The stage that measures and judges how old the newest row of every feature view is: an operational metric.
 
-It depends on the moment of measuring, so it is kept beside the feature tables, as a measurement, and never in them.
+The age depends on the time of measuring, so it is stored beside the feature tables as a measurement.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class FreshnessRequest(StageModel):
     """Feature tables, and the `as_of` of their sources (ISO 8601): ages are measured from it, not from the clock.
 
-    If a source falls silent, `as_of` stands still too, and measured from it the views look as fresh as before.
+    If a source stops, its `as_of` stops too. Measured from `as_of`, the views then look as fresh as before.
     """
 
     feature_tables: str
@@ -27,7 +27,7 @@ class FreshnessRequest(StageModel):
 
 
 class FreshnessResult(StageModel):
-    """The age of the newest event in hours by view (none for a view without a known row), and the verdict on it."""
+    """By view the age of its newest event in hours (absent without a known row), and the verdict on the ages."""
 
     hours: dict[str, float | None]
     stale: tuple[str, ...]
@@ -46,10 +46,10 @@ class FreshnessResult(StageModel):
     resources=Resources(cpu="500m", memory="1G", minutes=10),
 )
 def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResult:
-    """Measure the freshness of every view that has a time, and judge it; a view that states none is only measured.
+    """Measure the freshness of every view that has a time, and judge it; a view without a limit is only measured.
 
-    What was measured is recorded under `measurements/`, beside the feature tables. These never change: where the newest
-    record knows all their rows, it is read in their place.
+    The result is recorded under `measurements/`, beside the feature tables. The tables never change: where the newest
+    record knows all their rows, the record is read instead of the tables.
     """
     from gatehouse.components.features.definitions.repository import check_out
     from gatehouse.components.features.freshness.age import freshness_of, newest_rows
@@ -77,9 +77,9 @@ def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResul
 
 
 def _recorded(store: ArtifactStore, feature_tables: str, moment: datetime) -> "dict[str, Newest]":
-    """The newest rows as the newest record says; empty where it cannot say them.
+    """The newest rows from the newest record; empty where the record cannot be used.
 
-    It cannot where it is of another stage or of a later moment, or where rows were to become known later.
+    It cannot be used if it is of another stage or a later moment, or if some rows were still to become known.
     """
     from gatehouse.components.artifacts.records import read_record
     from gatehouse.components.features.freshness.age import Newest

@@ -1,1 +1,1 @@
-"""Rows that a user asks about: keys and times from a file of one's own."""
+"""Keys and times that a user gives in a file, to be scored."""

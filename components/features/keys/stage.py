@@ -1,4 +1,4 @@
-"""The stage that takes a user's table of keys and times, which are scored in place of the label's rows."""
+"""The stage that publishes a user's table of keys and times, to be scored instead of the label's rows."""
 
 from gatehouse.components.artifacts.declaration import CONTENTS, Effects
 from gatehouse.components.artifacts.reference import Reference
@@ -13,7 +13,7 @@ class TakeKeysRequest(StageModel):
     """Where the table is.
 
     Attributes:
-        keys: A CSV or Parquet file, as a path or URL, or a reference of one that was taken before; empty for none.
+        keys: Path or URL of a CSV or Parquet file, or a reference of published keys; empty for none.
         name: Name of the artifact.
     """
 
@@ -22,7 +22,7 @@ class TakeKeysRequest(StageModel):
 
 
 class TakeKeysResult(StageModel):
-    """The reference of the table, or nothing."""
+    """The reference of the table; empty for none."""
 
     taken: str
 
@@ -37,8 +37,7 @@ def take_keys(request: TakeKeysRequest, store: ArtifactStore) -> TakeKeysResult:
     """Publish a file of keys and times as it is.
 
     Raises:
-        ConfigurationError: if there is no such file, its ending is none of CSV or Parquet, or the reference is none
-            of keys.
+        ConfigurationError: if there is no such file, it is neither CSV nor Parquet, or the reference is not of keys.
         MissingArtifactError: if the reference is not in the store.
     """
     import fsspec

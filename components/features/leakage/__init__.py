@@ -1,1 +1,1 @@
-"""Whether a training set holds only what was known at decision time."""
+"""Checks that a training set holds only what was known at decision time."""

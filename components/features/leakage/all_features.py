@@ -1,4 +1,4 @@
-"""How well all features together tell the label, by a linear model: what beats it is refused where this is too well."""
+"""Measures how well all features together predict the label with a linear model; too well is a sign of leakage."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _NORMAL = 1.96
 
 @dataclass(frozen=True)
 class Together:
-    """ROC AUC of a linear model on later rows than it was fitted on, and where its 95 % interval begins and ends."""
+    """ROC AUC of a linear model on rows later than its training rows, with the bounds of its 95 % interval."""
 
     area: float
     low: float
@@ -27,7 +27,7 @@ class Together:
 def joint_auc(
     training_set: pa.Table, label: str, decision_time: str, numeric: list[str], categorical: list[str]
 ) -> Together | None:
-    """Fit on the first 70 in 100 rows by time, at most 100,000 evenly spaced ones in all, and measure on the rest.
+    """Fit on the first 70 % of the rows by time and measure on the rest; at most 100,000 rows, evenly spaced, are used.
 
     The interval is that of Hanley and McNeil (1982).
 
@@ -36,10 +36,10 @@ def joint_auc(
         label: Its column of 0 and 1.
         decision_time: Its column of times.
         numeric: Names of the numeric features.
-        categorical: Names of the others.
+        categorical: Names of the categorical features.
 
     Returns:
-        What they tell; None where the first or the last rows have fewer than 100 of either label.
+        The ROC AUC; None where the first or the last rows have fewer than 100 rows of either label.
     """
     order = pc.sort_indices(training_set[decision_time]).to_numpy()
     rows = training_set.take(pa.array(order[:: -(-len(order) // _MOST_ROWS) or 1]))

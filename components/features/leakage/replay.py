@@ -1,13 +1,13 @@
-"""The time-travel replay: at a few cuts, recompute the features from what was known then, and compare.
+"""The time-travel replay: at a few moments (cuts), recompute the features from what was known then, and compare.
 
-At a cut T every raw table is taken back to what it was at T (`known/<table>.sql` of the repository), and the feature
+At a cut T every raw table is restored to its state at T (`known/<table>.sql` of the repository), and the feature
 tables are computed again. Two comparisons follow, each over the hours up to T:
 
 - feature tables: the rows stamped with a time in (T - window, T] must be the same rows with the same values;
 - training set: the entity rows decided in (T - window, T] must join to the same values.
 
-What differs used something that nobody knew at T. The first finds a leak even where no entity row of the window met
-it; the second looks at what the model really gets, through the same rows that Feast retrieved.
+A difference means that a value used something that was not known at T. The first comparison finds a leak even if no
+entity row of the window joined to it. The second checks the values that the model gets, as Feast retrieved them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,15 +39,15 @@ class Difference:
     """A feature whose replayed values differ from the stored ones.
 
     Attributes:
-        where: In the `feature table` or in the `training set`.
+        where: `feature table` or `training set`.
         view: The view.
         feature: The feature.
-        cut: The moment to which the raw tables were taken back, ISO 8601.
-        rows: How many rows differ.
-        of: How many were compared.
+        cut: The moment to which the raw tables were restored, ISO 8601.
+        rows: Number of rows that differ.
+        of: Number of rows compared.
         first: Keys and times of the first row that differs.
-        stored: Its value as it is stored.
-        replayed: Its value as it was computed again.
+        stored: Its stored value.
+        replayed: Its recomputed value.
     """
 
     where: str
@@ -68,16 +68,16 @@ class Difference:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """As it stands in the report: JSON, the two values as text."""
+        """The difference as in the report: JSON, with the two values as text."""
         return asdict(self) | {"stored": str(self.stored), "replayed": str(self.replayed)}
 
 
 def cut_times(moments: pa.ChunkedArray, count: int) -> list[datetime]:
-    """Moments spread evenly over those given: a busy time gets as many as it has rows.
+    """Choose moments evenly by rank among those given, so that a busy time gets more of them.
 
     Args:
-        moments: When rows were decided, or were known from; in UTC, in any order, shape (rows,).
-        count: How many to choose; there are fewer where moments coincide, and none where none is given.
+        moments: When rows were decided, or became known; in UTC, in any order, shape (rows,).
+        count: How many to choose; fewer are returned where moments coincide.
     """
     ordered = pc.sort_indices(moments)
     places = [int((number + 0.5) * len(moments) / count) for number in range(count)]
@@ -91,21 +91,22 @@ def plan(
     views: Mapping[str, Sequence[str]],
     count: int,
 ) -> dict[datetime, dict[str, Sequence[str]]]:
-    """What to replay at which moments: each view at `count` moments of its own rows, and all at the middle decision.
+    """Choose what to replay when: each view at `count` moments of its own rows, and all views at the middle decision.
 
-    A row is looked at in the moment from which it counts: what it knows of later times cannot be computed then. So a
-    leak that shows at half of the moments from which a view's rows count stays unseen with a probability of at most
-    0.5 ** count, however few rows the view has beside the training set's (under 1 % with 7).
+    A row is compared at the moment at which it becomes known, as later knowledge cannot be computed then. A leak that
+    shows at half of these moments of a view stays unseen with a probability of at most 0.5 ** count (under 1 % with 7),
+    however few rows the view has.
 
     Args:
         repository: The feature definitions.
         feature_tables: The Parquet files of every view as it was computed.
-        training_set: What was retrieved; rows of views that count outside the time of its decisions are not looked at.
+        training_set: The retrieved training set; rows of views that become known outside its decision times are
+            skipped.
         views: Features by view.
-        count: How many moments of its own rows a view is replayed at.
+        count: At how many moments of its own rows each view is replayed.
 
     Returns:
-        By moment the views with their features, in order of time.
+        The views with their features by moment, in order of time.
     """
     decisions = training_set["decision_time"]
     planned = {cut: list(views) for cut in cut_times(decisions, 1)}
@@ -115,7 +116,7 @@ def plan(
     own = {name: _moments(feature_tables[name], span) for name in views if not repository.views[name].spec.static}
     shared: list[datetime] = []
     for name, moments in sorted(own.items(), key=lambda item: (len(item[1]), item[0])):
-        # A moment that serves several views spares computing the raw tables again.
+        # Where one moment serves several views, the raw tables are computed once.
         met = pc.is_in(pa.array(shared, moments.type), value_set=moments.combine_chunks())
         chosen = [cut for cut, found in zip(shared, met.to_pylist(), strict=True) if found][:count]
         chosen += [cut for cut in cut_times(moments, count) if cut not in chosen][: count - len(chosen)]
@@ -126,7 +127,7 @@ def plan(
 
 
 def _moments(files: Files, span: Mapping[str, datetime]) -> pa.ChunkedArray:
-    """The different moments inside a span of time from which rows of a view count, in UTC."""
+    """The distinct moments in a time span at which rows of a view become known, in UTC."""
     known = pc.cast(pq.ParquetDataset([*files.values()]).read([KNOWN_FROM])[KNOWN_FROM], pa.timestamp("us", "UTC"))
     inside = pc.and_(pc.greater_equal(known, span["min"]), pc.less_equal(known, span["max"]))
     return pa.chunked_array([pc.unique(known.filter(inside))])
@@ -145,17 +146,17 @@ def replay(
     """Replay one cut.
 
     Args:
-        connection: A database of `features.database`; what an earlier replay left there is removed.
+        connection: A database of `features.database`; tables of an earlier replay are removed.
         repository: The feature definitions.
         tables: Raw Parquet files by table.
         feature_tables: The Parquet files of every view as it was computed.
-        training_set: What was retrieved: entity keys, decision_time and features.
+        training_set: The retrieved training set: entity keys, decision_time and features.
         views: Features by view.
         cut: The moment to go back to.
         window: Rows in (cut - window, cut] are compared.
 
     Returns:
-        How many entity rows were compared, how many feature rows of each view, and the features that differ.
+        The number of entity rows compared, the number of feature rows compared by view, and the differences.
     """
     decided = pc.and_(
         pc.greater(training_set["decision_time"], pa.scalar(cut - window, pa.timestamp("us", "UTC"))),
@@ -199,9 +200,9 @@ def _table(view: str) -> str:
 def _replay_corrections(
     connection: duckdb.DuckDBPyConnection, view: View, corrected: Sequence[Path], cut: datetime
 ) -> None:
-    """Put in place of rows that were corrected later the versions of them that were known at the cut.
+    """Replace rows that were corrected later by the versions of them that were known at the cut.
 
-    The raw tables hold corrected rows only, so what was known before cannot be computed from them.
+    The raw tables hold corrected rows only, so earlier versions cannot be computed from them.
     """
     open_tables(connection, {f"corrected {view.name}": corrected}, "features")
     keys = (*view.spec.entities, EVENT_TIMESTAMP)
@@ -218,7 +219,7 @@ def _replay_corrections(
 def _compare_tables(
     connection: duckdb.DuckDBPyConnection, view: View, cut: datetime, window: timedelta
 ) -> tuple[int, list[Difference]]:
-    """Compare one view's stored rows in the window with the replayed ones; a row of one side alone differs whole."""
+    """Compare one view's stored rows in the window with the replayed ones; a row without a match differs."""
     keys = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
     known = quoted(KNOWN_FROM)
     within = f"{known} > {time_literal(cut - window)} AND {known} <= {time_literal(cut)}"
@@ -254,7 +255,7 @@ def _difference(
     replayed: pa.ChunkedArray,
     alone: pa.ChunkedArray | None = None,
 ) -> Difference | None:
-    """How the values of one feature differ, row by row, or None; rows that are `alone` differ whatever they hold."""
+    """Compare one feature row by row; None where it does not differ. Rows in `alone` always differ."""
     unlike = _unlike(stored, replayed)
     places = pc.indices_nonzero((unlike if alone is None else pc.or_(unlike, alone)).combine_chunks())
     if not len(places):
@@ -274,7 +275,7 @@ def _difference(
 
 
 def _unlike(stored: pa.ChunkedArray, replayed: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Where two columns differ, shape (rows,): null is like null and like not-a-number, and unlike all else."""
+    """Where two columns differ, shape (rows,); null equals null and NaN, and differs from all other values."""
     same = pc.fill_null(pc.equal(stored, replayed), False)
     both_null = pc.and_(pc.is_null(stored, nan_is_null=True), pc.is_null(replayed, nan_is_null=True))
     return pc.invert(pc.or_(same, both_null))

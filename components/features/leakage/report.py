@@ -1,4 +1,4 @@
-"""The page that explains the verdict on leakage."""
+"""Renders the page that explains the leakage verdict."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -17,11 +17,11 @@ def page(store: ArtifactStore, reference: str) -> str:
 
 
 def leakage_page(service: str, body: Mapping[str, Any]) -> str:
-    """The HTML page: the replayed cuts, what differed, and what every feature tells alone.
+    """The HTML page: the replayed cuts, the differences, and how well each feature alone predicts the label.
 
     Args:
         service: Name of the feature service.
-        body: What `leakage.json` says.
+        body: The content of `leakage.json`.
     """
     cuts, differences, alarm = body["cuts"], body["differences"], body["alarm"]
     report = Report(f"Leakage check of {service}", verdict=_verdict(body))

@@ -1,4 +1,4 @@
-"""How well one feature alone tells the label: a feature that is too good is taken for a leak."""
+"""Measures how well one feature alone predicts the label; a feature that is too good is taken for a leak."""
 
 import numpy as np
 import pyarrow as pa
@@ -17,17 +17,18 @@ def single_feature_auc(
 ) -> dict[str, float]:
     """ROC AUC of every feature alone against the label, from 0.5 to 1, by name.
 
-    Of several outcomes it is the largest area of those that 100 rows have, and 100 have not.
+    With several classes, it is the largest area of any class that has 100 rows and leaves 100 rows to the others.
 
-    A numeric feature scores by its value, in the better direction, nulls all low or all high, whichever tells more (so
-    a null that gives the label away counts). A categorical feature scores by the outcome's rate in its category,
-    nulls being one, shrunk by 20 rows towards the mean rate. Where all labels are equal every feature has 0.5.
+    A numeric feature is scored by its value in the better direction, with all nulls lowest or all highest, whichever
+    predicts better (so a null that gives the label away counts). A categorical feature is scored by the label's rate in
+    its category; null is a category, and rates are shrunk by 20 rows towards the mean rate. Where all labels are equal,
+    every feature has 0.5.
     """
     labels = pc.cast(training_set[label], pa.float64()).to_numpy()
     outcome = outcomes(task, labels, labels)
     counts = np.bincount(outcome, minlength=2)
     told = [outcome == number for number in ((1,) if len(counts) == 2 else range(len(counts)))]
-    # Of several outcomes, one of few rows is told by chance.
+    # A class with few rows is predicted well by chance.
     least = 1 if len(counts) == 2 else _LEAST_ROWS
     told = [y for y in told if least <= y.sum() <= len(y) - least]
     kinds = {**dict.fromkeys(numeric, _numeric), **dict.fromkeys(categorical, _categorical)}

@@ -34,7 +34,7 @@ _ADVICE = "Where that cannot be mended, state the view with a reason under featu
 
 
 class LeakageRequest(StageModel):
-    """A training set with all that it was made from, and how it is judged.
+    """A training set, everything it was made from, and how it is judged.
 
     Attributes:
         snapshot: Reference of the snapshot.
@@ -42,10 +42,11 @@ class LeakageRequest(StageModel):
         training_set: Reference of the training set.
         definitions: Reference of the feature definitions.
         alarm: ROC AUC above which one feature is taken for a leak.
-        model_alarm: ROC AUC above which the gate takes a model for leaky; 1 where it takes none, or for another task.
-        model_alarm_severity: What the gate's alarm does: where it only warns, this check does too.
-        cuts: At how many moments of its own rows each view is replayed; all are at the middle decision too.
-        unchecked: Views that need not be checked, each with the reason; other views that cannot be checked fail.
+        model_alarm: ROC AUC above which the gate takes a model for leaky; 1 for no alarm, or for another task.
+        model_alarm_severity: What the gate's alarm does; where it only warns, this check only warns too.
+        cuts: At how many moments of its own rows each view is replayed; all views are also replayed at the middle
+            decision.
+        unchecked: Views that need not be checked, each with the reason; any other view that cannot be checked fails.
     """
 
     format_version: ClassVar[int] = 2
@@ -62,7 +63,7 @@ class LeakageRequest(StageModel):
 
 
 class LeakageResult(StageModel):
-    """The leakage report; the verdict `pass` or `fail`, and why; what was not checked with a person's consent."""
+    """The leakage report; the verdict `pass` or `fail` with reasons; the views not checked with a person's consent."""
 
     leakage: str
     verdict: str
@@ -77,10 +78,10 @@ class LeakageResult(StageModel):
     pages={"leakage": "gatehouse.components.features.leakage.report:page"},
 )
 def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResult:
-    """Judge whether the training set holds only what was known at decision time; it writes its report either way.
+    """Judge whether the training set holds only what was known at decision time; a report is written in any case.
 
     Raises:
-        ConfigurationError: if `unchecked` names what is no view of the training set.
+        ConfigurationError: if `unchecked` names a view that is not in the training set.
     """
     import pyarrow.parquet as pq
 
@@ -161,7 +162,7 @@ def _require_views(unchecked: Mapping[str, str], views: Mapping[str, object]) ->
 def _unchecked(
     lacking: Mapping[str, Sequence[str]], static: Collection[str], cuts: Sequence[Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Why a view could not be checked, by view: its tables have no history, or no row of it was compared."""
+    """By view, why it could not be checked: its tables have no history, or none of its rows was compared."""
     met = {name for one in cuts for name, rows in one["views"].items() if rows}
     found = {name: _NO_HISTORY.format(name, ", ".join(missing)) for name, missing in lacking.items() if missing}
     return found | {name: _NO_ROWS.format(name) for name in lacking if name not in {*met, *static, *found}}
@@ -185,7 +186,7 @@ def _too_good(together: "Together", request: LeakageRequest) -> str:
 
 
 def _reasons(differences: Sequence["Difference"], areas: Mapping[str, float], alarm: float) -> list[str]:
-    """Why the verdict is `fail`: the first difference of every feature, and every feature above the alarm."""
+    """Reasons for the verdict `fail`: the first difference of every feature, and every feature above the alarm."""
     first: dict[tuple[str, str], str] = {}
     for one in differences:
         first.setdefault((one.view, one.feature), f"{one}. {_MEND}")

@@ -1,1 +1,1 @@
-"""Which earlier feature tables those of a snapshot are added to."""
+"""Chooses the earlier feature tables that the tables of a snapshot are added to."""

@@ -1,7 +1,7 @@
-"""The stage that finds the earlier feature tables that those of a snapshot are added to, and remembers the choice.
+"""The stage that chooses the earlier feature tables to which those of a snapshot are added, and records the choice.
 
-The choice is a record, `feature-parents/<project>/<n>.json`, beside the artifacts: a run on an unchanged source must
-choose as the first one did, whatever was computed since.
+The record is `feature-parents/<project>/<n>.json`, beside the artifacts. A later run on an unchanged source must make
+the same choice, even if other tables were computed in between.
 """
 
 from datetime import datetime
@@ -17,7 +17,7 @@ _RECORDS = "feature-parents"
 
 
 class PreviousRequest(StageModel):
-    """For which snapshot and definitions earlier feature tables of the project are wanted.
+    """The snapshot and definitions for which earlier feature tables of the project are wanted.
 
     Attributes:
         snapshot: Reference of the snapshot.
@@ -47,14 +47,14 @@ class PreviousResult(StageModel):
     resources=Resources(cpu="500m", memory="512M", minutes=5),
 )
 def previous_features(request: PreviousRequest, store: ArtifactStore) -> PreviousResult:
-    """Find the feature tables that those of a snapshot can be added to, and remember the choice.
+    """Choose the feature tables to which those of a snapshot can be added, and record the choice.
 
-    They are of an older snapshot of the same source and beginning, the newest there is; or of the same snapshot with
-    other definitions. A choice stays, so that an unchanged source is computed once. Before a choice is made, the
-    definitions are held against those of all feature tables of the project, of whatever snapshot.
+    The chosen tables are the newest of an older snapshot with the same source and start, or of the same snapshot with
+    other definitions. A recorded choice stays, so that an unchanged source is computed once. Before a new choice, the
+    definitions are compared with those of all feature tables of the project, of any snapshot.
 
     Raises:
-        ConfigurationError: if a view means something else than in one of them under the same version.
+        ConfigurationError: if a view has another meaning than in one of them, under the same version.
     """
     folder = f"{_RECORDS}/{request.project}"
     wanted = {"snapshot": request.snapshot, "definitions": request.definitions}
@@ -89,7 +89,7 @@ def _tables(request: PreviousRequest, store: ArtifactStore) -> list[Reference]:
 
 
 def _newest(request: PreviousRequest, store: ArtifactStore) -> str:
-    """The newest tables that fit; of equally new ones those of this snapshot, then of these definitions."""
+    """The newest tables that fit. If equally new, those of this snapshot first, then those of these definitions."""
     now = store.manifest(request.snapshot)
     found: list[tuple[datetime, bool, bool, str]] = []
     for reference in _tables(request, store):
@@ -106,7 +106,7 @@ def _newest(request: PreviousRequest, store: ArtifactStore) -> str:
 
 
 def _fits(store: ArtifactStore, manifest: Manifest, snapshot: str, now: Manifest) -> bool:
-    """Whether tables are of this snapshot, or of an older one of the same source that begins where it begins."""
+    """Whether tables are of this snapshot, or of an older one with the same source and start."""
     other = manifest.derived_from["snapshot"]
     if other == snapshot:
         return True
