@@ -1,1 +1,1 @@
-"""From which source columns each feature comes."""
+"""Finds the source columns that each feature comes from."""

@@ -1,6 +1,6 @@
-"""From which source columns a feature comes: the repository's SQL followed column by column, down to `raw.<table>`.
+"""Finds the source columns of a feature by following the repository's SQL, column by column, to `raw.<table>`.
 
-What is shown are the queries' own tables: views, staging tables, raw tables.
+The result names the tables that the queries name: views, staging tables, raw tables.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ def lineage_of(
         repository: The definitions.
         view: The view.
         features: Names of its features.
-        columns: Columns of every raw table, by its name. One that is not there is followed as far as its name.
+        columns: Columns of every raw table, by its name. A table that is missing here is followed by column name only.
 
     Raises:
         ConfigurationError: naming the file whose SQL cannot be followed.
@@ -37,19 +37,19 @@ def lineage_of(
         edges |= dict.fromkeys(_edges(read, f"staging.{name}", ()))
     read = Query(f"views/{view.name}.sql", view.query, schema, macros)
     spec = view.spec
-    # Which row of the table a join takes is decided by its keys and times.
+    # The keys and times of a view decide which of its rows a join takes.
     deciding = [*spec.entities, EVENT_TIMESTAMP, *([spec.available.column] if spec.available else [])]
     edges |= dict.fromkeys(_edges(read, view.name, deciding))
     ends = tuple(Column(view.name, feature) for feature in features)
     for end in ends:
-        read.origins(end.name)  # One that the query does not give is an error, and not a feature without sources.
+        read.origins(end.name)  # A feature that the query does not give is an error, not a feature without sources.
     return Lineage(ends, tuple(leading_to(edges, ends)))
 
 
 def lineage_on_demand(
     repository: Repository, view: OnDemand, features: Iterable[str], columns: Mapping[str, Iterable[str]]
 ) -> Lineage:
-    """The lineage of some features of an on-demand view, through the views that it reads, and to values of the request.
+    """The lineage of some features of an on-demand view, through the views that it reads, and to request values.
 
     Args:
         repository: The definitions.
@@ -60,7 +60,7 @@ def lineage_on_demand(
     Raises:
         ConfigurationError: as `lineage_of`.
     """
-    # The query reads one table, `rows`; a row has the features of several views and the values of the request.
+    # The query reads one table, `rows`. A row has the features of several views and the request values.
     owners = dict.fromkeys(view.spec.request, REQUEST)
     owners |= {name: owner for owner in view.spec.views for name in repository.views[owner].spec.features}
     query = f"WITH rows AS (FROM {_GIVEN}.rows) SELECT * FROM (\n{view.query}\n)"

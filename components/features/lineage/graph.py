@@ -1,7 +1,7 @@
 """The lineage of features as a graph: columns, and the steps by which one comes from others.
 
-A column depends on others in two ways: its VALUE is computed from them, or they decide which ROWS count for it (a
-filter, a join, a grouping, a window). Who asks whether a feature may know something asks about both.
+A column can depend on another column in two ways. VALUE: its value is computed from it. ROWS: it decides which rows
+count (a filter, a join, a grouping, a window). A question about leakage concerns both.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ REQUEST = "request"
 
 
 class Column(NamedTuple):
-    """A column of `raw.<table>`, `staging.<table>` or a view; an empty name stands for which rows the table has."""
+    """A column of `raw.<table>`, `staging.<table>` or a view; an empty name stands for the set of rows of the table."""
 
     table: str
     name: str = ""
@@ -43,7 +43,7 @@ class Lineage:
     """All that features depend on.
 
     Attributes:
-        features: Where the lineage ends.
+        features: The columns that the lineage explains.
         edges: Every step, from the features down to the sources.
     """
 
@@ -56,12 +56,12 @@ class Lineage:
         return sorted(found, key=lambda pair: (pair[1] != VALUE, pair[0]))
 
     def sources(self) -> list[tuple[Column, By]]:
-        """The columns of raw tables and values of requests, by how they count; one that counts both ways is twice here.
+        """The raw columns and request values, each with how it counts; one that counts both ways is given twice.
 
-        Those of `value` lead to a feature by values only; those of `rows` decide rows at a step of their way.
+        `value` means that every step to a feature is by value; `rows` means that at least one step decides rows.
         """
         valued, reached = self.value_columns(), self._reached(self.features, (VALUE, ROWS))
-        # One step that decides rows is enough, whatever the steps before and after it.
+        # One step that decides rows is enough, whatever the other steps are.
         deciding = {edge.before for edge in self.edges if edge.by == ROWS and edge.after in reached}
         rows = self._reached(deciding, (VALUE, ROWS))
         found = [(column, VALUE) for column in valued] + [(column, ROWS) for column in rows]
@@ -70,7 +70,7 @@ class Lineage:
         )
 
     def value_columns(self) -> set[Column]:
-        """The columns that the features' values are computed from, step by step; the features as well."""
+        """The columns that the features' values are computed from, over all steps, and the features themselves."""
         return self._reached(self.features, (VALUE,))
 
     def _reached(self, ends: Iterable[Column], kinds: Iterable[By]) -> set[Column]:
@@ -87,7 +87,7 @@ class Lineage:
 
 
 def leading_to(edges: Iterable[Edge], ends: Iterable[Column]) -> list[Edge]:
-    """The edges that lead to some columns, by however many steps."""
+    """The edges on all paths to some columns."""
     by_end: dict[Column, list[Edge]] = {}
     for edge in edges:
         by_end.setdefault(edge.after, []).append(edge)

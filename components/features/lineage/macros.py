@@ -1,4 +1,4 @@
-"""The macros of a repository, put in place of their calls, so that what they read, or do not read, is seen."""
+"""Replaces calls of a repository's macros by their bodies, so that the lineage sees what the macros read."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _CREATED = re.compile(r"CREATE\b[\w\s]*?\b(?:MACRO|FUNCTION)\s+(?:IF\s+NOT\s+EXI
 
 @dataclass
 class Macro:
-    """A macro and its text; no body where it cannot be followed."""
+    """A macro and its body; the body is None where it cannot be followed."""
 
     text: str
     parameters: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Macro:
 
 
 def macros_of(text: str) -> dict[str, Macro]:
-    """The macros of `macros.sql`, by name in small letters."""
+    """The macros of `macros.sql`, by name in lower case."""
     found: dict[str, Macro] = {}
     for each in duckdb.extract_statements(text):
         query = code(each.query).rstrip("; ")
@@ -35,7 +35,7 @@ def macros_of(text: str) -> dict[str, Macro]:
         if named is None:
             continue
         name = named[1].lower()
-        # A name that sqlglot knows is a function of its own to it, with arguments in places of their own.
+        # Where sqlglot knows a function of this name, it changes the order of the arguments.
         known = name in found or name.upper() in DuckDB.Parser.FUNCTIONS
         found[name] = Macro(query) if known else _macro(query)
     return found
@@ -52,7 +52,7 @@ def _macro(text: str) -> Macro:
 
 
 def require_known_macros(text: str, macros: Mapping[str, Macro]) -> None:
-    """Refuse a query that calls, itself or by another macro, one whose body cannot take the place of its call.
+    """Refuse a query that calls, directly or through another macro, a macro whose body cannot replace its call.
 
     Raises:
         SqlglotError: naming the macro.
@@ -71,7 +71,7 @@ def require_known_macros(text: str, macros: Mapping[str, Macro]) -> None:
 
 
 def expanded(tree: exp.Expr, macros: Mapping[str, Macro]) -> exp.Expr:
-    """The query with the body of every macro in place of its call.
+    """The query with each macro call replaced by the macro's body.
 
     Raises:
         SqlglotError: if a macro is called with another number of arguments than it has parameters.

@@ -1,7 +1,7 @@
-"""The lineage of features as a picture: sources on the left, a box a table, a line from column to column.
+"""Draws the lineage of features: sources on the left, one box per table, one line per dependency between columns.
 
-Full lines lead to the features' values; along dashed ones it is decided which rows count for them. The picture stands
-alone: it brings its colours, light and dark, and needs nothing from the network.
+Solid lines lead to values of features; dashed lines decide which rows count. The SVG is self-contained: it has its own
+light and dark colours and loads nothing from the network.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +13,7 @@ from gatehouse.components.reports.format import escape
 from gatehouse.components.reports.style import DARK, LIGHT
 
 _ROW, _HEAD, _GAP, _BETWEEN, _EDGE, _TOP = 22, 30, 26, 96, 24, 74
-_GLYPH, _GLYPH_BOLD = 6.6, 7.7  # Width of an average character; errs on the wide side.
+_GLYPH, _GLYPH_BOLD = 6.6, 7.7  # Width of an average character, rather too wide than too narrow.
 _LEGEND = (("v", "the value is computed from it"), ("r", "decides which rows count"))
 _STYLE = (
     ":root { %s } @media (prefers-color-scheme: dark) { :root { %s } }"
@@ -29,7 +29,7 @@ _STYLE = (
 
 @dataclass
 class _Box:
-    """One table: its columns from the top, and where it stands."""
+    """One table with its columns and its position."""
 
     table: str
     columns: list[Column]
@@ -55,9 +55,9 @@ def lineage_svg(lineage: Lineage, title: str, description: str = "", known: str 
 
     Args:
         lineage: What is drawn.
-        title: Stands above it.
+        title: Title above the picture.
         description: A line below the title.
-        known: Since when rows count; stands behind the description.
+        known: Since when rows count; printed after the description.
     """
     description = f"{description} {known}".strip()
     edges = _drawn_edges(lineage)
@@ -65,7 +65,7 @@ def lineage_svg(lineage: Lineage, title: str, description: str = "", known: str 
     levels = [[box for box in boxes.values() if box.level == level] for level in range(_deepest(boxes) + 1)]
     width, height = _place(levels, boxes, edges)
     width = max(width, len(title) * 10.5 + 2 * _EDGE, len(description) * _GLYPH + 2 * _EDGE, 470)
-    # What carries values lies above what decides rows, and boxes above lines.
+    # Value lines are drawn over row lines, and boxes over all lines.
     valued = lineage.value_columns()
     lines = sorted((edge.by == VALUE and edge.after in valued, _curve(boxes, edge)) for edge in edges)
     ends = {column.table for column in lineage.features}
@@ -86,10 +86,10 @@ def lineage_svg(lineage: Lineage, title: str, description: str = "", known: str 
 
 
 def _drawn_edges(lineage: Lineage) -> list[Edge]:
-    """The edges between tables. What decides the rows of a whole table is not drawn to each of its columns again."""
+    """The edges between tables. A column that decides the rows of a whole table gets one line, not one per column."""
     edges = [edge for edge in lineage.edges if edge.before.table != edge.after.table]
     deciding = {(edge.before, edge.after.table) for edge in edges if not edge.after.name}
-    # Two columns are joined by one line: where one gives the other its value, that it also decides rows is not drawn.
+    # Two columns have one line: if the value depends on the other column, the row dependency is not drawn.
     valued = {(edge.before, edge.after) for edge in edges if edge.by == VALUE}
     return [
         edge
@@ -101,7 +101,7 @@ def _drawn_edges(lineage: Lineage) -> list[Edge]:
 
 
 def _boxes(lineage: Lineage, edges: Sequence[Edge]) -> dict[str, _Box]:
-    """A box a table, each one level right of all that it reads."""
+    """One box per table, each one level to the right of all tables that it reads."""
     columns = dict.fromkeys([*lineage.features, *(column for edge in edges for column in (edge.after, edge.before))])
     boxes: dict[str, _Box] = {}
     for column in columns:
@@ -110,7 +110,7 @@ def _boxes(lineage: Lineage, edges: Sequence[Edge]) -> dict[str, _Box]:
     for _ in boxes:
         for before, after in reads:
             boxes[after].level = max(boxes[after].level, boxes[before].level + 1)
-    # A source stands beside the first table that reads it.
+    # A source is placed next to the first table that reads it.
     for box in boxes.values():
         nexts = [boxes[reader].level for read, reader in reads if read == box.table]
         box.level = min(nexts) - 1 if nexts else box.level
@@ -122,7 +122,7 @@ def _deepest(boxes: Mapping[str, _Box]) -> int:
 
 
 def _place(levels: list[list[_Box]], boxes: Mapping[str, _Box], edges: Sequence[Edge]) -> tuple[float, float]:
-    """Set where every box stands; returns width and height of the picture."""
+    """Set the position of every box; returns width and height of the picture."""
     tallest = max(sum(box.height + _GAP for box in level) - _GAP for level in levels)
     by_before: dict[Column, list[Edge]] = {}
     for edge in edges:
@@ -131,7 +131,7 @@ def _place(levels: list[list[_Box]], boxes: Mapping[str, _Box], edges: Sequence[
     def height_of(column: Column) -> float:
         return fmean([boxes[edge.after.table].middle(edge.after) for edge in by_before.get(column, [])] or [0.0])
 
-    # From the features back to the sources: each column as high as what it goes to, so that few lines cross.
+    # From the features back to the sources: each column gets the height of its targets, so that few lines cross.
     for level in reversed(levels):
         for box in level:
             box.columns.sort(key=lambda column: (not column.name, height_of(column), column.name))

@@ -1,7 +1,7 @@
-"""One query of a repository, followed column by column: what each of its columns comes from in the tables it reads.
+"""Follows one query of a repository column by column: which columns of the tables it reads each result comes from.
 
-Common table expressions and subqueries are followed through. Where SQL cannot be followed exactly, more columns are
-named rather than fewer.
+Common table expressions and subqueries are followed too. Where SQL cannot be followed exactly, the result has too many
+columns rather than too few.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ Origin = tuple[Column, By]
 
 @dataclass
 class Query:
-    """One file's query: what its columns come from, in the tables that it reads."""
+    """The query of one file, and what its columns come from."""
 
     file: str
     text: str
@@ -58,24 +58,24 @@ class Query:
 
     @property
     def names(self) -> list[str]:
-        """Its columns."""
+        """The names of the query's columns."""
         return [name for name in _names(self._scope) if name != _ALL]
 
     def origins(self, name: str) -> set[Origin]:
-        """What one of its columns comes from. Raises ConfigurationError if it has no such column."""
+        """The origins of one column of the query. Raises ConfigurationError if it has no such column."""
         names = _names(self._scope)
         if {_ALL, ""}.isdisjoint(names) and name.lower() not in (each.lower() for each in names):
             raise ConfigurationError(f"{self.file}: expected a column {name}, found {', '.join(names)}.")
         return self._of_column(self._scope, name)
 
     def rows(self) -> set[Column]:
-        """What decides which rows it reads and gives."""
+        """The columns that decide which rows the query reads and gives."""
         return set(self._of_rows(self._scope))
 
     def _of_column(self, scope: Scope, name: str) -> set[Origin]:
         key = (id(scope), name)
         if key not in self._origins:
-            self._origins[key] = set()  # A recursive query asks for itself.
+            self._origins[key] = set()  # A recursive query asks for its own origins.
             self._origins[key] = self._find_column(scope, name)
         return self._origins[key]
 
@@ -97,7 +97,7 @@ class Query:
         for projection in tree.selects:
             if projection.alias_or_name == name:
                 return self._of_expression(scope, projection)
-        # A star over a table whose columns nobody knows, or an expression that gives several columns.
+        # A star over a table with unknown columns, or an expression that gives several columns.
         found = {origin for source in _read_by(scope).values() for origin in self._of_source(source, name)}
         for projection in tree.selects:
             if not isinstance(projection, exp.Star) and projection.alias_or_name in ("", _ALL):
@@ -112,9 +112,9 @@ class Query:
         return {(Column(_full_name(source), each), VALUE) for each in names}
 
     def _of_expression(self, scope: Scope, expression: exp.Expr) -> set[Origin]:
-        """What an expression reads, subqueries and the windows that it names included.
+        """The columns that an expression reads, including subqueries and named windows.
 
-        The argument of an aggregate makes its value; its filter and its window decide which rows count.
+        The argument of an aggregate gives its value; its filter and its window decide which rows count.
         """
         found: set[Origin] = set()
         for node in expression.walk(prune=lambda node: isinstance(node, exp.Query | exp.Window | exp.Filter)):
@@ -168,7 +168,7 @@ class Query:
         raise ConfigurationError(f"{self.file}: there is no column {asked}: expected one of {found}.")
 
     def _known(self, source: Scope | exp.Table) -> list[str] | None:
-        """The columns of what stands in FROM; None where not all are known."""
+        """The columns of a source in FROM; None where not all are known."""
         if isinstance(source, exp.Table):
             alias = source.args.get("alias")
             renamed = isinstance(alias, exp.TableAlias) and alias.args.get("columns")
@@ -202,7 +202,7 @@ class Query:
             found |= self._of_rows(part)
         tree = scope.expression
         if scope.set_operation_scopes and not (isinstance(tree, exp.Union) and tree.args.get("distinct") is False):
-            # Only UNION ALL looks at no values.
+            # UNION ALL is the only set operation that does not compare values.
             found |= {column for part in scope.set_operation_scopes for column, _ in self._of_whole(part)}
         for expression in _deciding(scope.expression):
             found |= {column for column, _ in self._of_expression(scope, expression)}
@@ -210,7 +210,7 @@ class Query:
 
 
 def _in_one_line(error: SqlglotError) -> str:
-    """What is wrong, without the terminal's colours that the message holds."""
+    """The error message, without terminal colours."""
     listed = error.errors if isinstance(error, ParseError) else []
     return f"line {listed[0]['line']}: {listed[0]['description']}" if listed else str(error)
 
@@ -224,23 +224,23 @@ def _full_name(table: exp.Table) -> str:
 
 
 def _read_by(scope: Scope) -> dict[str, Scope | exp.Table]:
-    """What stands in FROM and the joins, by the name that columns use."""
+    """The tables in FROM and the joins, by the name that columns use."""
     return {name: scope.sources[name] for name, _ in scope.references if name in scope.sources}
 
 
 def _source_named(scope: Scope, name: str) -> Scope | exp.Table | None:
-    """The table that a column before whose name stands `name` is of; a correlated subquery reads what is around it."""
+    """The table with the given name or alias; a correlated subquery can also read the tables of the outer query."""
     found = (_read_by(around).get(name) for around in _scopes_around(scope)) if name else ()
     return next((source for source in found if source is not None), None)
 
 
 def _sources_in_reach(scope: Scope) -> list[Scope | exp.Table]:
-    """What stands in FROM here and around, where a name without a table is looked for."""
+    """The tables in FROM of this scope and of the outer scopes, where a column without a table name is looked up."""
     return [source for around in _scopes_around(scope) for source in _read_by(around).values()]
 
 
 def _names_something_else(scope: Scope, column: exp.Column) -> bool:
-    """Whether a name without a table is that of a table, of another column of the query, or of a parameter."""
+    """Whether a name without a table is a table, another column of the query, or a parameter."""
     name = column.name.lower()
     named = {each.lower() for around in _scopes_around(scope) for each in (*around.sources, *_names(around))}
     lambdas = (node for node in _ancestors(column) if isinstance(node, exp.Lambda))
@@ -250,7 +250,7 @@ def _names_something_else(scope: Scope, column: exp.Column) -> bool:
 
 
 def _scopes_around(scope: Scope) -> Iterator[Scope]:
-    """A scope, the one around it, and so on."""
+    """A scope and its outer scopes, from the inside out."""
     around: Scope | None = scope
     while around is not None:
         yield around
@@ -264,7 +264,7 @@ def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _require_known_forms(tree: exp.Expr, scope: Scope) -> None:
-    """Refuse what reads columns in ways that are not followed."""
+    """Refuse forms of SQL whose columns cannot be followed."""
     if tree.find(exp.Pivot):
         raise SqlglotError("PIVOT or UNPIVOT")
     followed = {id(table) for part in scope.traverse() for table in part.tables}
@@ -276,7 +276,7 @@ def _require_known_forms(tree: exp.Expr, scope: Scope) -> None:
 
 
 def _framing(scope: Scope, node: exp.Window | exp.Filter) -> Iterator[exp.Expr]:
-    """What a window or a filter says about rows."""
+    """The expressions with which a window or a filter decides about rows."""
     if isinstance(node, exp.Filter):
         yield node.expression
         return
@@ -287,7 +287,7 @@ def _framing(scope: Scope, node: exp.Window | exp.Filter) -> Iterator[exp.Expr]:
 
 
 def _deciding(tree: exp.Expr) -> Iterator[exp.Expr]:
-    """The parts of a query that decide which rows there are, and which of them count in a column."""
+    """The parts of a query that decide which rows it has, and which of them count in a column."""
     distinct, group = tree.args.get("distinct"), tree.args.get("group")
     if not isinstance(tree, exp.Query):
         return

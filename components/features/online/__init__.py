@@ -1,1 +1,1 @@
-"""Online stores: feature rows by key, how they get there, and whether they are what was trained on."""
+"""Online stores: feature rows by key, how they are written, and whether they equal the offline values."""

@@ -1,4 +1,4 @@
-"""The bytes that Feast's online stores hold: entity keys, values and times, as its own clients read them."""
+"""The byte layout of Feast's online stores: entity keys, values and times, as Feast's own clients read them."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +20,13 @@ _TEXTS = {pa.string().id, pa.large_string().id}
 
 
 def field(view: str, feature: str) -> bytes:
-    """Feast's name of a feature in a Redis hash: Murmur3 of `<view>:<feature>`, four bytes, least first."""
+    """Feast's name of a feature in a Redis hash: Murmur3 of `<view>:<feature>`, four bytes, little-endian."""
     return _LENGTH.pack(mmh3.hash(f"{view}:{feature}", signed=False))
 
 
 @lru_cache(maxsize=256)
 def key_start(names: tuple[str, ...]) -> bytes:
-    """What the serialized keys of an entity with these join keys begin with."""
+    """The bytes with which every serialized key of an entity with these join keys begins."""
     head = [_LENGTH.pack(len(names))]
     for name in sorted(names):
         head += [_LENGTH.pack(_STRING), _LENGTH.pack(len(name.encode())), name.encode()]
@@ -45,7 +45,7 @@ def entity_keys(names: tuple[str, ...], rows: pa.Table) -> Iterator[bytes]:
 
 
 def key_columns(names: tuple[str, ...], keys: Sequence[bytes]) -> pa.Table:
-    """What `entity_keys` was given, one column a join key."""
+    """The inverse of `entity_keys`: one column per join key."""
     start = len(key_start(names))
     columns: dict[str, list[Any]] = {name: [] for name in sorted(names)}
     for key in keys:
@@ -118,7 +118,7 @@ def encoded(name: str, column: pa.ChunkedArray) -> list[bytes]:
     """Each value of a column, shape (rows,), as a serialized `feast.types.Value`; a null is the empty message.
 
     Raises:
-        ConfigurationError: if the column has a type that Feast's layout has no place for.
+        ConfigurationError: if Feast's layout does not support the column's type.
     """
     kind = str(column.type)
     if kind in ("string", "large_string"):
@@ -144,7 +144,7 @@ _FIXED = {0x29: np.dtype([("tag", "u1"), ("value", "<f8")]), 0x35: np.dtype([("t
 
 
 def decoded(cells: Sequence[bytes | None]) -> pa.Array:
-    """The values, shape (rows,), of one feature in messages that `encoded` wrote, one a row; None is null."""
+    """The values, shape (rows,), of one feature from messages that `encoded` wrote, one per row; None is null."""
     tag = next((cell[0] for cell in cells if cell), None)
     if tag is None:
         return pa.nulls(len(cells))

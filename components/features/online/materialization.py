@@ -1,19 +1,19 @@
-"""Materialization: what became known since the last time goes to the online store; progress and state live there too.
+"""Materialization: writes rows that became known since the last run to the online store, which also keeps the state.
 
-A run writes the rows of a view that became known after the rows of the last run were settled, up to `as_of`. A row is
-known from max(event, created) on, so a late row about an older event is written too. Of a key only the newest row is
-written, and none that is expired.
+A run writes the rows of a view that became known after the settled rows of the last run, up to `as_of`. A row is known
+from max(event, created) on, so a late row about an older event is written too. For each key only the newest row is
+written, and no expired row.
 
-The newest rows of a table are provisional: the next table replaces them, and also rows that were pushed meanwhile. The
-store keeps the keys of both. For these keys a run writes the newest row of the table, whatever is held.
+The newest rows of a table are provisional: the next table replaces them. It also replaces rows that were pushed in
+between. The store keeps the keys of both kinds. For these keys a run writes the newest row of the table, whatever the
+store holds.
 
-This is right only while the settled rows stay as they are. So the store keeps a digest of them. The view is written
-again as a new generation where the feature table gives another digest (another definition, a static table that changed,
-rows that were removed), or where a run was killed that wrote other rows. What is left of earlier generations is
-removed.
+This is right only while the settled rows do not change. So the store keeps a digest of them. A view is written again
+as a new generation in two cases: the feature table gives another digest (another definition, a changed static table,
+removed rows), or a killed run wrote other rows. Rows of earlier generations are removed afterwards.
 
-Every step can be repeated, and two runs can work at once: rows are compared in the store, and the state is changed only
-if it is still what was read.
+Every step can be repeated, and two runs can work at once: the store compares rows when it writes, and it changes the
+state only if the state is still the one that was read.
 """
 
 import hashlib
@@ -32,21 +32,21 @@ from gatehouse.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
-STEP = 1 << 15  # Rows between two lines of progress.
+STEP = 1 << 15  # Rows between two progress messages.
 _ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
 class Materialized:
-    """What was done for one view.
+    """The result for one view.
 
     Attributes:
         view: Its name.
-        rows: How many rows were to be written.
-        written: How many were sent; fewer than `rows` where an earlier run was killed and had sent the first of them.
-        changed: How many rows changed what is held.
-        since: The watermark before, in microseconds since 1970; None where there was none.
-        rewritten: Whether the view was written from the beginning.
+        rows: Number of rows to write.
+        written: Number of rows sent; less than `rows` where a killed run had sent the first of them.
+        changed: Number of rows that changed the content of the store.
+        since: The watermark before the run, in microseconds since 1970; None where there was none.
+        rewritten: Whether all rows of the view were written.
     """
 
     view: str
@@ -62,13 +62,13 @@ class _Plan:
     """What a run writes for one view.
 
     Attributes:
-        before: The state of the view when this was decided.
-        rewrite: Whether the view is written from the beginning.
+        before: The state of the view when the plan was made.
+        rewrite: Whether all rows of the view are written.
         as_of: The watermark afterwards, in microseconds since 1970.
-        settled: Until when rows are settled afterwards, likewise.
+        settled: Time up to which rows are settled afterwards, in microseconds since 1970.
         past: Digest of these settled rows.
         generation: The generation of the rows.
-        target: Digest of what is written.
+        target: Digest of the rows to write and of the state before.
         tables: Reference of the feature tables.
     """
 
@@ -93,21 +93,21 @@ def materialize_views(
     step: int = STEP,
     reference: str = "",
 ) -> list[Materialized]:
-    """Bring the online store up to what was known at `as_of`.
+    """Write everything that was known at `as_of` to the online store.
 
     Args:
         store: The online store.
-        views: What to write.
+        views: The views to write.
         tables: Parquet files by view.
         as_of: The time, with its zone.
-        settled: By view, until when the rows of its table are settled: the next table may replace those known from then
-            on. A view that is not named has settled rows only.
-        rewrite: Write all from the beginning, also where the store is at a later time.
-        step: Rows between two lines of progress.
-        reference: Of the feature tables, which is kept with the watermark.
+        settled: By view, the time up to which the rows of its table are settled: the next table may replace rows known
+            from then on. All rows of a view that is not named are settled.
+        rewrite: Write all rows, even if the store is at a later time.
+        step: Rows between two progress messages.
+        reference: Reference of the feature tables, which is stored with the watermark.
 
     Raises:
-        StoreError: if the store cannot be reached, or was brought to a later time before.
+        StoreError: if the store cannot be reached, or is already at a later time.
     """
     with connect() as connection:
         return [
@@ -159,7 +159,7 @@ def _materialize(
 
 
 def open_rows(connection: duckdb.DuckDBPyConnection, view: OnlineView, files: Sequence[Path]) -> None:
-    """Make the view's rows readable as `features.rows`, with what asof_join orders by."""
+    """Make the view's rows readable as `features.rows`, with the columns by which asof_join orders them."""
     event = f"epoch_us({quoted(view.event)}::TIMESTAMPTZ)"
     created = f"coalesce(epoch_us({quoted(view.created)}::TIMESTAMPTZ), {event})" if view.created else event
     present = " AND ".join(f"{quoted(column)} IS NOT NULL" for column in (*view.keys, view.event))
@@ -179,7 +179,7 @@ def _begin(
     rewrite: bool,
     reference: str,
 ) -> _Plan:
-    """Decide what to write, and note it in the store. A run for the same that was killed is continued."""
+    """Decide what to write, and record it in the store. If a run of the same plan was killed, it is continued."""
     while True:
         state = store.state(view.name)
         if state.known is not None and state.known > as_of and not rewrite:
@@ -189,11 +189,11 @@ def _begin(
             )
         whole, now, then = _digests(connection, view, [as_of, settled, state.settled])
         changed = state.known is not None and then != state.past
-        # A rewrite that was begun and not completed left rows that win over all earlier generations.
+        # A rewrite that was not completed left rows that replace those of all earlier generations.
         fresh = rewrite or changed or state.last > state.generation
         target = _target(whole, as_of, settled, None if fresh else state)
         if state.target not in ("", target):
-            # Rows of another run are there, or are being written.
+            # Another run has written rows, or is writing them.
             fresh, target = True, _target(whole, as_of, settled, None)
         if state.target == target:
             return _Plan(state, fresh, as_of, settled, now, state.writing, target, reference)
@@ -206,13 +206,13 @@ def _begin(
 
 
 def _target(whole: str, as_of: int, settled: int, before: State | None) -> str:
-    """A digest of what a run writes: of the rows of the table, and of the state from which it starts."""
+    """A digest of what a run writes: the rows of the table, and the state from which it starts."""
     parts = [whole, as_of, settled, *([before.known, before.settled, before.generation] if before else [])]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
 def _digests(connection: duckdb.DuckDBPyConnection, view: OnlineView, times: Sequence[int | None]) -> list[str]:
-    """Digests of the rows known at each of `times`: the same rows in any order, the same digest."""
+    """Digests of the rows known at each of `times`; the order of rows does not count."""
     columns = (*view.keys, *view.features, "__event", "__created")
     types = connection.execute(f"DESCRIBE SELECT {', '.join(map(quoted, columns))} FROM features.rows").fetchall()
     shape = f"{[row[:2] for row in types]} {view.ttl}"
@@ -225,7 +225,7 @@ def _digests(connection: duckdb.DuckDBPyConnection, view: OnlineView, times: Seq
 
 
 def _select(connection: duckdb.DuckDBPyConnection, view: OnlineView, since: int | None, as_of: datetime) -> int:
-    """Make the table `features.wanted` of the rows to be written, in order of the keys; returns how many there are."""
+    """Create the table `features.wanted` of the rows to write, in order of the keys; returns their number."""
     known = f"SELECT * FROM features.rows WHERE __known > {NEVER if since is None else since}"
     connection.execute(f"CREATE OR REPLACE TABLE features.wanted AS {_newest(view, known, as_of)}")
     return int(connection.execute("SELECT count(*) FROM features.wanted").fetchall()[0][0])
@@ -234,7 +234,7 @@ def _select(connection: duckdb.DuckDBPyConnection, view: OnlineView, since: int 
 def _select_provisional(
     connection: duckdb.DuckDBPyConnection, view: OnlineView, provisional: pa.Table, as_of: datetime
 ) -> pa.Table:
-    """What the table says of the provisional keys: one row each, without an event where the table has no fresh row."""
+    """One row per provisional key from the table, without an event where the table has no fresh row for it."""
     keys = ", ".join(map(quoted, view.keys))
     connection.register("provisional", provisional)
     known = f"SELECT r.* FROM features.rows AS r SEMI JOIN provisional USING ({keys})"
@@ -244,7 +244,7 @@ def _select_provisional(
 
 
 def _newest(view: OnlineView, rows: str, as_of: datetime) -> str:
-    """A query of the newest known row of every key that is fresh, in order of the keys."""
+    """A query of the newest known row of every key, if it is fresh, in order of the keys."""
     keys = ", ".join(map(quoted, view.keys))
     return (
         f"SELECT {_columns(view)} FROM ({rows}) WHERE __known <= {epoch_us(as_of)} AND __event >= {view.oldest(as_of)} "
@@ -293,19 +293,19 @@ def _settle(store: OnlineStore, view: OnlineView, plan: _Plan, settling: pa.Tabl
 
 
 def _holds(state: State, plan: _Plan) -> bool:
-    """Whether rows are still to be written, and another run did not complete the plan. A rewrite replaces them."""
+    """Whether rows are still to be written and no other run completed the plan. A rewrite replaces the generation."""
     return state.target == plan.target or state.writing != plan.generation
 
 
 def _note_progress(store: OnlineStore, view: OnlineView, target: str, done: int) -> None:
-    """Note how many rows of `target` are written, unless another run writes something else by now."""
+    """Record how many rows of `target` are written, unless another run is writing something else."""
     while (state := store.state(view.name)).target == target and state.done < done:
         if store.swap(view.name, state, replace(state, done=done)):
             return
 
 
 def _complete(store: OnlineStore, view: OnlineView, plan: _Plan) -> bool:
-    """Set the watermark. False where a rewrite, or a run with other rows, was faster: then all is decided anew."""
+    """Set the watermark. False if another rewrite or a run with other rows was faster: the plan must be made again."""
     if plan.rewrite:
         dropped = sorted({*plan.before.features} - {*view.features})
         store.sweep(view, plan.generation, dropped)

@@ -1,7 +1,7 @@
-"""Opens the online store of a project: which one it is `feature_store.yaml` says, in Feast's own words.
+"""Opens the online store of a project, which `feature_store.yaml` names in Feast's syntax.
 
-It is `sqlite`, a file beside the artifact store, or `redis` with a connection string, in which variables of the
-environment are filled in.
+The store is `sqlite`, a file beside the artifact store, or `redis` with a connection string, in which environment
+variables are replaced.
 """
 
 import os
@@ -18,15 +18,15 @@ _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
 def open_online(store: ArtifactStore, project: str, folder: Path) -> OnlineStore:
-    """The online store that a feature repository asks for.
+    """Open the online store that a feature repository names.
 
     Args:
-        store: The artifact store, beside which an SQLite file lies.
+        store: The artifact store; an SQLite file is next to it.
         project: Name of the project.
         folder: The feature repository, with its `feature_store.yaml`.
 
     Raises:
-        ConfigurationError: if the settings name another store, or a variable that is not set.
+        ConfigurationError: if the settings name another kind of store, or an environment variable that is not set.
         StoreError: if the SQLite file cannot be opened.
     """
     body = read_settings(folder)
@@ -39,7 +39,7 @@ def open_online(store: ArtifactStore, project: str, folder: Path) -> OnlineStore
         raise ConfigurationError(
             f"{SETTINGS_FILE}: online_store: expected type sqlite, or redis with redis_type redis, found {settings}."
         )
-    # Imported here: a project whose store is a file needs no Redis client.
+    # Imported here, so that a project with an SQLite store needs no Redis client.
     from gatehouse.components.features.online.redis import RedisOnline, connect_redis
 
     return RedisOnline(connect_redis(_filled(str(settings.get("connection_string", "localhost:6379")))), named)
@@ -51,7 +51,7 @@ def sqlite_file(store: ArtifactStore, project: str) -> Path:
 
 
 def _filled(text: str) -> str:
-    """A connection string with variables of the environment in their places."""
+    """A connection string with its environment variables replaced."""
     missing = [name for name in _VARIABLE.findall(text) if name not in os.environ]
     if missing:
         raise ConfigurationError(

@@ -1,12 +1,12 @@
-"""Feature rows in Redis, in the layout that Feast's own clients read, written in order of (event, created).
+"""Feature rows in Redis, in the layout that Feast's own clients read, ordered by (event, created).
 
-Every key of an entity has a hash. Under Feast's name for view and feature it holds the value as a serialized
-`feast.types.Value`, under `_ts:<view>` the event time as a protobuf timestamp. Under `_at:<view>` we add the *order* of
-the row: generation, event time and created time, written as text that sorts as they do. A row replaces another only if
-its order is greater. Redis compares them, so writers need no lock.
+Every entity key has a hash. The field with Feast's name for view and feature holds the value as a serialized
+`feast.types.Value`; the field `_ts:<view>` holds the event time as a protobuf timestamp. We add the field `_at:<view>`
+with the *order* of the row: generation, event time and created time, as text that sorts like the times. A row replaces
+another only if its order is greater. Redis makes the comparison, so writers need no lock.
 
-The hash `gatehouse:<project>` says how far each view is materialized. The set `gatehouse:<project>:<view>` holds the
-keys whose row is provisional. A plain Feast client reads the same hashes; it gets expired values with their status.
+The hash `gatehouse:<project>` holds the state of each view. The set `gatehouse:<project>:<view>` holds the keys whose
+row is provisional. A plain Feast client reads the same hashes; it gets expired values with their status.
 """
 
 import json
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 __all__ = ["OnlineView", "RedisOnline", "connect_redis"]
 
 BATCH = 4096
-_GENERATION = 8  # Digits of it.
-_EVENT = slice(_GENERATION, _GENERATION + 19)  # Where the event stands in the order.
-_SHIFT = 1 << 62  # Makes times before 1970 positive, so that their text has the order of the times.
-_ROWS_IN_A_CALL = 32  # Of the script: calls cost half as much, and other clients wait for microseconds only.
-# Compares and sets in one step. KEYS: the hash of each row. ARGV: the number of arguments of a row, then those of each.
+_GENERATION = 8  # Number of digits of a generation.
+_EVENT = slice(_GENERATION, _GENERATION + 19)  # Position of the event time in the order.
+_SHIFT = 1 << 62  # Makes times before 1970 positive, so that their text sorts like the times.
+_ROWS_IN_A_CALL = 32  # Rows per call of the script: calls cost half as much, and other clients wait for microseconds.
+# Compares and sets in one step. KEYS: the hash of each row. ARGV: the number of arguments per row, then the arguments.
 _WRITE = """
 local width, changed = tonumber(ARGV[1]), 0
 for row = 1, #KEYS do
@@ -59,9 +59,9 @@ for row = 1, #KEYS do
 end
 return changed
 """
-# Writes what a table says of a key. KEYS: the hash of the key, the set of provisional keys. ARGV: field of the order,
-# as_of, the time from which rows are provisional, generation, order, key, then names and values of features. Where the
-# table has no row for the key, the order and the values are empty, and the row that is held is removed.
+# Writes the table's row for a key. KEYS: the hash of the key, the set of provisional keys. ARGV: field of the order,
+# as_of, the time from which rows are provisional, generation, order, key, then names and values of features. If the
+# table has no row for the key, the order and the values are empty, and the stored row is removed.
 _SETTLE = """
 local function known(order)
   local event, created = string.sub(order, 9, 27), string.sub(order, 28)
@@ -91,7 +91,7 @@ if not held or held >= ARGV[2] then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1], unpack(ARGV, 3))
 return 1
 """
-# Sets the state of a view, if it is what the caller read. KEYS: the hash of states. ARGV: view, state before, after.
+# Sets the state of a view if it is still what the caller read. KEYS: the hash of states. ARGV: view, before, after.
 _SWAP = """
 if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
@@ -100,7 +100,7 @@ return 1
 
 
 def connect_redis(connection_string: str) -> "Redis":
-    """A client for `host:port,name=value,...`, the form that Feast's settings have. It connects when it is used.
+    """A client for `host:port,name=value,...`, the form of Feast's settings. It connects at the first command.
 
     Raises:
         ConfigurationError: if the text has another form, or names a setting that the client does not know.
@@ -153,7 +153,7 @@ class RedisOnline:
                 provisional_keys.append(_bulk_string(key))
         commands = []
         if provisional_keys:
-            # Before the rows: a key that is noted although its row was not written does no harm.
+            # The key is noted before the row is written: a noted key without a row does no harm.
             head = (
                 b"*%d\r\n" % (2 + len(provisional_keys))
                 + _bulk_string(b"SADD")
@@ -170,7 +170,7 @@ class RedisOnline:
         return sum(int(reply) for reply in self._exchange(commands))
 
     def _encoded(self, view: OnlineView, rows: pa.Table, generation: int) -> Iterator[tuple[bytes, int, bytes, bytes]]:
-        """For every row its entity key, when it was known, its order, and names and values in Redis' protocol."""
+        """For every row: entity key, known time, order, and names and values in Redis' protocol."""
         event = microseconds(rows[view.event])
         created = microseconds(rows[view.created], event) if view.created else event
         values = [encoded(feature, rows[feature]) for feature in view.features]
@@ -234,7 +234,7 @@ class RedisOnline:
         return pa.Table.from_arrays([columns[name] for name in names], names=names)
 
     def _look_up(self, requests: Sequence["_Request"], keys: pa.Table) -> list[list[list[Any]]]:
-        """The cells of every key, by request. The commands of all requests are sent together."""
+        """The cells of every key, by request. The commands of all requests are sent in one go."""
         found: list[list[list[Any]]] = [[] for _ in requests]
         for at in range(0, keys.num_rows, BATCH):
             part = keys if keys.num_rows <= BATCH else keys.slice(at, BATCH)
@@ -281,14 +281,14 @@ class RedisOnline:
                     self._client.hdel(key, *gone)
 
     def _exchange(self, commands: Sequence[bytes]) -> list[Any]:
-        """Send commands together and read their replies, one a command."""
+        """Send commands together and read one reply per command."""
         pool = self._client.connection_pool
         connection = pool.get_connection()
         try:
             connection.send_packed_command([b"".join(commands)])  # type: ignore[no-untyped-call]  # redis left these two untyped
             return [connection.read_response(disable_decoding=True) for _ in commands]
         except BaseException:
-            # Replies that are left in the connection would be taken for those of the next command.
+            # The next command would take replies that are left in the connection for its own.
             connection.disconnect()  # type: ignore[no-untyped-call]
             raise
         finally:
@@ -316,7 +316,7 @@ class _Request:
         views: The views that it reads.
         start: Its bytes before the key.
         end: Its bytes after the key.
-        width: How many cells it gives for a key.
+        width: Number of cells that it returns for a key.
     """
 
     keys: tuple[str, ...]
@@ -328,7 +328,7 @@ class _Request:
 
 @lru_cache(maxsize=256)
 def _requests(views: tuple[OnlineView, ...]) -> list[_Request]:
-    """The commands that read these views; one reads all views with the same keys."""
+    """The commands that read these views: one command for all views with the same keys."""
     groups: dict[tuple[str, ...], list[OnlineView]] = {}
     for view in views:
         groups.setdefault(view.keys, []).append(view)
@@ -341,12 +341,12 @@ def _requests(views: tuple[OnlineView, ...]) -> list[_Request]:
 
 
 def _order_field(view: OnlineView) -> bytes:
-    """The field with the order of a row, which Feast does not know."""
+    """The hash field with the order of a row; Feast does not know it."""
     return b"_at:" + view.name.encode()
 
 
 def _time_field(view: OnlineView) -> bytes:
-    """The field with the event time of a row, as Feast names it."""
+    """The hash field with the event time of a row, as Feast names it."""
     return b"_ts:" + view.name.encode()
 
 
@@ -365,5 +365,5 @@ def _command(*parts: bytes) -> bytes:
 
 
 def _escaped(text: bytes) -> bytes:
-    """A pattern of Redis that matches this text alone: characters with a meaning in patterns are escaped."""
+    """A Redis pattern that matches only this text: special characters are escaped."""
     return b"".join(b"\\" + bytes([byte]) if byte in b"*?[]^\\" else bytes([byte]) for byte in text)

@@ -1,4 +1,4 @@
-"""The page that explains the skew of an online store."""
+"""Renders the page about the skew of an online store."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,11 +23,11 @@ def page(store: ArtifactStore, reference: str) -> str:
 
 
 def skew_page(service: str, body: Mapping[str, Any]) -> str:
-    """The HTML page: verdict, what was written, and what was compared by view and by feature.
+    """The HTML page: verdict, rows written, and the comparison by view and by feature.
 
     Args:
         service: Name of the feature service.
-        body: What `skew.json` says.
+        body: The content of `skew.json`.
     """
     reasons, max_skew = body["reasons"], body["max_skew"]
     skew = Skew(tuple(Compared(**one) for one in body["compared"]))

@@ -1,4 +1,4 @@
-"""The features of online requests: read by their keys from the online store, computed from what the requests carry."""
+"""Features of online requests: read by key from the online store, or computed from request values."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ def online_features(
     requests: Sequence[Mapping[str, object]],
     now: datetime,
 ) -> pa.Table:
-    """What a model reads for each request: the table that a predictor scores, as it scores a batch.
+    """The table of features for online requests, in the form in which a predictor also scores a batch.
 
     Args:
         repository: The feature definitions that the online store was written with.
@@ -36,8 +36,8 @@ def online_features(
         One row for each request, in order: entity keys, request values, features; null where nothing is known.
 
     Raises:
-        ConfigurationError: if there is no such service, a request lacks a key or a value, has one of another type or
-            one that nothing reads; or if an on-demand view cannot be computed.
+        ConfigurationError: if there is no such service; if a request lacks a key or value, has a value of another type
+            or one that is not used; or if an on-demand view cannot be computed.
         StoreError: if the online store cannot be reached.
     """
     wanted = repository.service(service)
@@ -52,17 +52,17 @@ def online_features(
 def with_online(
     online: OnlineStore, views: Sequence[View], on_demand: Sequence[OnDemand], rows: pa.Table, now: datetime
 ) -> pa.Table:
-    """`rows` with the features of views as the online store has them, and with those of on-demand views.
+    """Add features from the online store and features of on-demand views to `rows`.
 
     Args:
         online: The online store.
-        views: The views that are read.
-        on_demand: The on-demand views that are computed on what was read.
+        views: The views to read.
+        on_demand: The on-demand views to compute from the values read.
         rows: Entity keys and request values, shape (requests, columns).
         now: The moment of the read, with its zone.
 
     Returns:
-        The same rows in order, with one more column a feature; null where nothing fresh is held.
+        The same rows in the same order, with one column more per feature; null where no fresh value is stored.
 
     Raises:
         ConfigurationError: if a key is missing or has another type than the view's; or as `with_on_demand`.
@@ -97,7 +97,7 @@ def _columns(requests: Sequence[Mapping[str, object]], types: Mapping[str, pa.Da
 
 
 def _number(value: object, kind: pa.DataType) -> object:
-    """Any integer may stand for a double; Arrow takes only those that a double holds exactly. True is no number."""
+    """Convert an integer for a double column, as Arrow refuses integers that a double cannot hold; bool is an error."""
     if isinstance(value, bool | np.bool_):
         raise pa.ArrowTypeError(f"found {value}, which is a truth value")
     if isinstance(value, int) and pa.types.is_floating(kind):

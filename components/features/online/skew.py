@@ -1,8 +1,8 @@
-"""Training-serving skew of an online store: a sample is read back and compared with the offline value at the same time.
+"""Training-serving skew of an online store: reads back a sample and compares it with the offline values.
 
-Null is easily equal to null, so of every view the sample takes keys that have fresh values, and only comparisons count
-in which either side has a value. Then it looks for trouble: beside the entity rows decided last it takes keys whose
-newest row was corrected, keys that had a late row, and keys whose newest row is expired.
+Both sides are read at the same time. Equal nulls prove little, so the sample has keys with fresh values for every view,
+and only comparisons with a value on either side count. The sample also has cases that often go wrong: the entity rows
+decided last, keys whose newest row was corrected, keys that had a late row, and keys whose newest row is expired.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,16 +28,16 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Compared:
-    """One feature of one kind of keys: how many were compared, how many differ, and a few that do.
+    """The comparison of one feature for one kind of keys.
 
     Attributes:
         view: The view.
         feature: The feature.
         kind: `fresh`, `recent`, `corrected`, `late` or `expired`.
-        cells: Keys compared.
-        values: Those with a value online or offline.
-        differing: Keys whose values differ.
-        examples: Key, online and offline value, as text, of the first that differ.
+        cells: Number of keys compared.
+        values: Number of keys with a value online or offline.
+        differing: Number of keys whose values differ.
+        examples: Key, online value and offline value, as text, of the first keys that differ.
     """
 
     view: str
@@ -51,29 +51,29 @@ class Compared:
 
 @dataclass(frozen=True)
 class Skew:
-    """All comparisons of a sample; `left_out` keys were not to be compared."""
+    """All comparisons of a sample; `left_out` is the number of keys that were excluded."""
 
     compared: tuple[Compared, ...]
     left_out: int = 0
 
     @property
     def cells(self) -> int:
-        """Comparisons, null with null among them."""
+        """Number of comparisons, including null with null."""
         return sum(one.cells for one in self.compared)
 
     @property
     def values(self) -> int:
-        """Comparisons in which either side has a value."""
+        """Number of comparisons with a value on either side."""
         return sum(one.values for one in self.compared)
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Views of which no value was compared."""
+        """Views without any compared value."""
         views = dict.fromkeys(one.view for one in self.compared)
         return tuple(view for view in views if not any(one.values for one in self.compared if one.view == view))
 
     def why_unseen(self, view: OnlineView) -> str:
-        """Why no value of an unseen view was compared."""
+        """Why no value of such a view was compared."""
         keys = {one.kind: one.cells for one in self.compared if one.view == view.name}
         if keys.get(FRESH):
             return "its fresh rows have no values"
@@ -83,7 +83,7 @@ class Skew:
 
     @property
     def differing(self) -> dict[str, int]:
-        """Values that differ, by feature; only features with any."""
+        """Number of differing values by feature; only features that have any."""
         found: dict[str, int] = {}
         for one in self.compared:
             if one.differing:
@@ -92,7 +92,7 @@ class Skew:
 
     @property
     def share(self) -> float:
-        """Differing values per compared value; one where none was compared, as nothing shows that they are alike."""
+        """Share of compared values that differ; 1 where none was compared, as nothing shows that they are equal."""
         return sum(self.differing.values()) / self.values if self.values else 1.0
 
 
@@ -102,7 +102,7 @@ def decided_last(repository: Repository, tables: Mapping[str, Sequence[Path]], a
     Args:
         repository: The definitions.
         tables: Raw Parquet files by table.
-        as_of: Labels must be known by then.
+        as_of: Only rows whose label is known at this time.
 
     Raises:
         ConfigurationError: if the label's query does not run.
@@ -127,13 +127,13 @@ def measure_skew(
 
     Args:
         store: The online store, materialized up to `as_of`.
-        views: What is served, with the features that are served.
+        views: The views that are served, with the features that are served.
         tables: Parquet files by view.
         recent: Entity keys of the rows decided last.
-        as_of: The time of both.
-        since: The watermark of every view before this materialization; rows below it that came later are preferred.
-        pushed: Views whose tables are pushed. Keys with rows that are known only after `as_of` are left out of these,
-            as the pusher serves such rows when their time has come.
+        as_of: The time of both reads.
+        since: The watermark of every view before this materialization; later rows about an earlier event are preferred.
+        pushed: Views whose tables are pushed. Keys with rows that become known after `as_of` are excluded for them, as
+            the pusher serves such rows once they are known.
     """
     compared: list[Compared] = []
     left_out = 0
@@ -148,9 +148,9 @@ def measure_skew(
 
 
 def skew_reasons(skew: Skew, views: Iterable[OnlineView], as_of: datetime, max_skew: float) -> list[str]:
-    """Why the skew of views is more than `max_skew` allows; empty where it is not.
+    """Reasons why the skew of views exceeds `max_skew`; empty if it does not.
 
-    A view of which no value was compared fails too: nothing shows that it is served as it is trained on.
+    A view without any compared value fails too: nothing shows that it is served with the values of training.
     """
     missing = [
         f"{view.name}: no value was compared: as of {as_of.isoformat()} {skew.why_unseen(view)}, so it is served empty"
@@ -181,7 +181,7 @@ def _without(keys: pa.Table, others: pa.Table | None) -> pa.Table:
 def _sample(
     connection: duckdb.DuckDBPyConnection, view: OnlineView, recent: pa.Table, as_of: datetime, since: int | None
 ) -> dict[str, pa.Table]:
-    """Keys by kind."""
+    """The sampled keys by kind."""
     keys = ", ".join(map(quoted, view.keys))
     present = " AND ".join(f"{quoted(key)} IS NOT NULL" for key in view.keys)
     known = f"FROM features.rows WHERE __known <= {epoch_us(as_of)}"
@@ -212,7 +212,7 @@ def _compare(
     keys: pa.Table,
     as_of: datetime,
 ) -> list[Compared]:
-    # A view may join rows by their event alone; online is only what was known.
+    # A view may join rows by event time only; the online store holds only rows that are known.
     joined = offline_join(view, f"(FROM features.rows WHERE __known <= {epoch_us(as_of)})", "offline ")
     timed = keys.append_column("as of", pa.array([as_of] * keys.num_rows, pa.timestamp("us", "UTC")))
     offline = asof_join(connection, timed, "as of", [joined])
@@ -229,7 +229,7 @@ def _compare(
 
 
 def _same(there: Any, here: Any) -> bool:
-    """Whether two values are the same; not-a-number is the same as itself."""
+    """Whether two values are equal; NaN equals NaN."""
     return bool(there == here or (there != there and here != here))
 
 

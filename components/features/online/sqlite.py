@@ -1,8 +1,8 @@
-"""Feature rows in a SQLite file, in the tables that Feast's own client reads, written in order of (event, created).
+"""Feature rows in an SQLite file, in the tables that Feast's own client reads, ordered by (event, created).
 
-Feast has a table for each view, with one row a key and feature. We add three tables: the times of the row that is held
-for each key, which say whether another row replaces it; the keys whose row is provisional; and how far each view is
-materialized. All of them are changed in one transaction a batch, so a writer that is killed leaves complete rows.
+Feast has one table per view, with one row per key and feature. We add three tables: the times of the stored row of
+each key, which decide whether another row replaces it; the keys whose row is provisional; and the state of each view.
+Each batch changes all tables in one transaction, so a writer that is killed leaves complete rows.
 """
 
 import sqlite3
@@ -20,9 +20,9 @@ from gatehouse.components.features.online.store import NEVER, OnlineView, State,
 from gatehouse.errors import StoreError
 
 BATCH = 4096
-_ASKED = 500  # Keys in one query.
+_ASKED = 500  # Keys per query.
 _WAIT_SECONDS = 60.0
-_BEGINNING = datetime(1970, 1, 1)  # Feast's: see _seconds.
+_BEGINNING = datetime(1970, 1, 1)  # Without a zone, as in Feast: see _seconds.
 _HOLD = """
 INSERT INTO gatehouse_held (project, view, entity_key, generation, event, created) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET generation = excluded.generation, event = excluded.event, created = excluded.created
@@ -34,14 +34,14 @@ _OLDER = "SELECT entity_key FROM gatehouse_held WHERE project = ? AND view = ? A
 
 @dataclass(frozen=True)
 class _Row:
-    """A row as it is written.
+    """A row to write.
 
     Attributes:
         key: The entity key as Feast serializes it.
         event: The event time, in microseconds since 1970.
-        created: The created time, likewise.
+        created: The created time, in microseconds since 1970.
         values: Serialized value by feature.
-        texts: The value by feature, for features of text.
+        texts: The value by feature, for text features.
     """
 
     key: bytes
@@ -122,7 +122,7 @@ class SqliteOnline:
         as_of: int,
         provisional: int,
     ) -> bool:
-        """Settle one key, given its row, or the key alone where the table has none; returns whether it changed."""
+        """Settle one key, with its row, or the key alone if the table has no row. Returns whether it changed."""
         row, key = (settled, settled.key) if isinstance(settled, _Row) else (None, settled)
         place = (self._project, view.name, key)
         found = connection.execute(f"SELECT generation, event, created FROM gatehouse_held {_PLACE}", place).fetchone()
@@ -218,7 +218,7 @@ class SqliteOnline:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """A connection that writes alone from its first statement on, and all or nothing."""
+        """A connection with one transaction: no other writer after its first statement, and all changes or none."""
         with self._reading() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -264,5 +264,5 @@ def _exists(connection: sqlite3.Connection, table: str) -> bool:
 
 
 def _seconds(moment: int) -> int:
-    """Microseconds since 1970 as Feast writes a time: whole seconds, of the UTC clock taken for the local one."""
+    """Microseconds since 1970 as Feast writes a time: whole seconds, with the UTC clock time taken as local time."""
     return int((_BEGINNING + timedelta(microseconds=moment)).timestamp())

@@ -1,4 +1,4 @@
-"""The stage that brings the online store up to the feature tables, reads a sample back, and judges the skew."""
+"""The stage that writes feature tables to the online store, reads a sample back, and judges the skew."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -22,7 +22,7 @@ REPORT = "skew.json"
 
 
 class MaterializeRequest(StageModel):
-    """What to write to the online store: the rows of a service's views that were known at a time.
+    """What to write to the online store: the rows of a service's views that were known at `as_of`.
 
     Attributes:
         snapshot: Reference of the snapshot.
@@ -32,7 +32,7 @@ class MaterializeRequest(StageModel):
         service: Name of the feature service.
         as_of: Time up to which features are written, ISO 8601.
         max_skew: Share of differing values above which the verdict is fail.
-        rewrite: Write everything from the beginning, also where the store was brought to a later time before.
+        rewrite: Write all rows, even if the store is at a later time.
     """
 
     snapshot: str
@@ -46,11 +46,10 @@ class MaterializeRequest(StageModel):
 
 
 class MaterializeResult(StageModel):
-    """The share of values read back online that differ from the offline value, the verdict on it, and the report.
+    """The share of values read back online that differ from the offline values, the verdict on it, and the report.
 
-    Of the `cells` that were compared, `values` are those with a value online or offline. `unseen` are views of which
-    there was none, which fails the verdict. `written` counts the rows that changed what the store holds, by
-    view.
+    `cells` counts all comparisons, `values` those with a value online or offline. `unseen` lists the views without any
+    compared value, which fail the verdict. `written` counts by view the rows that changed the content of the store.
     """
 
     skew: float
@@ -76,11 +75,11 @@ class MaterializeResult(StageModel):
     pages={"materializations": "gatehouse.components.features.online.report:page"},
 )
 def materialize(request: MaterializeRequest, store: ArtifactStore) -> MaterializeResult:
-    """Bring the online store up to what was known at `as_of`, read a sample back, and judge the skew.
+    """Write what was known at `as_of` to the online store, read a sample back, and judge the skew.
 
     Raises:
-        ConfigurationError: if there is no such service, or the settings of the online store do not hold; or if a view
-            means something else than what the store holds of it, under the same version.
+        ConfigurationError: if there is no such service; if the online store's settings are wrong; or if a view has
+            another meaning than in the store, under the same version.
         StoreError: if the online store cannot be reached, or is at a later time.
     """
     from gatehouse.components.features.definitions.repository import check_out
@@ -139,7 +138,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
 def _require_versions(
     store: ArtifactStore, online: "OnlineStore", repository: "Repository", views: Sequence[str], workspace: Path
 ) -> None:
-    """Refuse views that mean something else than what the online store holds, under the same version."""
+    """Refuse views with another meaning than in the online store, under the same version."""
     from gatehouse.components.features.definitions.changes import require_one_meaning
     from gatehouse.components.features.definitions.repository import check_out
 
@@ -161,15 +160,15 @@ def report_body(
     written: Sequence["Materialized"],
     fresh: Sequence["Freshness"],
 ) -> dict[str, Any]:
-    """What `skew.json` says.
+    """The content of `skew.json`.
 
     Args:
         as_of: The time of materialization and of the comparison.
         max_skew: The skew above which the verdict is `fail`.
         skew: The comparison.
-        reasons: Why the verdict is not `pass`; empty where it is.
-        written: What was done for each view.
-        fresh: How old each view was at `as_of`.
+        reasons: Why the verdict is `fail`; empty if it is `pass`.
+        written: The result of writing, by view.
+        fresh: The age of each view at `as_of`.
     """
     return {
         "verdict": "fail" if reasons else "pass",

@@ -1,8 +1,8 @@
-"""The skew of an online store as it stands: each view at the moment up to which it was materialized or pushed.
+"""The present skew of an online store: each view at the moment up to which it was materialized or pushed.
 
-A view is compared with the feature tables that it was written with, as later ones may say something else of their
-newest rows; one that was pushed since is compared with the pushed table of that batch. A view that cannot be compared
-as it stands is left out, with the reason. Nothing is written.
+A view is compared with the feature tables that it was written from, because later tables may have other values in
+their newest rows. A view that was pushed after that is compared with the pushed table of that batch. A view that
+cannot be compared is left out, with the reason. Nothing is written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ from gatehouse.components.features.streaming.batch_folder import BatchFolder, st
 from gatehouse.components.features.table_files import feature_files, raw_tables
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-_EXAMPLES = 3  # Of each view.
+_EXAMPLES = 3  # Per view.
 _ATTEMPTS = 3
 
 
@@ -41,10 +41,10 @@ class Standing:
     Attributes:
         view: The view.
         as_of: The moment of the comparison.
-        feature_tables: Reference of those that were written.
-        pushed: Whether it was pushed since.
-        skew: What was compared.
-        left_out: Why nothing was: it is being written, or the batch that was pushed is not on this machine.
+        feature_tables: Reference of the tables that were written.
+        pushed: Whether it was pushed after that.
+        skew: The comparison.
+        left_out: Why there is no comparison: the view is being written, or the pushed batch is not on this machine.
     """
 
     view: OnlineView
@@ -56,11 +56,11 @@ class Standing:
 
     @property
     def unseen(self) -> str:
-        """Why no value was compared; empty where one was."""
+        """Why no value was compared; empty if there were values."""
         return self.skew.why_unseen(self.view) if self.skew.unseen else ""
 
     def told(self) -> dict[str, Any]:
-        """As people and programs are told of it."""
+        """As a dictionary for JSON and messages."""
         return {
             "view": self.view.name,
             "as_of": self.as_of.isoformat(),
@@ -85,15 +85,16 @@ def standing_skew(
     """The skew of every view.
 
     Args:
-        store: Holds the feature tables.
+        store: The artifact store with the feature tables.
         online: The online store.
         project: Name of the project.
-        views: What is compared.
-        feature_tables: Reference of those that count where the online store does not say which it was written with.
+        views: The views to compare.
+        feature_tables: Reference of feature tables to use where the online store does not name those it was written
+            from.
 
     Raises:
-        ConfigurationError: if the online store holds nothing of a view.
-        MissingArtifactError: if feature tables that were written are gone.
+        ConfigurationError: if the online store has no rows of a view.
+        MissingArtifactError: if feature tables that were written no longer exist.
         StoreError: if the online store cannot be reached.
     """
     require_materialized(online, map(online_view, views))
@@ -137,9 +138,9 @@ def _decided_last(store: ArtifactStore, feature_tables: str, until: datetime) ->
 def _pushed(
     store: ArtifactStore, project: str, feature_tables: str, view: str, state: State
 ) -> tuple[tuple[datetime, list[Path]] | None, str]:
-    """Up to when a view was pushed on top of feature tables, and the files of its table; None if not since then.
+    """Time up to which a view was pushed after materialization, and its table's files; None if it was not pushed.
 
-    And why there are none although it was: the batch is not on this machine.
+    If it was pushed and the files are missing, also the reason: the batch is not on this machine.
     """
     if state.pushed is None or state.known is None or state.pushed <= state.known:
         return None, ""

@@ -1,12 +1,12 @@
-"""What an online store is: the newest row of every key of a view, and how far each view has been materialized.
+"""The interface of online stores: the newest row of every key of a view, and how far each view is materialized.
 
-Of a key the row with the greatest (event, created) is held. So a correction with the same event time replaces what it
-corrects, and a late row about an older event does not replace a newer one. A rewrite of a view is a new generation: its
-rows replace those of earlier generations whatever their times. Reading gives what an offline join at the same moment
-gives.
+For each key the row with the greatest (event, created) is stored. So a correction with the same event time replaces the
+row that it corrects, and a late row about an older event does not replace a newer one. A rewrite of a view is a new
+generation: its rows replace those of earlier generations, whatever their times. A read gives the same values as an
+offline join at the same moment.
 
-Rows that were pushed, and rows that are provisional in their feature table, are held until the next table. The store
-keeps the keys of both, and `settle` writes what the next table says of them: a newer row, an older one, or none.
+Pushed rows, and rows that are provisional in their feature table, are valid until the next table. The store keeps the
+keys of both kinds, and `settle` writes the next table's row for them: a newer row, an older one, or none.
 """
 
 import json
@@ -24,7 +24,7 @@ from gatehouse.components.features.point_in_time.view_join import Joined
 from gatehouse.errors import ConfigurationError
 
 _MICROSECOND = timedelta(microseconds=1)
-NEVER = -(2**62)  # Before all times, in microseconds since 1970.
+NEVER = -(2**62)  # Earlier than all times, in microseconds since 1970.
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class OnlineView:
         event: Column with the event timestamp.
         created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
         ttl: How long a row stays fresh; None or zero for ever.
-        event_time_only: Whether a row counts from its event on, whenever it was created.
-        kinds: Types of the join keys, `string` or `int64`, in their order; empty where nobody said them.
+        event_time_only: Whether a row counts from its event time on, whenever it was created.
+        kinds: Types of the join keys, `string` or `int64`, in their order; empty where they are not known.
     """
 
     name: str
@@ -62,16 +62,16 @@ class State:
 
     Attributes:
         generation: The generation whose rows are complete.
-        known: The watermark: all rows known up to it are written, in microseconds since 1970; None where none are.
+        known: The watermark: all rows known up to it are written, in microseconds since 1970; None if there is none.
         settled: Rows known up to here do not change any more, in microseconds since 1970: the watermark, or earlier.
         past: Digest of the rows known up to `settled`, as the feature table gave them.
         features: The columns that are written.
-        last: The last generation that was begun. If it is above `generation`, a rewrite is running or was killed.
-        target: Digest of what is being written, or was when the writer was killed; empty for nothing.
+        last: The newest generation that was started. If it is above `generation`, a rewrite is running or was killed.
+        target: Digest of the rows being written, or being written when the writer was killed; empty if there are none.
         writing: The generation of these rows.
-        done: How many rows of the target are written.
-        tables: Reference of the feature tables that were written up to the watermark; empty where nobody said it.
-        pushed: The newest `as_of` of the batches that were pushed, in microseconds since 1970; None where none was.
+        done: How many of these rows are written.
+        tables: Reference of the feature tables that were written up to the watermark; empty if it is not known.
+        pushed: The newest `as_of` of the pushed batches, in microseconds since 1970; None without any.
     """
 
     generation: int = 0
@@ -87,12 +87,12 @@ class State:
     pushed: int | None = None
 
     def dump(self) -> str:
-        """As text; equal states are equal text."""
+        """As text; equal states give equal text."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def load(cls, text: str | bytes | None) -> "State":
-        """From text; nothing is the state of a view that was never written."""
+        """From text; None gives the state of a view that was never written."""
         body: dict[str, Any] = json.loads(text) if text else {}
         return cls(**{**body, "features": tuple(body.get("features", ()))})
 
@@ -101,21 +101,21 @@ class OnlineStore(Protocol):
     """The feature rows of one Feast project. Writers need no lock: the store compares when it writes."""
 
     def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None, provisional: int = NEVER) -> int:
-        """Write rows, in any order and as often as wanted; of a key the greatest (event, created) stays.
+        """Write rows in any order, repeatedly if needed; per key the row with the greatest (event, created) stays.
 
         Args:
-            view: What the rows are.
-            rows: Its columns, among others.
-            generation: The generation of the rows, which replace those of earlier ones; by default the last that was
-                begun, for rows that arrive one by one.
-            provisional: The keys of rows known from this time on are kept as provisional, in microseconds since 1970;
-                by default the keys of all rows.
+            view: The view of the rows.
+            rows: The columns of the view, among others.
+            generation: The generation of the rows, which replace those of earlier generations; by default the newest
+                that was started, for rows that arrive one by one.
+            provisional: Keys of rows known from this time on are kept as provisional, in microseconds since 1970; by
+                default the keys of all rows.
 
         Returns:
-            How many rows changed what is held.
+            How many rows changed the content of the store.
 
         Raises:
-            ConfigurationError: if a column has a type that Feast's layout has no place for.
+            ConfigurationError: if Feast's layout does not support the type of a column.
             StoreError: if the store cannot be reached.
         """
         ...
@@ -125,36 +125,36 @@ class OnlineStore(Protocol):
         ...
 
     def settle(self, view: OnlineView, rows: pa.Table, generation: int, as_of: int, provisional: int) -> int:
-        """Write what a feature table says of keys at a time, whatever is held; a row without an event removes the key.
+        """Write a feature table's rows for keys, replacing stored rows; a row without an event removes its key.
 
-        Two kinds of rows that are held stay: those of a later generation, and those that are greater and became known
-        after `as_of`, which were pushed.
+        Two kinds of stored rows stay: rows of a later generation, and pushed rows that are greater and became known
+        after `as_of`.
 
         Args:
-            view: What the rows are.
-            rows: Its columns, one row a key.
+            view: The view of the rows.
+            rows: The columns of the view, one row per key.
             generation: The generation of the rows.
             as_of: The time, in microseconds since 1970.
-            provisional: As in `write`; the keys of other rows are not provisional any more.
+            provisional: As in `write`; the keys of other rows are no longer provisional.
 
         Returns:
-            How many keys hold something else now.
+            How many keys changed.
         """
         ...
 
     def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
-        """The features of `views` for each row of `keys`, in order; null where nothing fresh is held at `now`.
+        """The features of `views` for each row of `keys`, in order; null where no fresh value is stored at `now`.
 
         Args:
-            views: What to read; views with the same keys cost one look-up together.
-            keys: One column a join key. Features of a view are null where one of its keys is.
+            views: The views to read; views with the same keys need one look-up together.
+            keys: One column per join key. Where a key is null, the features of its views are null.
             now: The moment of the read; UTC where it has no zone.
 
         Returns:
-            One column a feature, in the order of `views`.
+            One column per feature, in the order of `views`.
 
         Raises:
-            ConfigurationError: if a key column is missing or has another type than the view's, which no row has.
+            ConfigurationError: if a key column is missing or has another type than the view's key.
             StoreError: if the store cannot be reached.
         """
         ...
@@ -164,11 +164,11 @@ class OnlineStore(Protocol):
         ...
 
     def swap(self, view: str, before: State, after: State) -> bool:
-        """Set the state of a view, unless it is not `before` any more. Returns whether it was set."""
+        """Set the state of a view if it is still `before`. Returns whether it was set."""
         ...
 
     def sweep(self, view: OnlineView, generation: int, dropped: Sequence[str] = ()) -> None:
-        """Remove the rows of a view that are older than `generation`, and features that it has no longer."""
+        """Remove rows of a view that are older than `generation`, and the features in `dropped`."""
         ...
 
 
@@ -176,7 +176,7 @@ def require_materialized(store: OnlineStore, views: Iterable[OnlineView]) -> dic
     """The watermark of every view.
 
     Raises:
-        ConfigurationError: naming the views and features that were not there yet when the store was last materialized.
+        ConfigurationError: naming the views and features that the store did not have when it was last materialized.
     """
     states = {view.name: (view, store.state(view.name)) for view in views}
     lacking = [
@@ -197,7 +197,7 @@ Read = Callable[[Sequence[OnlineView], pa.Table, datetime], pa.Table]
 
 
 def read_known(read: Read, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
-    """`OnlineStore.read` made of a `read` of keys that are there and of the right type."""
+    """`OnlineStore.read` on top of a `read` that takes keys which are present and of the right type."""
     _check_keys(views, keys)
     asked = dict.fromkeys(key for view in views for key in view.keys)
     if not any(keys[key].null_count for key in asked):
@@ -231,14 +231,14 @@ def _check_keys(views: Sequence[OnlineView], keys: pa.Table) -> None:
 
 
 def _holds(kind: str, found: pa.DataType) -> bool:
-    """Whether keys of a column of type `found` are written as those of a `kind` of entity are."""
+    """Whether key values of a column of type `found` are written in the same way as keys of `kind`."""
     if kind == "string":
         return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
     return bool(pa.types.is_integer(found) and not pa.types.is_int32(found))
 
 
 def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
-    """A view of the repository as an online store holds it; all its features, or some."""
+    """A repository view as an online store holds it, with all its features or some."""
     spec = view.spec
     chosen = tuple(features or spec.features)
     return OnlineView(
@@ -254,12 +254,12 @@ def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
 
 
 def offline_join(view: OnlineView, table: str, prefix: str = "") -> Joined:
-    """How rows are joined offline to what is read of `view` online.
+    """The offline join that gives the same values as an online read of `view`.
 
     Args:
         view: The view.
         table: Where its rows are: any SQL that can follow FROM.
-        prefix: Stands before the names of the features in the result.
+        prefix: Prefix of the feature names in the result.
     """
     return Joined(
         table=table,
@@ -273,6 +273,6 @@ def offline_join(view: OnlineView, table: str, prefix: str = "") -> Joined:
 
 
 def epoch_us(moment: datetime) -> int:
-    """A time as microseconds since 1970, exactly; it is UTC where it has no zone."""
+    """A time as exact microseconds since 1970; a time without a zone is UTC."""
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - datetime.fromisoformat("1970-01-01T00:00:00+00:00")) // _MICROSECOND
