@@ -1,4 +1,4 @@
-"""What a project says about its features: where they are defined, and which service a model reads."""
+"""A project's settings for features: where they are defined, and which service a model reads."""
 
 from typing import Annotated, Literal
 
@@ -7,11 +7,11 @@ from pydantic import Field, StringConstraints
 from gatehouse.components.artifacts.identity import Spec
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-"""Why something is accepted, in a person's words; blanks are none."""
+"""A person's reason for accepting something; it may not be blank."""
 
 
 class FeaturesSpec(Spec):
-    """Where the project's feature definitions are, and which of them a model reads."""
+    """Where the project's feature definitions are, and which service a model reads."""
 
     repo: str = Field(description="Folder of the Feast repository, relative to this file.")
     service: str = Field(description="Feature service that the training set is retrieved through.")

@@ -1,7 +1,7 @@
-"""The files of published tables: the raw tables of a snapshot, and feature tables, whose files say what they hold.
+"""The files of published tables: raw tables of a snapshot, and feature tables.
 
-A feature table is stored in Parquet files by the week from which rows are known, named by its Monday. `known-*` holds
-rows as they became known by their declared availability, `corrected-*` the versions that later source rows added.
+A feature table has one Parquet file per week in which rows became known, named by its Monday. `known-*` holds rows that
+became known at their declared availability; `corrected-*` holds versions that later source rows added.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from gatehouse.components.artifacts.store import ArtifactStore
 
 KNOWN, CORRECTED = "known-", "corrected-"
 VIEW = "view:"
-"""The role of a view's table among what feature tables are derived from is this and the name of the view."""
+"""Prefix of the role under which feature tables name the table of a view; the view's name follows."""
 Files = Mapping[str, Path]
-"""The files of one table: where each can be read, by its name."""
+"""The files of one table: path by name."""
 
 
 def raw_tables(store: ArtifactStore, snapshot: str) -> dict[str, list[Path]]:
@@ -39,6 +39,6 @@ def feature_files(store: ArtifactStore, feature_tables: str) -> dict[str, Files]
 
 
 def settled_times(store: ArtifactStore, feature_tables: str) -> dict[str, datetime]:
-    """Until when the rows of every view are settled: those known from then on are replaced by the next tables."""
+    """For each view, the time up to which its rows are settled: the next tables replace rows known from then on."""
     settled = store.manifest(feature_tables).details["settled"]
     return {name: datetime.fromisoformat(moment) for name, moment in settled.items()}

@@ -1,1 +1,1 @@
-"""The point-in-time join, Feast's offline store on it, and the training sets that it gives."""
+"""The point-in-time join, Feast's offline store built on it, and the retrieval of training sets."""

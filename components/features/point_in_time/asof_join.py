@@ -1,14 +1,14 @@
-"""The point-in-time join: for every entity row the newest feature row that was known at its time. No Feast.
+"""The point-in-time join: for every entity row the newest feature row that was known at its time. Does not use Feast.
 
 A feature row may be used at time t only if it is about the past (event <= t) and was known then (created <= t, where a
-view has a created timestamp and is not `event_time_only`). Of those the newest event wins, among equal events the
-newest created, among full ties the last row of the table. The row counts as long as it is fresh: t - event <= ttl, both
-ends included. An entity row without a usable feature row keeps nulls; so does one whose key or time is null. Every
-entity row comes out once, in order. Times without a zone are UTC; they are compared to the nanosecond where a column
-has them, else to the microsecond.
+view has a created timestamp and is not `event_time_only`). Among these rows the newest event wins, among equal events
+the newest created, among full ties the last row of the table. The row counts as long as it is fresh: t - event <= ttl,
+both ends included. An entity row without a usable feature row gets nulls; so does one whose key or time is null. The
+result has every entity row once, in order. Times without a zone are UTC; they are compared to the nanosecond where a
+column has nanoseconds, else to the microsecond.
 
-Each row is read, sorted and searched once, whatever the memory: see `pieces` for what is searched together, and
-`search` for how.
+Each row is read, sorted and searched once, however little memory there is: `pieces` says which rows are searched
+together, and `search` says how.
 """
 
 import tempfile
@@ -33,13 +33,13 @@ MEMORY_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class _Found:
-    """Features for the entity rows `rows`, ascending; None for all of them."""
+    """Features for the entity rows with numbers `rows`, ascending; None stands for all entity rows."""
 
     rows: Integers | None
     features: pa.Table
 
     def between(self, start: int, stop: int) -> tuple[Integers, pa.Table]:
-        """Those of the entity rows from `start` to before `stop`."""
+        """The features for the entity rows from `start` to before `stop`."""
         if self.rows is None:
             return np.arange(start, stop), self.features.slice(start, stop - start)
         first, last = (int(place) for place in np.searchsorted(self.rows, [start, stop]))
@@ -67,24 +67,24 @@ def asof_batches(
     folder: Path,
     memory: int = MEMORY_BYTES,
 ) -> Iterator[pa.Table]:
-    """Join the features of `views` to `entity_rows`, some rows after the other.
+    """Join the features of `views` to `entity_rows`, in batches.
 
     Args:
         connection: Where the tables of the views can be read; its time zone must be UTC.
         entity_rows: Any columns, among them the key columns and `time`.
         time: Column with the time of each entity row; a time without a zone is UTC.
         views: What to join; output names must not clash.
-        folder: An empty directory, for what does not fit into memory. It must last as long as the batches are used.
-        memory: Bytes that rows read or given together may take; so much is read, and so much is searched by each of
-            the workers. The rows of one key, and the rows of a view without keys, are never divided.
+        folder: An empty directory for data that does not fit into memory. It must exist as long as the batches are
+            used.
+        memory: Limit in bytes for rows that are read together, searched together by one worker, or returned together.
+            The rows of one key, and the rows of a view without keys, are never divided.
 
     Returns:
-        Tables, at least one: the columns of `entity_rows`, untouched and in order, then the features in the order of
+        Tables, at least one: the columns of `entity_rows`, unchanged and in order, then the features in the order of
         `views`.
 
     Raises:
-        ConfigurationError: if a key of the entity rows cannot be compared with the key of a view, or a table cannot be
-            read.
+        ConfigurationError: if a key of the entity rows cannot be compared with a view's key, or a table cannot be read.
     """
     times = times_of(entity_rows[time])
     found: list[list[_Found]] = [[] for _ in views]
@@ -112,7 +112,7 @@ def _collect(pending: deque[tuple[int, Future[_Found]]], found: list[list[_Found
 
 
 def _put_together(rows: pa.Table, start: int, views: Sequence[Joined], found: list[list[_Found]]) -> pa.Table:
-    """`rows`, the first of which is entity row `start`, with the features that were found for them."""
+    """`rows` with their features; the first of these rows is entity row `start`."""
     result = rows
     for view, pieces in zip(views, found, strict=True):
         parts = [piece.between(start, start + rows.num_rows) for piece in pieces]
@@ -126,7 +126,7 @@ def _put_together(rows: pa.Table, start: int, views: Sequence[Joined], found: li
 
 
 def _join_piece(view: Joined, lookup: Lookup, rows: pa.Table, spool: Path | None) -> _Found:
-    """The features of some rows of a view for the entity rows that may get them; on disk where `spool` names a file."""
+    """The features of some rows of a view for the entity rows of the piece; written to the file `spool`, if given."""
     chosen, matched = matches(view, lookup, rows)
     features = rows.select(list(view.features)).take(pa.array(chosen, mask=~matched))
     if spool is None:

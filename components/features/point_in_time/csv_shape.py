@@ -1,4 +1,4 @@
-"""Says what is wrong with the shape of a CSV file that could not be read: its encoding, or a row of another width."""
+"""Finds what is wrong with a CSV file that could not be read: its encoding, or a row with too few or many fields."""
 
 import csv
 import gzip
@@ -9,7 +9,7 @@ _DELIMITERS = ",;\t|"
 
 
 def flaw_of(path: Path) -> str:
-    """The first line that is no UTF-8, or has not as many fields as the header; empty where there is none."""
+    """The first line that is not UTF-8, or has another number of fields than the header; empty if there is none."""
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     try:
         with opened(path, "rb") as file:

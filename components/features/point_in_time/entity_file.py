@@ -1,4 +1,4 @@
-"""The entity rows of a file that a user has: CSV or Parquet, with keys as the definitions type them, and a time."""
+"""Reads a user's file of entity rows: CSV or Parquet, with keys of the defined types, and a time."""
 
 import csv
 import gzip
@@ -22,10 +22,10 @@ _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv"), (".parquet", ".pq")
 
 
 def ending_of(name: str) -> str:
-    """The ending of a file of entity rows, in small letters.
+    """The ending of the name of an entity file, in lower case.
 
     Raises:
-        ConfigurationError: if it has another one.
+        ConfigurationError: if it is neither `.csv` nor `.parquet`.
     """
     for ending in (*_CSV, *_PARQUET):
         if name.lower().endswith(ending):
@@ -34,14 +34,14 @@ def ending_of(name: str) -> str:
 
 
 def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
-    """The rows of a file, all columns.
+    """Read the rows of a file, with all columns.
 
     Args:
         path: A CSV file with a header, or a Parquet file.
-        keys: Type of every key that is needed, `string` or `int64`.
+        keys: Type of every required key, `string` or `int64`.
 
     Raises:
-        ConfigurationError: if there is no such file, it cannot be read, has a column twice, lacks a key or has one of
+        ConfigurationError: if there is no such file, it cannot be read, has a column twice, lacks a key or has a key of
             another type, or has no rows.
     """
     name = path.name
@@ -49,7 +49,7 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
         raise ConfigurationError(f"{path}: expected a file of entity rows, CSV or Parquet, found none.")
     source = text_literal(path)
     if ending_of(name) in _CSV:
-        # Keys are read as they are typed: a key of digits may begin with a zero.
+        # Keys are read with their defined type: a text key of digits may begin with a zero.
         types = ", ".join(f"'{key}': '{_TYPES[kind]}'" for key, kind in keys.items())
         read, typed = f"read_csv({source}, header = true, sample_size = -1)", f", types = {{{types}}})"
     else:
@@ -72,7 +72,7 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
             rows: pa.Table = connection.sql(asked).to_arrow_table()
         except duckdb.Error as error:
             _require_shape(path)
-            # What follows lists the options of DuckDB's reader.
+            # The rest of the message lists the options of DuckDB's reader.
             reason = " ".join(re.split(r"\n\n|\nPossible ", str(error))[0].split())
             raise ConfigurationError(f"{name} cannot be read: {reason}") from error
     if not rows.num_rows:
@@ -81,7 +81,7 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
 
 
 def _header(connection: duckdb.DuckDBPyConnection, path: Path, source: str) -> list[str]:
-    """The names of a CSV file's columns as they stand there."""
+    """The column names of a CSV file, as written in it."""
     dialect = connection.execute(f"SELECT Delimiter, SkipRows FROM sniff_csv({source}, header = true)").fetchall()
     delimiter, skip = dialect[0]
     opened = gzip.open if path.name.lower().endswith(".gz") else open
@@ -90,7 +90,7 @@ def _header(connection: duckdb.DuckDBPyConnection, path: Path, source: str) -> l
 
 
 def _refuse_twice(names: Sequence[str], file: str) -> None:
-    """SQL knows no capital letters in names, and DuckDB would call the second `<name>_1`."""
+    """Refuse duplicate column names: SQL ignores case, and DuckDB would call the second `<name>_1`."""
     counts = Counter(name.lower() for name in names if name)
     twice = [name for name in names if counts[name.lower()] > 1]
     if twice:
@@ -104,7 +104,7 @@ def _require_key_types(schema: pa.Schema, keys: Mapping[str, str], file: str) ->
         if isinstance(found, pa.DictionaryType):
             found = found.value_type
         fits = _is_text if kind == "string" else pa.types.is_integer
-        # A number as text has lost what a text may begin with: 7 is not the key 007.
+        # A number written as text has lost leading characters: 7 is not the key 007.
         if found is not None and not pa.types.is_null(found) and not fits(found):
             raise ConfigurationError(
                 f"{file}: {key}: expected a key of type {kind}, as the entity says, found {found}. Write it as {kind}."
@@ -116,9 +116,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def with_times(rows: pa.Table, wanted: str, name: str) -> tuple[pa.Table, str]:
-    """The rows, and which column has their time: the one wanted, else `event_timestamp`, else the only timestamp.
+    """The rows, and the name of their time column: `wanted`, else `event_timestamp`, else the only timestamp.
 
-    A date there is its midnight in UTC.
+    A date counts as midnight in UTC.
 
     Raises:
         ConfigurationError: naming the columns, if there is none, or several; or if all its times are null.
@@ -142,9 +142,9 @@ def with_times(rows: pa.Table, wanted: str, name: str) -> tuple[pa.Table, str]:
 
 
 def _require_shape(path: Path) -> None:
-    """Where a text was not read as it should: name the line that is wrong, if there is one.
+    """Raise an error that names the wrong line of a text file, if there is one.
 
-    DuckDB guesses then where the header is, and its own message is of that guess.
+    DuckDB's own message is about its guess of the header, and misleads here.
     """
     flaw = "" if path.name.lower().endswith(_PARQUET) else flaw_of(path)
     if flaw:
@@ -152,7 +152,7 @@ def _require_shape(path: Path) -> None:
 
 
 def write_rows(batches: Sequence[pa.Table], path: Path) -> None:
-    """Write rows to a CSV or a Parquet file. Raises ConfigurationError for another kind, or where it cannot be."""
+    """Write rows to a CSV or Parquet file. Raises ConfigurationError for other endings, or if writing fails."""
     name = path.name.lower()
     if not name.endswith((".csv", *_PARQUET)):
         raise ConfigurationError(f"{path.name}: expected a file to write that ends in .csv or .parquet.")

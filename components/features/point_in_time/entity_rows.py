@@ -1,4 +1,4 @@
-"""The entity rows of a retrieval: a frame, or a query that runs once and waits on disk."""
+"""The entity rows of a retrieval: a data frame, or a query that runs once and keeps its result on disk."""
 
 import tempfile
 from collections.abc import Callable
@@ -16,16 +16,16 @@ from gatehouse.components.features.point_in_time.source_files import SourceFiles
 from gatehouse.errors import ConfigurationError
 
 TIME = "event_timestamp"
-_NUMBERS = ("integer", "floating", "decimal", "mixed-integer", "mixed-integer-float")  # Kinds as pandas names them.
+_NUMBERS = ("integer", "floating", "decimal", "mixed-integer", "mixed-integer-float")  # pandas' names of kinds.
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Opened = AbstractContextManager[tuple[duckdb.DuckDBPyConnection, SourceFiles]]
 
 
 class EntityRows:
-    """Rows with keys and a time, which is the column `event_timestamp`, else the only timestamp."""
+    """Rows with keys and a time. The time is the column `event_timestamp`, else the only timestamp."""
 
     def __init__(self, schema: pa.Schema, table: Callable[[], pa.Table]) -> None:
-        """Take rows of a known schema that are made when they are first asked for.
+        """Take the schema of the rows, and a function that makes them when they are first needed.
 
         Raises:
             ConfigurationError: if there is no time column.
@@ -37,10 +37,10 @@ class EntityRows:
 
     @classmethod
     def of_frame(cls, frame: pd.DataFrame) -> "EntityRows":
-        """The rows of a frame, its index left out; texts in `event_timestamp` are read as times.
+        """The rows of a frame without its index; texts in `event_timestamp` are parsed as times.
 
         Raises:
-            ConfigurationError: if the times are numbers, as nobody knows their unit, or are no times; or there is no
+            ConfigurationError: if the times are numbers, whose unit is unknown, or cannot be parsed; or if there is no
                 time column.
         """
         if TIME in frame and not pd.api.types.is_datetime64_any_dtype(frame[TIME]):
@@ -62,10 +62,10 @@ class EntityRows:
 
     @classmethod
     def of_query(cls, query: Callable[[SourceFiles], str], opened: Callable[[Path], Opened]) -> "EntityRows":
-        """The rows of a DuckDB query, which runs when they are first needed, and once.
+        """The rows of a DuckDB query, which runs once, when they are first needed.
 
         Raises:
-            ConfigurationError: if the query cannot run, or gives no time.
+            ConfigurationError: if the query cannot run, or its result has no time column.
         """
 
         def run(limit: str, read: Callable[[duckdb.DuckDBPyRelation], pa.Table]) -> pa.Table:
@@ -74,7 +74,7 @@ class EntityRows:
                     text = query(files).rstrip().rstrip(";")
                     return read(connection.sql(f"FROM (\n{text}\n) {limit}"))
                 except duckdb.OutOfMemoryException:
-                    raise  # The stage tells it: it is no mistake in what was asked.
+                    raise  # The stage reports it: the query is not wrong.
                 except duckdb.Error as error:
                     raise ConfigurationError(
                         f"The query of the entity rows does not run: {in_one_line(error)}"
@@ -101,7 +101,7 @@ class EntityRows:
 
 
 def _kept_on_disk(relation: duckdb.DuckDBPyRelation) -> pa.Table:
-    """The rows in a file that is mapped into memory; it has no name any more, and goes with the last that reads it."""
+    """The rows in a memory-mapped file. The file has no name, so it disappears with its last reader."""
     reader = relation.to_arrow_reader(1 << 17)
     with tempfile.TemporaryDirectory(prefix="gatehouse-entity-rows-") as folder:
         path = f"{folder}/rows.arrow"

@@ -1,4 +1,4 @@
-"""Feast objects from the repository's definitions, so that a view's keys, freshness and features are written once."""
+"""Makes Feast objects from the repository's definitions, so that users write keys, freshness and features once."""
 
 from pathlib import Path
 
@@ -62,14 +62,14 @@ def feast_objects(repository: Repository) -> dict[str, FeastObject]:
 
 
 class DeclaredOnDemandView(OnDemandFeatureView):
-    """An on-demand view whose features are taken as declared: Feast would try its own sample values on the query."""
+    """An on-demand view whose features are taken as declared: Feast would run its query on sample values."""
 
     def infer_features(self) -> None:
-        """Nothing is left to infer."""
+        """Do nothing: the features are declared."""
 
 
 def _on_demand_view(view: OnDemand, views: dict[str, FeatureView]) -> OnDemandFeatureView:
-    """Feast calls the same function that training sets and online requests are computed with."""
+    """A Feast view that calls the same function as training sets and online requests."""
     spec = view.spec
 
     def computed(rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,8 +1,7 @@
-"""Imports Feast in a quarter of its time: without run-time checks of its own types, and without PyTorch.
+"""Imports Feast in a quarter of the time: without run-time checks of its own types, and without PyTorch.
 
-Feast lets typeguard check every call of its classes. For that typeguard parses the whole module again for each method,
-eight seconds in all. Feast also imports PyTorch where it finds it, to give results as tensors, which nothing here asks
-for.
+Feast lets typeguard check every call of its classes. For this, typeguard parses the whole module again for each method,
+which takes eight seconds. Feast also imports PyTorch, if it is installed, to return tensors, which we do not use.
 """
 
 import importlib
@@ -16,7 +15,7 @@ from gatehouse.importing import without
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """While open, an import of Feast is quick and prints nothing; if Feast was imported before, nothing changes."""
+    """Inside this context, importing Feast is quick and prints nothing. No effect if Feast is imported already."""
     typeguard: Any = importlib.import_module("typeguard")  # Feast requires it.
     checked = typeguard.typechecked
     typeguard.typechecked = _unchecked

@@ -1,4 +1,4 @@
-"""Opens the feature repository in Feast, inside a workspace of the artifact store and nowhere else."""
+"""Opens the feature repository in Feast, with all its files inside a workspace of the artifact store."""
 
 import logging
 import warnings
@@ -22,12 +22,12 @@ _OFFLINE = f"{offline_store.__name__}.AsofOfflineStore"
 
 @contextmanager
 def applied(repository: Repository, tables: Mapping[str, Files], workspace: Path) -> Iterator[FeatureStore]:
-    """Link the feature tables, apply the definitions, and give the Feast store; its registry lies in `workspace`.
+    """Link the feature tables, apply the definitions, and yield the Feast store; its registry is in `workspace`.
 
     Args:
-        repository: A repository checked out where files may be written.
+        repository: A repository in a folder where files may be written.
         tables: The Parquet files of every view that is read.
-        workspace: A directory that is thrown away afterwards.
+        workspace: A temporary directory.
 
     Raises:
         ConfigurationError: if `feature_store.yaml` does not load, or names another offline store.
@@ -57,7 +57,7 @@ def _config(folder: Path, workspace: Path) -> RepoConfig:
             f"training sets want it, found {kind or 'none'}."
         )
     body["registry"] = str(workspace / "registry.db")
-    # Feast retrieves offline only; the online store is written and read beside it.
+    # Feast only retrieves offline here; our own code writes and reads the online store.
     body["online_store"] = {"type": "sqlite", "path": str(workspace / "online.db")}
     try:
         return RepoConfig(**body, repo_path=folder)
@@ -67,7 +67,7 @@ def _config(folder: Path, workspace: Path) -> RepoConfig:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Feast's warnings and messages below an error stay unsaid."""
+    """Suppress Feast's warnings and log messages below the level of an error."""
     logger = logging.getLogger("feast")
     level = logger.level
     logger.setLevel(logging.ERROR)

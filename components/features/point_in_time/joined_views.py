@@ -1,4 +1,4 @@
-"""What a Feast view is to the join: its keys, its columns in the table, its rule of time, and the events it needs."""
+"""Describes a Feast view for the join: its keys, table columns, rule of time, and the events it needs."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,10 +19,10 @@ _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 def point_in_time(tagged: FeatureView | DataSource) -> str:
-    """The rule of time of a view, from its tag or its source's: `bitemporal` unless it says `event-time-only`.
+    """The time rule of a view, from its tag or its source's tag: `bitemporal`, or `event-time-only` where it says so.
 
     Raises:
-        ConfigurationError: if a tag has another value, or the two contradict each other.
+        ConfigurationError: if a tag has another value, or the two tags differ.
     """
     source = tagged.batch_source if isinstance(tagged, FeatureView) else None
     found = {(each.tags or {}).get(POINT_IN_TIME) for each in (tagged, source) if each} - {None}
@@ -35,12 +35,12 @@ def point_in_time(tagged: FeatureView | DataSource) -> str:
 
 
 def called(view: FeatureView) -> str:
-    """The name by which features refer to a view."""
+    """The name under which feature references use the view."""
     return str(view.projection.name_to_use())  # type: ignore[no-untyped-call]  # Feast left this one untyped
 
 
 def joined_view(view: FeatureView, feature_refs: list[str], full_names: bool, rule: str) -> Joined:
-    """How a view is joined; its table is named when it is opened.
+    """How a view is joined; its table name is set when it is opened.
 
     Raises:
         ConfigurationError: if the view has no batch source.
@@ -64,7 +64,7 @@ def joined_view(view: FeatureView, feature_refs: list[str], full_names: bool, ru
 
 
 def _keys(view: FeatureView) -> dict[str, str]:
-    """Column of the entity rows by key column of the view's table."""
+    """For each key column of the view's table, the column of the entity rows."""
     in_table = {new: old for old, new in view.batch_source.field_mapping.items()} if view.batch_source else {}
     renamed = view.projection.join_key_map or {}
     keys = [column.name for column in view.entity_columns if column.name != DUMMY_ENTITY_ID]
@@ -75,7 +75,7 @@ def check_columns(rows: EntityRows, plan: list[Joined], on_demand: list[OnDemand
     """Check the names of the entity rows' columns.
 
     Raises:
-        ConfigurationError: if a key or what an on-demand view asks for is missing, or a feature would hide a column.
+        ConfigurationError: if a key or an input of an on-demand view is missing, or a feature would hide a column.
     """
     found = ", ".join(rows.columns)
     keys = {name for view in plan for name in view.keys.values()}
@@ -97,7 +97,7 @@ def check_columns(rows: EntityRows, plan: list[Joined], on_demand: list[OnDemand
 def needed_span(
     view: FeatureView, span: tuple[datetime, datetime] | None, since: datetime | None
 ) -> tuple[datetime | None, datetime]:
-    """Which events may count for entity rows of this span."""
+    """The span of events that can count for entity rows in this time span."""
     first, last = span or (EPOCH, EPOCH)
     if since is None and view.ttl and view.ttl < first - _BEGINNING:
         since = first - view.ttl
@@ -107,7 +107,7 @@ def needed_span(
 def keys_in_range(
     views: list[FeatureView], rules: dict[str, str], since: datetime, until: datetime
 ) -> Callable[[SourceFiles], str]:
-    """A query of every key that has a usable event in the range, once, at the range's end.
+    """A query that gives every key with a usable event in the range once, at the range's end.
 
     Raises:
         ConfigurationError: if the views have different keys.
@@ -144,7 +144,7 @@ def _second(pair: tuple[str, str]) -> str:
 
 
 def between(event: str, created: str, start: datetime | None, end: datetime | None) -> str:
-    """SQL that is true for rows with an event in [start, end] that were known at `end`."""
+    """SQL condition for rows with an event in [start, end] that were known at `end`."""
     bounds = [f"{in_utc(event)} >= {time_literal(start)}"] if start else []
     bounds += (
         [f"{in_utc(event)} <= {time_literal(end)}", f"{known_at(event, created)} <= {time_literal(end)}"] if end else []
@@ -153,10 +153,10 @@ def between(event: str, created: str, start: datetime | None, end: datetime | No
 
 
 def known_at(event: str, created: str | None) -> str:
-    """SQL for when a row was created; its event where nothing says so."""
+    """SQL for the time when a row was created; its event time where there is no created column."""
     return f"coalesce({in_utc(created)}, {in_utc(event)})" if created else in_utc(event)
 
 
 def in_utc(column: str) -> str:
-    """SQL for a column as a time with a zone; without one it is UTC."""
+    """SQL for a column as a time with a zone; a time without a zone is UTC."""
     return f"{quoted(column)}::TIMESTAMPTZ"

@@ -1,8 +1,8 @@
-"""Feast's offline store on DuckDB and our point-in-time join: bitemporal, and every entity row once and in order.
+"""Feast's offline store on DuckDB and our point-in-time join: bitemporal, with every entity row once and in order.
 
-It differs from Feast's own file stores where those surprise: a row created after the entity time is never used (no
-flag needed), entity rows are neither dropped nor merged nor sorted, and ties have one answer. `asof_join` states the
-rules; a view follows the event time alone where its tag `gatehouse.point_in_time` says `event-time-only`.
+It avoids surprises of Feast's own file stores: a row created after the entity time is never used (no flag needed),
+entity rows are not dropped, merged or sorted, and ties always have the same result. `asof_join` states the rules. A
+view uses the event time alone if its tag `gatehouse.point_in_time` says `event-time-only`.
 """
 
 import re
@@ -62,8 +62,9 @@ class AsofOfflineStoreConfig(FeastConfigBaseModel):
         "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore"
     )
     memory_limit: str = ""
-    """What a retrieval may take beside its entity rows and the result that is held, as `500MB` or `4GB`; the rest waits
-    on disk. At least 100MB. By default a quarter of what the process may have, at most 2GB."""
+    """Memory that a retrieval may use besides its entity rows and the returned part, as `500MB` or `4GB`; other data is
+    kept on disk. At least 100MB. By default a quarter of the process's memory, at most 2GB.
+    """
 
     @field_validator("memory_limit")
     @classmethod
@@ -89,23 +90,23 @@ class AsofOfflineStore(OfflineStore):
         full_feature_names: bool = False,
         **options: Any,
     ) -> RetrievalJob:
-        """Join features to entity rows. See `asof_join` for the rules.
+        """Join features to entity rows. `asof_join` states the rules.
 
         Args:
             config: Feast's settings.
             feature_views: Views on Parquet files.
-            feature_refs: `<view>:<feature>` of every feature that is wanted.
+            feature_refs: `<view>:<feature>` of every wanted feature.
             entity_df: A frame, or a DuckDB query, which runs once; its time is the column `event_timestamp`, else the
                 only timestamp. None for every key with an event in the range, each once, at the range's end.
             registry: Where on-demand views are looked up.
             project: The Feast project.
             full_feature_names: Call features `<view>__<feature>`.
-            options: `start_date` and `end_date` without entity rows, as Feast completes them.
-                `filter_by_created_timestamp` is accepted; it makes a view of `event-time-only` bitemporal.
+            options: `start_date` and `end_date`, for use without entity rows, as Feast completes them.
+                `filter_by_created_timestamp` is accepted; it makes an `event-time-only` view bitemporal.
 
         Raises:
-            ConfigurationError: if the entity rows lack a key, the time or what an on-demand view asks for; a feature
-                would hide a column; a source cannot be read; or a tag has an unknown value.
+            ConfigurationError: if the entity rows lack a key, the time or an input of an on-demand view; if a feature
+                would hide a column; if a source cannot be read; or if a tag has an unknown value.
         """
         strict = bool(options.get("filter_by_created_timestamp"))
         rules = {called(view): BITEMPORAL if strict else point_in_time(view) for view in feature_views}
@@ -151,7 +152,7 @@ class AsofOfflineStore(OfflineStore):
     ) -> RetrievalJob:
         """The newest row of every key with an event in [start, end] that was known at `end`.
 
-        The rule of time is that of the source's tag, as Feast does not name the view.
+        The time rule is that of the source's tag, as Feast does not pass the view.
         """
         columns = _columns(join_key_columns, feature_name_columns, timestamp_field, created_timestamp_column)
         usable = _usable(data_source, timestamp_field, created_timestamp_column, start_date, end_date)
@@ -183,7 +184,7 @@ class AsofOfflineStore(OfflineStore):
     ) -> RetrievalJob:
         """All rows with an event in [start, end] that were known at `end`, in the order of the table.
 
-        Feast's local engine materializes from this, keeping the newest row of every key.
+        Feast's local engine materializes from this and keeps the newest row of every key.
         """
         columns = _columns(join_key_columns, feature_name_columns, timestamp_field, created_timestamp_column)
         usable = _usable(data_source, timestamp_field, created_timestamp_column, start_date, end_date)
@@ -203,7 +204,7 @@ class AsofOfflineStore(OfflineStore):
         logging_config: LoggingConfig,
         registry: BaseRegistry,
     ) -> None:
-        """Refused: feature logs are artifacts of the store, not files beside the feature tables.
+        """Raise an error: feature logs belong into the artifact store, not beside the feature tables.
 
         Raises:
             ConfigurationError: always.
@@ -214,10 +215,11 @@ class AsofOfflineStore(OfflineStore):
     def offline_write_batch(
         config: RepoConfig, feature_view: FeatureView, table: pa.Table, progress: Callable[[int], Any] | None
     ) -> None:
-        """Add pushed rows to the Parquet files of a view's source, each version once; see `feast_push`.
+        """Add pushed rows to the Parquet files of a view's source, each version once; see `pushed_rows`.
 
         Raises:
-            ConfigurationError: if the source cannot be written, is published feature tables, or says otherwise already.
+            ConfigurationError: if the source cannot be written, is published feature tables, or has rows that
+                contradict.
         """
         from gatehouse.components.features.point_in_time.pushed_rows import add_rows
 
@@ -275,7 +277,7 @@ def _pulled(
 
 @contextmanager
 def _opened(config: RepoConfig, folder: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, SourceFiles]]:
-    """A connection that takes a quarter of the memory and then writes to `folder`, and what it reads."""
+    """A connection with a quarter of the memory and `folder` for temporary files, and the sources that it reads."""
     with connect(folder / "spilled", _memory(config) // 4) as connection:
         yield connection, SourceFiles(connection, config.repo_path)
 
@@ -285,7 +287,7 @@ def _explained(source: DataSource) -> Iterator[None]:
     try:
         yield
     except duckdb.OutOfMemoryException:
-        raise  # The stage tells it: it is no mistake in what was asked.
+        raise  # The stage reports it: the source is not wrong.
     except duckdb.Error as error:
         raise ConfigurationError(f"The source {source.name} cannot be read: {' '.join(str(error).split())}") from error
 
@@ -295,7 +297,7 @@ def _memory(config: RepoConfig) -> int:
 
 
 def _searched_at_once(config: RepoConfig) -> int:
-    """An eighth of the memory: three such parts are alive beside DuckDB's quarter and what is given back."""
+    """An eighth of the memory, because three such parts exist besides DuckDB's quarter and the returned part."""
     return _memory(config) // 8
 
 

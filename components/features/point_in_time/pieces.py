@@ -1,7 +1,7 @@
-"""What one search takes: rows of a view with the entity rows that may get them, all at once or divided by key.
+"""Divides a join into pieces: rows of a view with the entity rows that may get them, all together or divided by key.
 
-DuckDB reads the tables. What is larger than the memory it may take is divided by key, entity rows and view alike, and
-waits on disk until its turn.
+DuckDB reads the tables. If a table does not fit into the allowed memory, entity rows and view rows are divided by key,
+and the pieces are kept on disk until they are searched.
 """
 
 import math
@@ -20,11 +20,11 @@ from gatehouse.components.features.point_in_time.view_join import Joined
 from gatehouse.errors import ConfigurationError
 
 POSITION, EVENT, CREATED = "__position", "__event", "__created"
-"""Columns beside those of a view: the place of a row in its table, its event time, and when it was created."""
+"""Extra columns of a view's rows: the position in the table, the event time, and the created time."""
 _PIECE = "__piece"
 _BATCH = 1 << 17
 _MOST_PIECES = 256
-"""Each is an open file while rows are divided."""
+"""Limit of the number of pieces: each is an open file while rows are divided."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Lookup:
     """The entity rows that one search looks up.
 
     Attributes:
-        rows: Their numbers, ascending, shape (rows looked up,); None for all of them.
-        times: Their times.
-        keys: Their keys, by key column of the view.
+        rows: Their row numbers, ascending, shape (rows looked up,); None for all entity rows.
+        times: The times of these rows.
+        keys: The keys of these rows, by key column of the view.
     """
 
     rows: Integers | None
@@ -50,18 +50,18 @@ def pieces_of(
     folder: Path,
     memory: int,
 ) -> Iterator[tuple[pa.Table, Lookup]]:
-    """The rows of a view that have an event time, with the entity rows that may get them: all, or divided by key.
+    """The rows of a view that have an event time, with the entity rows that may get them, in one or more pieces.
 
     Args:
         connection: Where the table of the view can be read.
         view: How the view is joined.
-        entity_rows: The entity rows, of any columns.
-        times: Their times, shape (entity rows,).
-        folder: Where pieces wait on disk; it is made where they do.
-        memory: Bytes that one piece may take while it is searched.
+        entity_rows: The entity rows, with any columns.
+        times: The times of the entity rows, shape (entity rows,).
+        folder: Where pieces are kept on disk; it is created when needed.
+        memory: Bytes that one piece may use while it is searched.
 
     Raises:
-        ConfigurationError: if the table cannot be read, or a key cannot be compared with the view's.
+        ConfigurationError: if the table cannot be read, or a key cannot be compared with the view's key.
     """
     try:
         schema = connection.sql(f"SELECT * FROM {view.table} LIMIT 0").to_arrow_table().schema
@@ -69,7 +69,7 @@ def pieces_of(
         select = f"SELECT {', '.join(columns.values())}"
         count = connection.execute(f"SELECT count(*) {where}").fetchall()[0][0] if len(times.ticks) else 0
         lookup = Lookup(None, times, {key: _cast(entity_rows, view, key, schema.field(key).type) for key in view.keys})
-        # Six integers a feature row, and eight an entity row, are alive while they are searched.
+        # A search holds six integers per feature row and eight per entity row at the same time.
         taken = count * (width_of(schema, columns) + 48) + len(times.ticks) * (width_of(schema, view.features) + 64)
         pieces = min(math.ceil(taken / memory), _MOST_PIECES) if view.keys else 1
         if pieces <= 1:
@@ -78,7 +78,7 @@ def pieces_of(
         else:
             yield from _divided(connection, view, lookup, select, where, pieces, folder)
     except duckdb.OutOfMemoryException:
-        raise  # The stage tells it: it is no mistake in what was asked.
+        raise  # The stage reports it: the table is not wrong.
     except duckdb.Error as error:
         raise ConfigurationError(f"A feature table cannot be read: {in_one_line(error)}") from error
 
@@ -105,7 +105,7 @@ def _divided(
 
 
 def _spread(rows: pa.RecordBatchReader, pieces: int, folder: Path) -> list[str]:
-    """Write rows to a file for each piece, each row with its position; DuckDB's own takes several times as long."""
+    """Write rows to one file per piece, with their positions; DuckDB's partitioned write is several times slower."""
     names = [str(folder / f"{number}.arrow") for number in range(pieces)]
     schema = rows.schema.remove(rows.schema.get_field_index(_PIECE)).append(pa.field(POSITION, pa.int64()))
     position = 0
@@ -128,11 +128,11 @@ def _spread(rows: pa.RecordBatchReader, pieces: int, folder: Path) -> list[str]:
 
 
 def _columns(view: Joined, schema: pa.Schema) -> dict[str, str]:
-    """What is read of a view: SQL by name of the column."""
+    """The columns to read of a view: SQL by name of the column."""
     columns = {name: quoted(name) for name in [*view.keys, *view.features]}
     times = {view.event: EVENT} | ({view.created: CREATED} if view.created else {})
     for name, called in times.items():
-        # As it is where it is a timestamp: DuckDB rounds nanoseconds to the nearest microsecond.
+        # A timestamp is read as it is: a cast in DuckDB rounds nanoseconds to the nearest microsecond.
         cast = "" if pa.types.is_timestamp(schema.field(name).type) else "::TIMESTAMPTZ"
         columns[called] = f"{quoted(name)}{cast} AS {called}"
     return columns
@@ -150,6 +150,6 @@ def _cast(entity_rows: pa.Table, view: Joined, key: str, wanted: pa.DataType) ->
 
 
 def width_of(schema: pa.Schema, names: Iterable[str] = ()) -> int:
-    """About how many bytes a row of the named columns takes; a text or a list is taken for 64, a time for 8."""
+    """Approximate bytes per row of the named columns; 64 for a text or a list, 8 for a time."""
     types = [schema.field(name).type if name in schema.names else pa.int64() for name in names or schema.names]
     return sum(max(1, kind.bit_width // 8) if pa.types.is_primitive(kind) else 64 for kind in types)

@@ -1,6 +1,6 @@
-"""Rows that Feast's push API brings: added to the Parquet files of a source, each version once.
+"""Adds rows from Feast's push API to the Parquet files of a source, each version once.
 
-What a source says of the past does not change: a row that contradicts a version which is there is refused.
+A stored version never changes: a row that contradicts one is refused.
 """
 
 import fcntl
@@ -30,18 +30,18 @@ def add_rows(
 ) -> int:
     """Add rows to a source, and return how many were new.
 
-    A folder is given one more file; a single file is written anew. Either is whole at every moment.
+    In a folder, one file is added; a single file is replaced by a new one. Readers always see a complete file.
 
     Args:
         connection: Where the queries run; its time zone is UTC.
-        repo_path: Where relative paths begin.
+        repo_path: Base of relative paths.
         source: A FileSource of Parquet files on this machine.
-        keys: Its key columns.
-        rows: Its columns, among others.
+        keys: The source's key columns.
+        rows: Rows with the source's columns; other columns are ignored.
 
     Raises:
-        ConfigurationError: if the source is published feature tables or lies in an object store, a row has no time, or
-            a row contradicts one that has the same keys and times.
+        ConfigurationError: if the source is published feature tables or lies in an object store, if a row has no time,
+            or if a row contradicts a stored row with the same keys and times.
     """
     path = _writable(repo_path, source)
     with _alone(path):
@@ -139,7 +139,7 @@ def _sorted(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
 
 
 def _name(rows: pa.Table) -> str:
-    """The same rows have the same name."""
+    """A file name made from the rows, so that the same rows get the same name."""
     buffer = pa.BufferOutputStream()
     with pa.ipc.new_stream(buffer, rows.schema) as stream:
         stream.write_table(rows.combine_chunks())
@@ -147,7 +147,7 @@ def _name(rows: pa.Table) -> str:
 
 
 def _replace(rows: pa.Table, path: Path) -> None:
-    # Names that begin with a dot are no part of a source.
+    # Files whose names begin with a dot are not part of a source.
     unfinished = path.with_name(f".{path.name}.new")
     write_parquet(rows, unfinished)
     with unfinished.open("rb") as file:
@@ -157,7 +157,7 @@ def _replace(rows: pa.Table, path: Path) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """While this is open no other process adds to the source."""
+    """Inside this context no other process can add rows to the source."""
     with ((path if path.is_dir() else path.parent) / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -13,11 +13,11 @@ from gatehouse.components.features.definitions.repository import Repository
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """A training set and what its columns are.
+    """A training set and the kinds of its columns.
 
     Attributes:
-        table: Entity keys, decision_time, label, label_time, columns that the label keeps, values of requests, then the
-            features, those of on-demand views last; sorted by decision time and keys.
+        table: Entity keys, decision_time, label, label_time, columns kept by the label view, request values, features
+            of feature views, features of on-demand views; sorted by decision time and keys.
         views: Features by view, as the service lists them.
         numeric: Names of the numeric features.
         categorical: Names of the categorical features.
@@ -36,8 +36,8 @@ def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa
         feast: The applied feature repository.
         repository: Its definitions.
         service: Name of the feature service.
-        rows: Entity keys, decision_time, label, label_time, columns that the label keeps, values of requests.
-        workspace: Where the entity rows are laid for Feast's query.
+        rows: Entity keys, decision_time, label, label_time, columns kept by the label view, request values.
+        workspace: Where the entity rows are written for Feast's query.
 
     Raises:
         ConfigurationError: if there is no such service, or as `with_on_demand`.

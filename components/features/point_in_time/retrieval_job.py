@@ -1,4 +1,4 @@
-"""A retrieval that runs when its result is asked for, and gives it whole or in batches."""
+"""A retrieval that runs when its result is requested, and returns it whole or in batches."""
 
 import shutil
 import tempfile
@@ -22,7 +22,7 @@ Tables = Callable[[Path], Iterator[pa.Table]]
 
 
 class AsofRetrievalMetadata(RetrievalMetadata):
-    """Feast's metadata, and by view which rule of time was used: `bitemporal` or `event-time-only`."""
+    """Feast's metadata, and the time rule used for each view: `bitemporal` or `event-time-only`."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class AsofRetrievalMetadata(RetrievalMetadata):
 
 
 class AsofRetrievalJob(RetrievalJob):
-    """A query that runs each time its result is asked for."""
+    """A query that runs each time its result is requested."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class AsofRetrievalJob(RetrievalJob):
         """Take the query.
 
         Args:
-            tables: Gives the result in parts, at least one; may write into the directory that it gets, which is
-                removed after the last part.
+            tables: Gives the result in parts, at least one; may write into the directory that it gets, which is removed
+                after the last part.
             full_feature_names: Whether features are called `<view>__<feature>`.
             on_demand: Views that are computed on the result.
-            metadata: What was asked for.
-            repo_path: Where relative paths of saved datasets begin.
+            metadata: What was requested.
+            repo_path: Base of relative paths of saved datasets.
         """
         self._tables = tables
         self._full_feature_names = full_feature_names
@@ -64,9 +64,9 @@ class AsofRetrievalJob(RetrievalJob):
         self._repo_path = repo_path
 
     def to_arrow_batches(self) -> pa.RecordBatchReader:
-        """The result, on-demand features included, in batches: a result larger than memory need not be held.
+        """The result with on-demand features, in batches, so that a result can be larger than memory.
 
-        What was written to disk for it is removed after the last batch, or when the reader is dropped.
+        Its temporary files are removed after the last batch, or when the reader is dropped.
         """
         parts = self._parts()
         first = next(parts)
@@ -107,15 +107,15 @@ class AsofRetrievalJob(RetrievalJob):
 
     @property
     def metadata(self) -> RetrievalMetadata | None:
-        """What was asked for, and by which rule of time; None for what Feast pulls from a source."""
+        """The request and its time rules; None for data that Feast pulls from a source."""
         return self._metadata() if self._metadata else None
 
     def persist(self, storage: SavedDatasetStorage, allow_overwrite: bool = False, timeout: int | None = None) -> None:
-        """Write the result, on-demand features included, to a Parquet file: here or in an object store.
+        """Write the result with on-demand features to a Parquet file, on this machine or in an object store.
 
         Raises:
-            ConfigurationError: if the storage is no Parquet file, it exists and may not be overwritten, or the time of
-                the entity rows is not called `event_timestamp`, by which Feast reads saved datasets.
+            ConfigurationError: if the storage is no Parquet file; if it exists and may not be overwritten; or if the
+                time of the entity rows is not called `event_timestamp`, the name that Feast reads in saved datasets.
         """
         if not isinstance(storage, SavedDatasetFileStorage) or not isinstance(
             storage.file_options.file_format, ParquetFormat | None
@@ -153,7 +153,7 @@ class AsofRetrievalJob(RetrievalJob):
 
 
 class _Part(RetrievalJob):
-    """Some rows of a result, so that Feast's own code computes the on-demand features on them."""
+    """A part of a result, on which Feast's own code computes the on-demand features."""
 
     def __init__(self, table: pa.Table, whole: AsofRetrievalJob) -> None:
         self._table = table

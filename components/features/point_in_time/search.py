@@ -1,8 +1,8 @@
-"""For every entity row the feature row that it gets, found by one binary search on sorted 64-bit integers.
+"""Finds the feature row for every entity row, with one binary search on sorted 64-bit integers.
 
-Each integer is a key's number and a time in one. A row is usable from `known = max(event, created)` on. So the best row
-that is usable at a time is the running maximum of the order (event, created, position) along `known`: a correction that
-was created later does not hide the row that it corrects before it is known.
+Each integer combines a key's number with a time. A row is usable from `known = max(event, created)` on. So the best row
+that is usable at a time is the running maximum of the order (event, created, position) along `known`. A correction that
+was created later therefore does not hide the corrected row before the correction is known.
 """
 
 from datetime import timedelta
@@ -19,7 +19,7 @@ _CAPACITY = 2**63
 
 
 def matches(view: Joined, lookup: Lookup, rows: pa.Table) -> tuple[Integers, Truths]:
-    """Which feature row each entity row gets.
+    """Find the feature row of each entity row.
 
     Args:
         view: How the view is joined.
@@ -27,7 +27,7 @@ def matches(view: Joined, lookup: Lookup, rows: pa.Table) -> tuple[Integers, Tru
         rows: The feature rows: keys, features, and their times as `pieces_of` names them.
 
     Returns:
-        The number of the feature row that each entity row gets, and whether it gets one; both of shape (entity rows,).
+        The number of each entity row's feature row, and whether it has one; both of shape (entity rows,).
     """
     count = len(lookup.times.ticks)
     if rows.num_rows == 0 or count == 0:
@@ -47,7 +47,7 @@ def matches(view: Joined, lookup: Lookup, rows: pa.Table) -> tuple[Integers, Tru
     else:
         best = np.arange(len(order))
     targets = np.maximum(_placed(wanted, span, moments), 0)
-    # Looked up in order, as a binary search at random misses the cache at every step.
+    # Entity rows are looked up in order: random access would miss the cache at every step of the search.
     by_place = _argsort(targets)
     found = np.empty(count, np.int64)
     found[by_place] = np.searchsorted(places, targets[by_place], side="right") - 1
@@ -56,7 +56,7 @@ def matches(view: Joined, lookup: Lookup, rows: pa.Table) -> tuple[Integers, Tru
     matched &= places[found] // span == wanted
     chosen = order[best[found]]
     if view.ttl:
-        # No event that matched is later than its time, so that unsigned an age of 300 years has room in nanoseconds.
+        # No matching event is later than its entity row, so ages are positive; unsigned, 300 years fit in nanoseconds.
         age = (times - event[chosen]).view(np.uint64)
         limit = view.ttl // timedelta(microseconds=1) * (per_second // 10**6)
         matched &= age <= np.uint64(min(limit, np.iinfo(np.uint64).max))
@@ -64,7 +64,7 @@ def matches(view: Joined, lookup: Lookup, rows: pa.Table) -> tuple[Integers, Tru
 
 
 def _in_one_unit(view: Joined, rows: pa.Table, times: Times) -> tuple[Integers, Integers, Integers, int]:
-    """Events, created times and the entity rows' times, and how many of their unit are a second."""
+    """Events, created times and the entity rows' times in one unit, and the number of units per second."""
     event = times_of(rows[EVENT])
     created = times_of(rows[CREATED]) if view.created else event
     if event.fine or created.fine or times.fine:
@@ -75,16 +75,16 @@ def _in_one_unit(view: Joined, rows: pa.Table, times: Times) -> tuple[Integers, 
 
 
 def _placed(codes: Integers, span: int, ticks: Integers) -> Integers:
-    """A key's number and a time from 0 to before `span` in one integer."""
+    """A key's number and a time in [0, span) as one integer."""
     places = codes * span
     places += ticks
     return places
 
 
 def _order(places: Integers, created: Integers, position: Integers | None) -> tuple[Integers, Integers]:
-    """Rows by place (key and event), then created, then position; and the places in that order.
+    """The row numbers sorted by place (key and event), created and position; and the places in that order.
 
-    Ties are few, so only they are sorted by all three. Without `position` a row's is its number.
+    Only ties are sorted by all three, as they are few. Without `position`, the row number is the position.
     """
     order = _argsort(places)
     ordered = places[order]
@@ -95,10 +95,11 @@ def _order(places: Integers, created: Integers, position: Integers | None) -> tu
 
 
 def _argsort(values: Integers) -> Integers:
-    """The stable order of integers from 0: as numpy's argsort, in a third of its time.
+    """The stable order of non-negative integers: as numpy's argsort, in a third of its time.
 
-    Numbers are sorted faster than an index of them. So each gets its position in its low bits, in place of those of its
-    own that 64 bits have no room for; the few that are told apart only by those are sorted again.
+    Sorting numbers is faster than sorting an index of them. So each number gets its position in its low bits. These
+    replace bits of the number where 64 bits are not enough; the few numbers that differ only in replaced bits are
+    sorted again.
     """
     bits = max(len(values) - 1, 1).bit_length()
     cut = max(int(values.max(initial=0)).bit_length() + bits - 63, 0)
@@ -116,20 +117,20 @@ def _argsort(values: Integers) -> Integers:
 
 
 def _tied(ordered: Integers) -> Integers:
-    """Where a sorted number has an equal neighbour."""
+    """Whether each sorted number equals one of its neighbours."""
     equal = ordered[1:] == ordered[:-1]
     return np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
 
 
 def _ticks(event: Integers, known: Integers, times: Integers, keys: int) -> tuple[Integers, Integers, Integers]:
-    """Times as integers from 0 that keep their order and leave room for `keys` beside them in 64 bits."""
+    """Times as non-negative integers that keep their order and leave room for `keys` key numbers in 64 bits."""
     valid = times[times != NEVER]
     first = min(int(event.min()), int(valid.min())) if len(valid) else int(event.min())
     last = max(int(known.max()), int(valid.max())) if len(valid) else int(known.max())
     times = unless(times == NEVER, times, first)
     if (last - first + 1) * keys < _CAPACITY:
         return event - first, known - first, times - first
-    # Times are numbered. That of an entity row gets the number of the last moment up to it; 0 where there is none.
+    # Times are numbered. An entity row gets the number of the last feature time up to its own; 0 if there is none.
     moments = np.unique(np.concatenate([event, known]))
     return (
         np.searchsorted(moments, event) + 1,
@@ -139,7 +140,7 @@ def _ticks(event: Integers, known: Integers, times: Integers, keys: int) -> tupl
 
 
 def _codes(view: Joined, rows: pa.Table, lookup: Lookup) -> tuple[Integers, Integers]:
-    """A number for every key, of the feature rows and of the entity rows: equal keys, equal numbers; -1 for a null."""
+    """A number for every key of the feature rows and the entity rows: equal keys, equal numbers; -1 for a null."""
     if not view.keys:
         return np.zeros(rows.num_rows, np.int64), np.zeros(len(lookup.times.ticks), np.int64)
     first, *others = view.keys
@@ -150,19 +151,19 @@ def _codes(view: Joined, rows: pa.Table, lookup: Lookup) -> tuple[Integers, Inte
         _, together = np.unique(_placed(together, int(more.max(initial=0)) + 1, more), return_inverse=True)
         together = unless(null, together, -1)
     codes, wanted = together[: rows.num_rows], together[rows.num_rows :]
-    # A feature row without a key is no entity's: it gets a number that no entity row has.
+    # A feature row without a key matches no entity row: it gets a number that no entity row has.
     return unless(codes < 0, codes, int(together.max(initial=0)) + 1), wanted
 
 
 def _encoded(here: pa.ChunkedArray, there: pa.ChunkedArray) -> Integers:
-    """A number from 0 for every key, of the feature rows and then of the entity rows; -1 for a null."""
+    """A non-negative number for every key, of the feature rows and then of the entity rows; -1 for a null."""
     together = pa.chunked_array([*here.chunks, *there.chunks], here.type)
     offsets = _offsets(together) if pa.types.is_integer(together.type) else None
     return int64_of(together.combine_chunks().dictionary_encode().indices, null=-1) if offsets is None else offsets
 
 
 def _offsets(keys: pa.ChunkedArray) -> Integers | None:
-    """Whole numbers as they are, less the least: codes without a look-up, where they lie close together."""
+    """Integer keys minus their minimum, as codes without a look-up; None where they are too far apart."""
     least, most = (bound.as_py() for bound in pc.min_max(keys).values())
     if least is None or most - least > 4 * len(keys):
         return None

@@ -1,9 +1,9 @@
-"""The Parquet files of a Feast source, as SQL for DuckDB: all that may count in a span of time, none left out unsaid.
+"""The Parquet files of a Feast source as SQL for DuckDB: all rows that may count in a time span.
 
-A source is a file, a folder with all that is below it, or a pattern; on this machine or in an object store. Files of a
-folder that is divided as Hive does it (`date=2024-05-01/…`) are left out by their path where the source says which key
-is the UTC date of the event, by the tag `gatehouse.event_date`; a row that is not of its folder's date is an error.
-Other rows outside the span are left out by the statistics of their row groups.
+A source is a file, a folder with all its subfolders, or a pattern, on this machine or in an object store. Files outside
+the span are skipped by path in a Hive-partitioned folder (`date=2024-05-01/…`), if the source's tag
+`gatehouse.event_date` names the key that is the UTC date of the event; a row with another date than its folder is an
+error. Other rows outside the span are skipped by the statistics of their row groups.
 """
 
 import re
@@ -29,10 +29,10 @@ _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "
 
 
 class SourceFiles:
-    """Reads sources in one connection of DuckDB, whose time zone must be UTC."""
+    """Reads sources in one DuckDB connection, whose time zone must be UTC."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, repo_path: Path | None) -> None:
-        """Read relative paths from `repo_path`."""
+        """Take the connection, and the base of relative paths."""
         self._connection = connection
         self._repo_path = repo_path
         self._listed: ListedFiles | None = None
@@ -44,17 +44,17 @@ class SourceFiles:
         until: datetime | None = None,
         event: str = "",
     ) -> str:
-        """SQL that can follow FROM: at least the rows of `source` with an event from `since` to `until`.
+        """SQL that can follow FROM: all rows of `source` with an event from `since` to `until`, and possibly others.
 
         Args:
             source: A FileSource of Parquet files.
             since: The first time that counts; None for no bound.
             until: The last time that counts; None for no bound.
-            event: Column of the event; by default the source's.
+            event: Column of the event; by default that of the source.
 
         Raises:
-            ConfigurationError: if the source is not of Parquet files, there are none, a file is of another kind, or the
-                tag `gatehouse.event_date` names no date in the files' paths.
+            ConfigurationError: if the source is not of Parquet files, there are no files, a file is of another kind, or
+                the files' paths have no date for the tag `gatehouse.event_date`.
         """
         if not isinstance(source, FileSource) or not isinstance(source.file_format, ParquetFormat | None):
             kind = getattr(getattr(source, "file_format", None), "__class__", type(source)).__name__
@@ -65,7 +65,7 @@ class SourceFiles:
         files = self._files(source)
         day = source.tags.get(EVENT_DATE, "")
         near = [path for path in files if not day or _near(_day(source, path, day), since, until)]
-        # Where nothing is near, one file says which columns there are.
+        # Where no file is in the span, one file still gives the columns.
         chosen = [files[path] for path in near or list(files)[:1]]
         options = ["union_by_name = true"] if len(chosen) > 1 else []
         hive = "true" if all(_hive(path) for path in near or files) else "false"
@@ -80,7 +80,7 @@ class SourceFiles:
         return f"(SELECT * FROM read_parquet([{listed}], {', '.join(options)}){where})"
 
     def _files(self, source: FileSource) -> dict[str, str]:
-        """Where DuckDB reads each file of a source, by its path below the source's folder; in order."""
+        """The location for DuckDB of each file of a source, by path below the source's folder; in order."""
         remote = "://" in source.path and not source.path.startswith("file://")
         path = source.path if remote else str(self._local(source.path))
         base = path if not _PATTERN.search(path) else path[: path.rindex("/", 0, _first_pattern(path))]

@@ -1,4 +1,4 @@
-"""The stage that makes a training set: entity rows with their labels, and features joined point-in-time by Feast."""
+"""The stage that makes a training set: entity rows with labels, joined point-in-time to features by Feast."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PART = "part-00000.parquet"
-"""The file of a training set."""
+"""File name of a training set."""
 
 
 class RetrieveRequest(StageModel):
@@ -34,7 +34,7 @@ class RetrieveRequest(StageModel):
 
 
 class RetrieveResult(StageModel):
-    """The training set, its rows, and how many entity rows were set aside, by reason."""
+    """The training set, its number of rows, and how many entity rows were set aside, by reason."""
 
     training_set: str
     rows: int

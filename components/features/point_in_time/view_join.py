@@ -14,12 +14,12 @@ class Joined:
 
     Attributes:
         table: Name of its table in the connection, or any SQL that can follow FROM.
-        keys: Column of the entity rows by key column of the table; empty where a view has no entity.
+        keys: Column of the entity rows by key column of the table; empty for a view without entities.
         event: Column with the event timestamp.
         features: Output name by feature column.
         created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
         ttl: How long a row stays fresh; None or zero for ever.
-        event_time_only: Take `created` for what it is among equal events only, not for when a row was known.
+        event_time_only: Use `created` only to order equal events, not as the time when a row became known.
     """
 
     table: str
@@ -37,7 +37,7 @@ def joined(view: View, table: str, features: Sequence[str] = ()) -> Joined:
     Args:
         view: The view.
         table: Where its rows are: a name, or any SQL that can follow FROM.
-        features: Which of its features; by default all.
+        features: Features to join; by default all.
     """
     return Joined(
         table=table,

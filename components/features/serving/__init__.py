@@ -1,1 +1,1 @@
-"""Whether the online store gives what a training set was made of."""
+"""Checks that the online store gives the values that a training set was made of."""

@@ -1,6 +1,6 @@
-"""The stage that reads the features of a training set from the online store, and holds them against the offline ones.
+"""The stage that reads the features of a training set from the online store and compares them with the offline values.
 
-It is a part of the integration suite of a candidate: what serving would give it must be what it was trained on.
+It is part of the integration suite of a candidate: serving must give the model the values that it was trained on.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ Verdict = Literal["pass", "fail", "not checked"]
 
 
 class CompareOnlineRequest(StageModel):
-    """A training set, whose feature service is read online.
+    """A training set whose feature service is read online.
 
     Attributes:
         training_set: Reference of the training set.
@@ -34,7 +34,7 @@ class CompareOnlineRequest(StageModel):
 
 
 class CompareOnlineResult(StageModel):
-    """The comparison, its verdict and the reasons (what differs, which views were left out), and values compared."""
+    """The comparison, its verdict, the reasons (differences, views left out), and the number of values compared."""
 
     comparison: str
     verdict: Verdict
@@ -50,11 +50,11 @@ class CompareOnlineResult(StageModel):
     pages={"online-comparisons": CONTENTS},
 )
 def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> CompareOnlineResult:
-    """Compare a sample of what the online store holds with the offline values; `online.json` tells it by view.
+    """Compare a sample of the online store with the offline values; `online.json` has the result by view.
 
-    The verdict is `not checked`, with the reason, where the online store is not set up or cannot be reached, holds
-    nothing of a view of the training set's service, and where the feature tables that were written are not here. A view
-    that is being written, or was pushed from another machine, is left out, with the reason; of no other view, that is
+    The verdict is `not checked`, with the reason, if the online store is not set up or cannot be reached, if it holds
+    no view of the training set's service, or if the feature tables that were written are not here. A view that is being
+    written, or was pushed from another machine, is left out, with the reason; if all views are left out, the verdict is
     `not checked` too.
     """
     from gatehouse.components.features.definitions.repository import check_out
@@ -100,10 +100,10 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
 
 
 def _opened(store: ArtifactStore, project: str, folder: Path, views: "Sequence[View]") -> "OnlineStore":
-    """The online store, which holds all features of the views.
+    """Open the online store, and check that it holds all features of the views.
 
     Raises:
-        StoreError: if it is not set up, cannot be reached, or holds nothing of a view.
+        StoreError: if it is not set up, cannot be reached, or holds no rows of a view.
     """
     from gatehouse.components.features.online.opening import open_online
     from gatehouse.components.features.online.store import online_view, require_materialized
@@ -118,7 +118,7 @@ def _opened(store: ArtifactStore, project: str, folder: Path, views: "Sequence[V
 
 
 def _unlike(store: ArtifactStore, service: str, learned: str, written: Iterable[str]) -> Iterator[str]:
-    """Why rows that were written mean something else than those that the training set was made of."""
+    """Reasons why written rows have another meaning than the rows of the training set."""
     from gatehouse.components.features.definitions.same_features import require_same_features
     from gatehouse.errors import ConfigurationError
 
@@ -130,7 +130,7 @@ def _unlike(store: ArtifactStore, service: str, learned: str, written: Iterable[
 
 
 def _differing(found: "Sequence[Standing]", max_skew: float) -> Iterator[str]:
-    """Why the skew of the views is more than `max_skew` allows."""
+    """Reasons why the skew of the views exceeds `max_skew`."""
     if max_skew < 1:
         yield from (
             f"{e.view.name}: no value was compared: {e.unseen}, so it is served empty" for e in found if e.unseen
