@@ -1,1 +1,1 @@
-"""Feature rows from messages: the views' own queries on micro-batches of a stream, to the online and offline store."""
+"""Computes feature rows from messages: runs the views' queries on micro-batches of a stream, for both stores."""

@@ -1,14 +1,14 @@
-"""What a pusher keeps on disk: a complete folder for every micro-batch, and a link to the batch that counts.
+"""The files of a pusher: a complete folder for every micro-batch, and a link to the current batch.
 
     current -> 42
-    42/state.json                     up to where the streams are read, and up to when all is known
+    42/state.json                     positions in the streams, and the time up to which everything is known
     42/rows/<table>/*.parquet         the newest row of every key that arrived
     42/tables/<view>/*.parquet        the feature tables
-    misfits.jsonl                     messages that were set aside, of all batches
+    misfits.jsonl                     messages that were rejected, of all batches
 
-The rows and positions of a batch are stored before anything is computed. A pusher that is killed goes on with the same
-batch, so that it writes the same again. At the end the link is moved. Files that nothing changed are linked from one
-batch to the next.
+The rows and positions of a batch are stored before anything is computed. After a kill, the pusher continues with the
+same batch, so it writes the same again. At the end the link is moved. Unchanged files are hard-linked from one batch to
+the next.
 """
 
 import fcntl
@@ -34,29 +34,29 @@ from gatehouse.errors import StoreError
 CURRENT = "current"
 _STATE, _ROWS, _TABLES, _MISFITS = "state.json", "rows", "tables", "misfits.jsonl"
 _COUNTS = ("rows", "repeated", "late", "misfits")
-_PARTS = 16  # Files of rows before they are made one.
+_PARTS = 16  # Files of rows before they are merged into one.
 
 
 def streams_folder(store: ArtifactStore, project: str, feature_tables: Reference) -> Path:
-    """Where pushers that start from these feature tables keep their batches."""
+    """Where pushers that start from these feature tables store their batches."""
     return store.local_folder / "streams" / project / feature_tables.digest[:16]
 
 
 @dataclass(frozen=True)
 class BatchState:
-    """What a pusher knows after a micro-batch.
+    """The state of a pusher after a micro-batch.
 
     Attributes:
         number: The number of the micro-batch; 0 for the tables from which the pusher started.
         quiet_until: The last moment before the first message of the micro-batch arrived.
-        as_of: The newest moment that is known. All rows known until then are settled.
+        as_of: Time up to which everything is known. All rows known until then are settled.
         started_from: The feature tables from which the pusher started.
         views: Names of the views that are pushed.
-        positions: The position of the last message that counts, by table and partition.
+        positions: The position of the last message included, by table and partition.
         newest: The newest event time by table.
         changed: The hours of event time in which the micro-batch changes rows, by table; None for any hour.
         counts: Numbers of messages by table: `rows`, of which some are `repeated` (nothing new, or replaced within the
-            batch) and some `late`; and `misfits`.
+            batch) and some `late`; and `misfits`, which were rejected.
     """
 
     number: int
@@ -97,7 +97,7 @@ class BatchState:
 
 
 class BatchFolder:
-    """The folder of one pusher; only one at a time may have it open."""
+    """The folder of one pusher; only one pusher at a time may have it open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,7 +105,7 @@ class BatchFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """While this is open no other pusher can work here; it ends with its process, however that ends.
+        """Hold the folder's lock: no other pusher can work here. The lock ends with the process, however it ends.
 
         Raises:
             StoreError: if another pusher works here.
@@ -118,17 +118,17 @@ class BatchFolder:
             yield
 
     def state(self) -> BatchState | None:
-        """The state that counts; None before the first."""
+        """The current state; None before the first."""
         path = self.folder / CURRENT / _STATE
         return BatchState.load(path.read_text()) if path.is_file() else None
 
     def stored(self, number: int) -> BatchState | None:
-        """The state after a batch whose rows are stored, whether it counts or not; None if there is none."""
+        """The state after a batch whose rows are stored, whether it is current or not; None if there is none."""
         path = self.folder / str(number) / _STATE
         return BatchState.load(path.read_text()) if path.is_file() else None
 
     def rows(self, number: int, table: str) -> list[Path]:
-        """Files with the rows of a table that arrived until a batch, the newest of every key."""
+        """Files with the rows of a table that arrived up to a batch, the newest row of every key."""
         return sorted((self.folder / str(number) / _ROWS / table).glob("*.parquet"))
 
     def table(self, number: int, view: str) -> dict[str, Path]:
@@ -153,10 +153,10 @@ class BatchFolder:
 
         Args:
             state: The state after the batch.
-            rows: Its rows by table, one a key.
+            rows: The rows of the batch by table, one per key.
             key: The key columns of every table.
-            misfits: Messages that were set aside. They are noted before the rows are stored. If the batch is read again
-                they are noted again, and their positions in the stream show that they are the same messages.
+            misfits: Rejected messages. They are written before the rows are stored. If the batch is read again, they
+                are written again; their positions in the stream show that they are the same messages.
         """
         self._note(misfits)
         new = self.folder / f"{state.number}.new"
@@ -175,7 +175,7 @@ class BatchFolder:
         if not misfits:
             return
         with (self.folder / _MISFITS).open("a+b") as file:
-            # A line that a kill cut short stays by itself.
+            # A line that a kill cut short stays separate.
             if file.seek(0, os.SEEK_END) and not _ends_a_line(file):
                 file.write(b"\n")
             file.write(b"".join(json.dumps(asdict(each)).encode() + b"\n" for each in misfits))
@@ -183,7 +183,7 @@ class BatchFolder:
             os.fsync(file.fileno())
 
     def keep_tables(self, number: int, tables: Mapping[str, Mapping[str, Path]]) -> None:
-        """Store the files of a batch's feature tables, given by view and name; unchanged files are linked."""
+        """Store the files of a batch's feature tables, by view and file name; unchanged files are hard-linked."""
         new = self.folder / str(number) / f"{_TABLES}.new"
         shutil.rmtree(new, ignore_errors=True)
         for view, files in tables.items():
@@ -195,11 +195,11 @@ class BatchFolder:
         _sync(self.folder / str(number))
 
     def has_tables(self, number: int) -> bool:
-        """Whether the feature tables of a batch are there."""
+        """Whether the feature tables of a batch are stored."""
         return (self.folder / str(number) / _TABLES).is_dir()
 
     def commit(self, number: int) -> None:
-        """Let the batch count. The batch before it stays until the next one, for those who are reading its files."""
+        """Make a batch the current one. The previous batch is kept until the next commit, as others may read it."""
         link = self.folder / f"{CURRENT}.new"
         link.unlink(missing_ok=True)
         link.symlink_to(str(number))
@@ -231,7 +231,7 @@ def _add_rows(before: Path, after: Path, number: int, rows: pa.Table | None, key
 
 
 def newest_query(parts: Sequence[Path], key: Sequence[str]) -> str:
-    """SQL of the last row of every key. Files are named in the order of batches, and each holds a key once."""
+    """SQL of the last row of every key. File names have the order of batches, and each file holds a key once."""
     files = ", ".join(map(text_literal, parts))
     keys = ", ".join(map(quoted, key))
     return (
@@ -241,7 +241,7 @@ def newest_query(parts: Sequence[Path], key: Sequence[str]) -> str:
 
 
 def _link(path: Path, target: Path) -> None:
-    """The same file under another name; a copy where the file systems differ."""
+    """Hard-link a file; copy it where the file systems differ."""
     path = path.resolve()
     try:
         os.link(path, target)

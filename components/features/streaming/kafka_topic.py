@@ -1,4 +1,4 @@
-"""Messages of a Kafka topic, all of its partitions; the group's committed offsets show what had its effect."""
+"""Messages of all partitions of a Kafka topic; the group's committed offsets show what was acknowledged."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 class KafkaMessages:
-    """An `MessageStream`. Partitions are assigned, not subscribed to: one pusher reads all of them."""
+    """A `MessageStream`. Partitions are assigned, not subscribed to: one pusher reads all of them."""
 
     def __init__(self, servers: str, topic: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
         self._topic, self._servers = topic, servers
@@ -104,7 +104,7 @@ class KafkaMessages:
         self._consumer.close()
 
     def _starts(self, since: datetime, after: Mapping[str, Position]) -> list[TopicPartition]:
-        """Where each partition is read from: behind what was read, else from `since` on."""
+        """The first offset to read of each partition: after the last message read, else from `since` on."""
         found = self._consumer.list_topics(self._topic, timeout=_SILENCE_SECONDS).topics[self._topic]
         if found.error is not None or not found.partitions:
             raise SourceError(f"The cluster at {self._servers} has no topic {self._topic!r}: {found.error}.")
@@ -118,9 +118,9 @@ class KafkaMessages:
         ]
 
     def _offset_from(self, partition: int, since: datetime) -> int:
-        """Of the first message of this millisecond or later; behind all that is there where there is none."""
+        """The offset of the first message at `since` or later; the end of the partition if there is none."""
         place = TopicPartition(self._topic, partition)
-        # Asked first: what comes between the two answers is behind this end, and so is read.
+        # The end is asked first: a message that arrives between the two requests is after this end, and so is read.
         low, end = self._consumer.get_watermark_offsets(place, timeout=_SILENCE_SECONDS)
         wanted = TopicPartition(self._topic, partition, milliseconds(since))
         found = self._consumer.offsets_for_times([wanted], timeout=_SILENCE_SECONDS)[0]

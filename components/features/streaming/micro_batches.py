@@ -1,7 +1,7 @@
-"""Several streams as one, in the order of arrival, cut into micro-batches by the streams' own clock.
+"""Merges several streams in the order of arrival, and cuts them into micro-batches by the streams' own clock.
 
-A micro-batch is what arrived within one interval. So it is the same however the streams are read: at once, in small
-parts, or again after a crash. While one stream still has messages of an interval, the others wait for it.
+A micro-batch holds the messages that arrived within one interval. So it is the same however the streams are read: at
+once, in small parts, or again after a crash. While one stream still has messages of an interval, the others wait.
 """
 
 import time
@@ -13,18 +13,18 @@ from gatehouse.components.features.streaming.stream import CLOCK_TOLERANCE, Mess
 from gatehouse.errors import SourceError
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
-_READ = 1000  # Messages of a stream that are read at once.
+_READ = 1000  # Messages that are read from a stream at once.
 
 
 @dataclass(frozen=True, order=True)
 class ArrivedMessage:
-    """A message with its place among all messages.
+    """A message and its place in the order of arrival.
 
     Attributes:
-        time: When it arrived. Within a partition it never goes back, whatever the clocks of senders say.
+        time: When it arrived. Within a partition it never decreases, whatever the senders' clocks say.
         table: The raw table of its stream.
-        partition: As in the message.
-        position: As in the message.
+        partition: The message's partition.
+        position: The message's position.
         message: The message.
     """
 
@@ -36,14 +36,15 @@ class ArrivedMessage:
 
 
 class MicroBatches:
-    """The messages of several tables in the order in which they arrived, a micro-batch at a time.
+    """The messages of several tables in the order of arrival, one micro-batch at a time.
 
     Args:
-        streams: By table.
-        since: A message that arrived earlier, as its stream says, counts as one that arrived then.
-        interval: What arrives within one is a micro-batch; they are counted from the year 1 on.
-        clock: The time now, by which a message from the future is told. One that its sender stamped so has a flaw, and
-            does not move the time. One that a broker stamped so ends the reading, as all that follow would have it too.
+        streams: Streams by table.
+        since: A message with an earlier time of arrival counts as arrived at this time.
+        interval: Length of the interval of one micro-batch; intervals are counted from the year 1 on.
+        clock: Gives the time now, to detect messages with a future time. If the sender set the time, the message has a
+            flaw and does not move the time. If the broker set it, reading ends, as all later messages would have it
+            too.
     """
 
     def __init__(
@@ -55,15 +56,15 @@ class MicroBatches:
     ) -> None:
         self._streams, self._since, self._interval, self._clock = streams, since, interval, clock
         self._held: list[ArrivedMessage] = []
-        # When the newest message arrived that was held before all streams were read once more.
+        # Arrival of the newest message that was held before all streams were last read.
         self._newest_before_last_read: datetime | None = None
         self._reached: dict[tuple[str, str], datetime] = {}
 
     def next_batch(self, wait: float) -> list[ArrivedMessage]:
-        """The next micro-batch; empty if nothing arrived for `wait` seconds and nothing is left to be read.
+        """The next micro-batch; empty if nothing arrived for `wait` seconds and nothing is left to read.
 
-        An interval is over when a message of a later one is there and all streams were read once more after it, or when
-        nothing arrives for `wait` seconds.
+        An interval is over in two cases: a message of a later interval is there and all streams were read again after
+        that, or nothing arrives for `wait` seconds.
 
         Raises:
             SourceError: if a broker's clock, or this machine's, is wrong.
@@ -77,10 +78,10 @@ class MicroBatches:
         return taken
 
     def _read(self, wait: float) -> int:
-        """Read on, only streams that still have some of the first interval, if any; returns how many messages came."""
+        """Read more messages, first from streams that may have some of the first interval; returns their number."""
         before, newest = len(self._held), self._held[-1].time if self._held else None
         unfinished = {table for table in self._streams if self._held and self._has_more_of_first(table)}
-        # No waiting where there is something to read at once, nor to learn that an interval is over.
+        # Do not wait where something can be read at once, or where the interval may be over already.
         pause = 0.0 if self._behind() or self._is_after_first(newest) else wait / len(self._streams)
         for table in unfinished or self._streams:
             now = self._clock()
@@ -91,7 +92,7 @@ class MicroBatches:
         return len(self._held) - before
 
     def _arrived(self, table: str, message: Message, now: datetime) -> ArrivedMessage:
-        """A message with the time at which it counts as arrived."""
+        """A message with its time of arrival."""
         place = (table, message.partition)
         reached = self._reached.get(place, self._since)
         if message.time <= now + CLOCK_TOLERANCE:
@@ -109,7 +110,7 @@ class MicroBatches:
         return ArrivedMessage(reached, table, message.partition, message.position, message)
 
     def _first_interval(self, silent: bool) -> list[ArrivedMessage]:
-        """Take what arrived in the first interval, if that is over and all of it is read; silence ends it as well."""
+        """Take the messages of the first interval, if it is over and all of it is read; silence ends it as well."""
         if not self._held:
             return []
         first = self._number(self._held[0].time)
@@ -125,13 +126,13 @@ class MicroBatches:
         return moment is not None and self._number(moment) > self._number(self._held[0].time)
 
     def _has_more_of_first(self, table: str) -> bool:
-        """Whether a stream may have more messages of the first interval, which are not read yet."""
+        """Whether a stream may have unread messages of the first interval."""
         first = self._number(self._held[0].time)
         reached = (self._reached.get((table, name), _BEGINNING) for name in self._streams[table].behind)
         return any(self._number(each) <= first for each in reached)
 
     def _behind(self) -> bool:
-        """Whether any stream may have messages that are not read yet."""
+        """Whether any stream may have unread messages."""
         return any(stream.behind for stream in self._streams.values())
 
     def _number(self, moment: datetime) -> int:

@@ -13,10 +13,10 @@ def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Posit
 
     Args:
         url: `redis://host:port/0?stream=<key>` or `kafka://host:port,host:port?topic=<name>`.
-        group: The name under which the stream shows what was acknowledged.
-        since: Where nothing was read yet: begin with the messages of this millisecond.
-        after: The last message that counts, by partition. What the stream has for acknowledged does not: it may be
-            more, where the reader's folder is lost.
+        group: The name under which the stream shows acknowledged messages.
+        since: Where nothing was read yet, start with the messages of this millisecond.
+        after: The last message included, by partition. The stream's own acknowledgements are not used: they can be
+            further ahead if the reader's folder was lost.
 
     Raises:
         ConfigurationError: if the URL names no stream.
@@ -24,7 +24,7 @@ def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Posit
     parts = urlsplit(url)
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if parts.scheme in ("redis", "rediss", "unix") and query.get("stream"):
-        # Imported here: who reads Redis needs no Kafka client, and the other way round.
+        # Imported here, so that a user of Redis needs no Kafka client, and a user of Kafka no Redis client.
         from gatehouse.components.features.streaming.redis_stream import RedisMessages
 
         return RedisMessages(url, query["stream"], group, since, after)

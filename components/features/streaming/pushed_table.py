@@ -1,8 +1,8 @@
-"""A view's table while it is pushed: files with what is known, which stay, and one with what is known later.
+"""A view's table while it is pushed: files of known rows, which never change, and one file of rows known later.
 
 known-2013-01.parquet     from the feature tables from which pushing started
 000000000042.parquet      what became known with a micro-batch
-later.parquet             rows that are known after `as_of`; a later batch may still change them
+later.parquet             rows that become known after `as_of`; a later batch may still change them
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from gatehouse.components.features.definitions.declarations import EVENT_TIMESTA
 from gatehouse.components.features.definitions.repository import View
 
 LATER = "later.parquet"
-_PARTS = 16  # Parts of micro-batches before they are made one.
+_PARTS = 16  # Parts of micro-batches before they are merged into one.
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class PushedRows:
     """The rows of a table that a micro-batch adds or replaces.
 
     Attributes:
-        known: The rows that it adds: all of them are known by its end.
-        later: All rows that are known later.
+        known: The added rows: all of them are known by the end of the micro-batch.
+        later: All rows that become known after it.
     """
 
     known: pa.Table
@@ -39,7 +39,7 @@ class PushedRows:
 def first_parts(
     connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path], as_of: datetime, folder: Path
 ) -> dict[str, Path]:
-    """The files of published feature tables, with the rows that are known after `as_of` in a file of their own."""
+    """The files of published feature tables, with the rows that become known after `as_of` in a separate file."""
     found, later = dict(files), []
     for name, path in files.items():
         open_tables(connection, {"part": [path]})
@@ -57,7 +57,7 @@ def first_parts(
 
 
 def rows_before(files: Mapping[str, Path]) -> PushedRows:
-    """The rows of a table before a micro-batch: none added, and those that are known later."""
+    """The rows of a table before a micro-batch: no added rows, and those that become known later."""
     empty = pq.read_schema(next(iter(files.values()))).remove_metadata().empty_table()
     return PushedRows(empty, pq.read_table(files[LATER]) if LATER in files else empty)
 
@@ -72,21 +72,21 @@ def next_rows(
     since: datetime,
     until: datetime,
 ) -> PushedRows:
-    """The rows of a table at `until`, given its rows at `since` and the rows that were `computed` again in `spans`.
+    """The rows of a table at `until`, from its rows at `since` and the rows `computed` again in `spans`.
 
-    What was known at `since` stays. A computed version is added only if it says something else than the version before
-    it. One that should have been known by `since` counts as known from `until` on, unless a newer one is known by then.
-    Where a row is gone, a version of nulls is added.
+    Rows known at `since` stay. A computed version is added only if its values differ from the version before it. A
+    version that should have been known by `since` counts as known from `until` on, unless a newer version is known by
+    then. Where a row no longer exists, a version of nulls is added.
 
     Args:
         connection: Where the queries run.
         view: The view.
         files: The parts of its table before the micro-batch.
-        before: The rows that the micro-batch added so far, and those known later.
+        before: The rows that the micro-batch has added so far, and those known later.
         spans: Event times that were computed again.
-        computed: The rows with these event times as they are now; None for none.
-        since: The moment up to which the table is known.
-        until: The moment up to which it is known afterwards.
+        computed: The present rows with these event times; None for none.
+        since: Time up to which the table was known before.
+        until: Time up to which it is known afterwards.
     """
     inside = " OR ".join(
         f"{EVENT_TIMESTAMP} BETWEEN {time_literal(one.start)} AND {time_literal(one.end)}" for one in spans
@@ -116,7 +116,7 @@ def next_rows(
 
 
 def next_parts(files: Mapping[str, Path], pushed: PushedRows, number: int, folder: Path) -> dict[str, Path]:
-    """The parts of a table after a micro-batch; new files are written to `folder`."""
+    """The files of a table after a micro-batch; new files are written to `folder`."""
     found = {name: path for name, path in files.items() if name != LATER}
     if pushed.known.num_rows:
         name = f"{number:012d}.parquet"
@@ -133,7 +133,7 @@ def next_parts(files: Mapping[str, Path], pushed: PushedRows, number: int, folde
 
 
 def _changes(view: View, since: datetime, until: datetime) -> str:
-    """SQL of the computed versions that say something else than the version before them."""
+    """SQL of the computed versions whose values differ from the version before them."""
     keys, columns = _listed((*view.spec.entities, EVENT_TIMESTAMP)), _listed(view.columns)
     values = f"row({_listed(view.spec.features)})"
     late = f"one.{KNOWN_FROM} <= {time_literal(since)}"
@@ -150,7 +150,7 @@ def _changes(view: View, since: datetime, until: datetime) -> str:
 
 
 def _gone(view: View, until: datetime) -> str:
-    """SQL of versions of nulls for rows that are known and are not computed any more."""
+    """SQL of versions of nulls, for known rows that are no longer computed."""
     match = " AND ".join(
         f"one.{quoted(name)} IS NOT DISTINCT FROM other.{quoted(name)}"
         for name in (*view.spec.entities, EVENT_TIMESTAMP)

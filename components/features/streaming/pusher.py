@@ -1,13 +1,12 @@
 """The push path: micro-batches of a stream become versions of the feature tables, online and offline.
 
-For every batch: store its rows; run the views' queries on the event times on which they can have an effect; write what
-became known to the online store; let the batch count; acknowledge its messages. A pusher that is killed between any two
-steps goes on with the same batch, and a step that is repeated leaves what it left before.
+The steps for every batch are: store its rows; run the views' queries on the event times that the rows can affect; write
+new rows to the online store; make the batch current; acknowledge its messages. If a pusher is killed between two steps,
+the next one continues with the same batch. A repeated step has the same result.
 
-What was known at an earlier batch stays as it was. A row that arrives late adds versions known from its arrival on,
-so a join at any past moment gives what the online store gave then. Only the times of arrival count, and not how
-messages were read: a batch is an interval of the streams' clock, which ends before a message that replaces one of its
-rows.
+Rows known at an earlier batch do not change. A row that arrives late adds versions known from its arrival on, so a join
+at any past moment gives what the online store gave then. Only times of arrival matter, not how messages were read: a
+batch is an interval of the streams' clock, which ends before a message that replaces a row of the batch.
 """
 
 import logging
@@ -56,7 +55,7 @@ INTERVAL = timedelta(seconds=1)
 
 @dataclass(frozen=True)
 class ReadMessage:
-    """A message and the row that it holds, or why it holds none."""
+    """A message with its row, or with the reason why it has none."""
 
     arrived: ArrivedMessage
     row: dict[str, Any] | None
@@ -70,11 +69,11 @@ class Pusher:
     Args:
         repository: The definitions.
         start: The feature tables from which it starts.
-        batches: The folder with what arrived since then.
-        online: The online store; it has to be materialized up to the start.
+        batches: The folder with the rows that arrived since then.
+        online: The online store; it must be materialized up to the start.
         tables: The raw tables whose messages are pushed.
-        names: Names of the views to push; without any, all that can be pushed.
-        step: Called with the name of each step after it; tests end the process there.
+        names: Names of the views to push; if empty, all views that can be pushed.
+        step: Called after each step with its name; tests end the process there.
     """
 
     repository: Repository
@@ -101,14 +100,14 @@ class Pusher:
         }
 
     def state(self) -> BatchState:
-        """The state that counts. The first time, the folder is filled with the tables from which the pusher starts.
+        """The current state. The first call fills the folder with the tables from which the pusher starts.
 
         Raises:
             ConfigurationError: if other views were pushed in this folder.
         """
         names = tuple(view.name for view in self.views)
         state = self.batches.state()
-        # A first start that was killed left views as well.
+        # A first start that was killed may have left views.
         begun = state or self.batches.stored(0)
         if begun is not None and begun.views != names:
             raise ConfigurationError(
@@ -135,13 +134,13 @@ class Pusher:
         return state
 
     def resume(self) -> BatchState:
-        """Finish a batch whose rows are stored and which does not count yet; returns the state that counts then."""
+        """Finish a batch whose rows are stored and which is not current yet; returns the state after it."""
         state = self.state()
         unfinished = self.batches.stored(state.number + 1)
         return self._finish(state, unfinished) if unfinished else state
 
     def push(self, state: BatchState, arrived: Sequence[ArrivedMessage]) -> BatchState:
-        """Push the messages of one interval, in the order of arrival; those that count already are left out."""
+        """Push the messages of one interval, in the order of arrival; messages included already are skipped."""
         left = [self._read(each) for each in arrived if each.position > _position(state, each)]
         while left:
             count = self._until_replaced(left)
@@ -150,7 +149,7 @@ class Pusher:
         return state
 
     def write_due(self, state: BatchState, since: datetime, until: datetime) -> None:
-        """Write to the online store the rows that become known in (since, until], which is after `as_of`."""
+        """Write rows that become known in (since, until] to the online store; `since` is not before `as_of`."""
         if until > since:
             self._write_online(state, since, until, [LATER])
 
@@ -161,7 +160,7 @@ class Pusher:
             return ReadMessage(arrived, None, str(misfit))
 
     def _until_replaced(self, messages: Sequence[ReadMessage]) -> int:
-        """How many messages come before the moment at which one of them replaces a row of an earlier one."""
+        """Number of messages before the first arrival at which a message replaces a row of an earlier one."""
         rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         first_of_moment = 0
         for place, each in enumerate(messages):
@@ -208,7 +207,7 @@ class Pusher:
         return state
 
     def _new_rows(self, state: BatchState, table: str, found: list[dict[str, Any]]) -> pa.Table:
-        """The last row of every key, where it says something new; counts what arrived."""
+        """The last row of every key, if it says something new; counts the messages."""
         spec, event = self.repository.streams[table], self.repository.sources[table].event_time
         last = {self._key(table, row): row for row in found}
         rows = pa.Table.from_pylist([*last.values()], schema=self.schemas[table])
@@ -220,7 +219,7 @@ class Pusher:
         return new
 
     def _finish(self, before: BatchState, state: BatchState) -> BatchState:
-        """All steps after the rows are stored; each can be repeated."""
+        """Run all steps after the rows are stored; each can be repeated."""
         if not self.batches.has_tables(state.number):
             self.batches.keep_tables(state.number, self._compute(before, state))
         self.step("computed")
@@ -232,7 +231,7 @@ class Pusher:
         return state
 
     def _compute(self, before: BatchState, state: BatchState) -> dict[str, dict[str, Path]]:
-        """The parts of every view's table after the batch: first time passes, then its messages arrive."""
+        """The files of every view's table after the batch: first for the time that passed, then for its messages."""
         files = {view.name: self.batches.table(before.number, view.name) for view in self.views}
         pushed = {name: rows_before(found) for name, found in files.items()}
         steps: tuple[tuple[int, Mapping[str, Sequence[datetime] | None], datetime, datetime], ...] = (
@@ -254,15 +253,15 @@ class Pusher:
         return {name: next_parts(files[name], rows, state.number, scratch / name) for name, rows in pushed.items()}
 
     def _raw(self, number: int) -> RawTables:
-        # Rows that arrived in a stream count as well where it is not read any more.
+        # Rows that arrived in a stream count even if the stream is not read any more.
         return RawTables(self.start.raw, {table: self.batches.rows(number, table) for table in self.repository.streams})
 
     def _write_online(
         self, state: BatchState, since: datetime | None, until: datetime, parts: Sequence[str] | None = None
     ) -> None:
-        """Write what became known in (since, until], of every key the newest row; `parts` are files, by default all.
+        """Write the newest row of every key that became known in (since, until]; `parts` are files, by default all.
 
-        First the store is told which batch it is, so that nobody compares its rows with those of another.
+        The store is told the batch first, so that its rows are not compared with those of another batch.
         """
         with connect() as connection:
             for view in self.views:
@@ -301,15 +300,16 @@ def push_streams(
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     progress: Callable[[BatchState], None] = lambda _: None,
 ) -> BatchState:
-    """Push micro-batches until the process ends, or, where `until_idle`, until nothing arrives for `wait` seconds.
+    """Push micro-batches until the process ends; with `until_idle`, until nothing arrives for `wait` seconds.
 
     Args:
         pusher: The pusher.
-        open_streams: Opens the streams, by table, after the messages that count in the given state.
-        interval: What arrives within one, by the streams' own clock, is a micro-batch.
+        open_streams: Opens the streams, by table, after the messages included in the given state.
+        interval: Length of a micro-batch by the streams' own clock.
         wait: Seconds without a message after which the newest interval is over.
-        until_idle: Whether to end when nothing arrives any more.
-        clock: The time now: messages after it come from the future, and in silence rows known by then are written.
+        until_idle: Whether to end when nothing more arrives.
+        clock: Gives the time now, to detect messages with a future time, and to write rows that become known in
+            silence.
         progress: Called after every batch.
 
     Raises:
@@ -324,7 +324,8 @@ def push_streams(
             batches = MicroBatches(streams, state.as_of, interval, clock)
             idle, written = False, state.as_of
             while not (idle and until_idle):
-                # Where `next_batch` gives nothing, all that arrived until now is read: what is known by now is settled.
+                # If `next_batch` is empty, all messages that arrived until now are read, so rows known by now are
+                # settled.
                 now = clock()
                 arrived = batches.next_batch(wait)
                 idle = not arrived
@@ -349,7 +350,7 @@ def _acknowledge(streams: Mapping[str, MessageStream], state: BatchState) -> Non
 
 
 def _position(state: BatchState, arrived: ArrivedMessage) -> tuple[int, ...]:
-    """The last message that counts in the partition of a message; before all where there is none."""
+    """The position of the last message included from the message's partition; the lowest position if there is none."""
     return state.positions.get(arrived.table, {}).get(arrived.partition, ())
 
 
@@ -360,7 +361,7 @@ def _known_between(
     since: datetime | None,
     until: datetime,
 ) -> pa.Table:
-    """Of every key the newest row that became known in (since, until] and is not expired then."""
+    """The newest row of every key that became known in (since, until] and is not expired at `until`."""
     conditions = [
         f"{KNOWN_FROM} <= {time_literal(until)}",
         *(f"{quoted(key)} IS NOT NULL" for key in view.spec.entities),

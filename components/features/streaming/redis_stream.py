@@ -1,4 +1,4 @@
-"""Messages of a Redis stream, each reader at its own position; a consumer group shows what was acknowledged."""
+"""Messages of a Redis stream; each reader has its own position, and a consumer group shows what was acknowledged."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _LONGEST_WAIT = 20_000  # Milliseconds: less than the silence that ends the conn
 
 
 class RedisMessages:
-    """An `MessageStream`. Nothing is read through the group, so another reader of its name takes no messages away."""
+    """A `MessageStream`. Nothing is read through the group, so a reader of the same group takes no messages away."""
 
     def __init__(self, url: str, stream: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
         parts = urlsplit(url)
@@ -74,9 +74,10 @@ class RedisMessages:
         self._redis.close()
 
     def _next(self, count: int, wait: float) -> list[Any]:
-        """The next entries; the message read last must still be there, else what followed it may be gone too."""
+        """The next entries; the message read last must still be in the stream, else later ones may be gone too."""
         block = min(max(1, int(wait * 1000)), _LONGEST_WAIT) if wait else None
-        # One transaction: between the two answers nothing can be trimmed. What blocks cannot be part of one.
+        # One transaction, so that nothing is trimmed between the two answers. Blocking reads cannot be in a
+        # transaction.
         both = self._redis.pipeline(transaction=block is None)
         both.xrange(self._stream, _text(self._after or (0, 0)), "+", count=1)
         both.xread({self._stream: _text(self._after or self._begin)}, count=count, block=block)
@@ -92,7 +93,7 @@ class RedisMessages:
         return Message(_ONE, position, moment_of(position[0]), payload)
 
     def _tell_if_trimmed(self) -> None:
-        """Warn where messages are gone and none is left of before the first one that was wanted (Redis 7 on)."""
+        """Warn if messages after the first wanted time may be gone, as none before it is left (Redis 7 and later)."""
         with self._explained():
             found = self._redis.xinfo_stream(self._stream)
         first = found["first-entry"]

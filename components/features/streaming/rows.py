@@ -1,4 +1,4 @@
-"""Rows of a raw table from messages; a message that does not fit its columns is set aside with its reason."""
+"""Reads rows of a raw table from messages; a message that does not fit the columns is rejected with a reason."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ _Reader = Callable[[Any, bool], Any]
 
 @dataclass(frozen=True)
 class Misfit:
-    """A message that was set aside."""
+    """A message that was rejected."""
 
     table: str
     partition: str
@@ -32,8 +32,8 @@ class RowReader:
     """Reads the rows of one table.
 
     Args:
-        source: The table, with its event time and how long before it a row may be known.
-        schema: Its columns.
+        source: The table, with its event time, and how long before that time a row may be known.
+        schema: The columns of the table.
         key: Columns that may not be null.
     """
 
@@ -44,10 +44,10 @@ class RowReader:
     def read(self, message: Message, arrived: datetime) -> dict[str, Any]:
         """The row that a message holds.
 
-        Names in a message that the table lacks are passed over; columns that a message lacks are null.
+        Fields that the table lacks are ignored; columns that the message lacks are null.
 
         Raises:
-            MisfitError: if it holds none, or its event time lies further ahead of its arrival than the table allows.
+            MisfitError: if it holds no row, or its event time is further after its arrival than the table allows.
         """
         if message.flaw:
             raise MisfitError(message.flaw)
@@ -106,6 +106,6 @@ def _finite(value: Any, typed: bool, kind: pa.DataType) -> float:
 def _held(found: datetime, kind: pa.DataType) -> datetime:
     if found.microsecond % _MICROSECONDS.get(kind.unit, 1):
         raise ValueError(f"a time in whole {kind.unit}, as its column has it")
-    # In nanoseconds a column ends in 2262; Arrow raises a ValueError.
+    # A column in nanoseconds ends in the year 2262; Arrow raises a ValueError.
     pa.scalar(found, kind)
     return found

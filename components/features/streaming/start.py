@@ -1,4 +1,4 @@
-"""From where pushing starts: published feature tables, and the snapshot from which they were computed."""
+"""The start of pushing: published feature tables, and the snapshot from which they were computed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ class Start:
 
     Attributes:
         reference: Their reference.
-        as_of: The moment that they know.
+        as_of: Time up to which they know everything.
         raw: Files of the raw tables from which they were computed, by table.
-        tables: Their files by view.
+        tables: Files of the feature tables, by view.
     """
 
     reference: str
@@ -28,7 +28,7 @@ class Start:
 
     @property
     def group(self) -> str:
-        """The name of the consumer group of these tables: each set of tables reads a stream at its own pace."""
+        """Name of the consumer group of these tables: each set of tables reads a stream at its own position."""
         reference = Reference.parse(self.reference)
         return f"gatehouse-{reference.name}-{reference.digest[:12]}"
 

@@ -1,4 +1,4 @@
-"""What a stream is: messages in order, read from where one stopped, acknowledged once their effect is kept."""
+"""The interface of streams: messages in order, read from a position, acknowledged once their effect is stored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 
 Position = tuple[int, ...]
 CLOCK_TOLERANCE = timedelta(minutes=5)
-"""How far the clocks of two machines may disagree."""
+"""How much the clocks of two machines may differ."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime.max.replace(tzinfo=UTC)
 
@@ -17,12 +17,12 @@ class Message:
     """One message.
 
     Attributes:
-        partition: The part of the stream in which it stands; empty where there is one only.
-        position: Its place there, greater than those before it.
+        partition: The partition of the stream; empty if the stream has only one.
+        position: Its position in the partition, greater than those before it.
         time: When it arrived, as its envelope says.
         payload: A JSON object, or fields of text; None for a message without a value.
-        flaw: Why it cannot be used, whatever it says.
-        by_sender: Whether its sender tells the time, and not the broker.
+        flaw: Why it cannot be used, whatever its content is.
+        by_sender: Whether the sender set the time, and not the broker.
     """
 
     partition: str
@@ -37,20 +37,20 @@ class MessageStream(Protocol):
     """The messages of one raw table, read by one reader at a time."""
 
     def read(self, limit: int, wait: float) -> Sequence[Message]:
-        """The messages that follow those read before, in order within their partition.
+        """The messages after those read before, in order within their partition.
 
         Args:
-            limit: At most so many.
+            limit: Maximum number of messages.
             wait: How many seconds to wait for the first of them.
 
         Raises:
-            SourceError: if the stream cannot be reached, or messages are gone that were never read.
+            SourceError: if the stream cannot be reached, or messages that were never read are gone.
         """
         ...
 
     @property
     def behind(self) -> frozenset[str]:
-        """Partitions that may hold messages which were there already and are not read yet."""
+        """Partitions that may hold messages which exist already and are not read yet."""
         ...
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
@@ -68,5 +68,5 @@ def milliseconds(moment: datetime) -> int:
 
 
 def moment_of(found: int) -> datetime:
-    """The time so many milliseconds after 1970, or the end of the calendar; what lies before 1970 counts as 1970."""
+    """The time `found` milliseconds after 1970, limited to the calendar; negative values give 1970."""
     return _EPOCH + timedelta(milliseconds=max(found, 0)) if found < milliseconds(_LAST) else _LAST

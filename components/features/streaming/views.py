@@ -1,4 +1,4 @@
-"""The views of a repository on a micro-batch: their own queries, over the event times that its rows can change."""
+"""Runs the queries of a repository's views on a micro-batch, over the event times that its rows can change."""
 
 import re
 from collections import defaultdict
@@ -30,7 +30,7 @@ _AS_OF = re.compile(r"getvariable\s*\(\s*'as_of'\s*\)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class RawTables:
-    """The raw tables after a micro-batch, by table: files of the snapshot, and files of the rows that arrived since."""
+    """The raw tables after a micro-batch, by table: files of the snapshot, and files of rows that arrived after it."""
 
     snapshot: Mapping[str, Sequence[Path]]
     arrived: Mapping[str, Sequence[Path]]
@@ -39,10 +39,10 @@ class RawTables:
 def streamed_views(repository: Repository, tables: Sequence[str], names: Sequence[str] = ()) -> list[View]:
     """The named views, or all that can be pushed from these tables.
 
-    A view can be pushed if it reads one of the tables, is not static and looks back no further than its window.
+    A view can be pushed if it reads one of the tables, is not static, and has a window.
 
     Raises:
-        ConfigurationError: if there is none, or a named one cannot be pushed, with the reason.
+        ConfigurationError: if there is none, or a named view cannot be pushed, with the reason.
     """
     problems = [
         f"definitions.py: {table}: expected a Stream with its key, found none"
@@ -70,7 +70,7 @@ def _not_streamed(repository: Repository, view: View, tables: Sequence[str]) -> 
 
 
 def depends_on_time(repository: Repository, view: View) -> bool:
-    """Whether a view's rows can change by time alone: whether its SQL reads `as_of`."""
+    """Whether a view's rows can change without new source rows, because its SQL reads `as_of`."""
     texts = [view.query, repository.macros]
     texts += [repository.staging[name] for name in staged_by(repository, [view.query])]
     return any(_AS_OF.search(text) for text in texts)
@@ -79,20 +79,20 @@ def depends_on_time(repository: Repository, view: View) -> bool:
 def spans_of(
     repository: Repository, view: View, hours: Mapping[str, Sequence[datetime] | None], since: datetime
 ) -> list[Span]:
-    """The event times of a view to be computed again.
+    """The event times of a view to compute again.
 
     Args:
         repository: The definitions.
         view: The view.
-        hours: Hours of event time in which rows of a table are new or changed.
-        since: Rows that are known later than this are not settled.
+        hours: Hours of event time in which rows are new or changed, by table.
+        since: Rows that become known after this time are not settled.
     """
     tables = tables_of(repository, [view.query])
     changed = spans_to_compute(
         {table: hours[table] for table in tables if table in hours}, repository.sources, view.spec.window
     )
     if depends_on_time(repository, view):
-        # As time passes, rows of past events may appear, as far back as the view looks.
+        # As time passes, rows of past events may appear, as far back as the view's window.
         return merged([*changed, Span(shifted(since, -(view.spec.window or timedelta(0))), END)])
     return merged([*changed, Span(since, END)]) if changed else changed
 
@@ -100,7 +100,7 @@ def spans_of(
 def compute_spans(
     repository: Repository, raw: RawTables, plans: Mapping[str, Sequence[Span]], as_of: datetime
 ) -> dict[str, pa.Table]:
-    """The rows of views in the spans of their plans, as known at `as_of`."""
+    """Compute the rows of views in the spans of their plans, as known at `as_of`."""
     together: dict[Span, list[str]] = defaultdict(list)
     for name, spans in plans.items():
         for span in spans:
@@ -130,7 +130,7 @@ def _compute_span(
 
 
 def _rows(repository: Repository, raw: RawTables, table: str) -> str:
-    """SQL of a raw table, in which rows that arrived since the snapshot replace those with the same key."""
+    """SQL of a raw table; rows that arrived since the snapshot replace rows with the same key."""
     parts = raw.arrived.get(table, ())
     source = f"SELECT * FROM source.{quoted(table)}"
     if not parts:
@@ -147,9 +147,9 @@ def _same(key: Sequence[str]) -> str:
 def new_rows(
     repository: Repository, raw: RawTables, table: str, rows: pa.Table
 ) -> tuple[pa.Table, list[datetime] | None]:
-    """Those rows that say something new, and the hours of event time that they change.
+    """The rows that differ from the stored ones, and the hours of event time that they change.
 
-    A changed row changes the hour that it was in as well. None for the hours where a row has no event time.
+    A changed row also changes the hour of its earlier event time. The hours are None if a row has no event time.
     """
     with connect() as connection:
         open_tables(connection, {table: raw.snapshot[table]}, "source")

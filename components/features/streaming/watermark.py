@@ -1,4 +1,4 @@
-"""Event-time watermarks: how far a source has come, and which of its rows are late."""
+"""Event-time watermarks: the newest event time of a source, and which of its rows are late."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True)
 class Watermark:
-    """How far one source has come.
+    """The progress of one source in event time.
 
     Attributes:
         newest: The newest event time seen; None before the first.
-        lateness: How much older a row may be and not count as late.
-        late: How many rows were late. They count like all others: what they change is known from their arrival on.
+        lateness: How much older than the newest a row may be without counting as late.
+        late: Number of late rows. They count like all others: their changes are known from their arrival on.
     """
 
     newest: datetime | None
@@ -21,11 +21,11 @@ class Watermark:
 
     @property
     def at(self) -> datetime | None:
-        """The watermark: rows about an earlier time are late."""
+        """The watermark: rows with an earlier event time are late."""
         return None if self.newest is None else self.newest - self.lateness
 
     def advanced(self, events: Iterable[datetime | None]) -> "Watermark":
-        """The watermark after rows about these times, in the order in which they arrived."""
+        """The watermark after rows with these event times, in the order of arrival."""
         newest, late = self.newest, self.late
         for event in events:
             if event is None:
