@@ -78,6 +78,11 @@ def rejected_page(store: ArtifactStore, reference: str) -> str:
     kept, rejected = dataset.rows or 0, manifest.rows or 0
     drawn = Report(f"Rejected rows of {manifest.name}", "", _verdict(kept, rejected))
     drawn.facts({"dataset": Reference.parse(dataset.reference).short})
+    if hidden := ", ".join(dataset.details.get("sensitive", ())):
+        drawn.note(
+            f"No value of these rows is shown, as the table has sensitive columns ({hidden}) and the values of "
+            "such a row may stand in other columns. Look at the rows in the source."
+        )
     drawn.tiles({"rejected": Marked(rejected, "warn"), "kept": kept, "reasons": len(groups)})
     drawn.section("Reasons", "Each row counts once, for its first column that does not fit.", f"{len(groups):,}")
     rows = [[group.column or "the row", group.reason, group.rows, group.rows / rejected] for group in groups[:_GROUPS]]

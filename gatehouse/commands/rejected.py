@@ -21,7 +21,7 @@ def rejected(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the rows that did not fit, by reason, with examples. Values of sensitive columns are not shown."""
+    """Show the rows that did not fit, by reason, with examples; no value of a table with sensitive columns."""
     opened = open_store(store)
     wanted = rejected_of(opened, find(opened, reference)) if reference else list(opened.references(KIND))
     found = {each: groups_of(opened, each, examples) for each in wanted}

@@ -21,7 +21,7 @@ import pyarrow.csv
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.sources.blocks import line_end
 from gatehouse.components.snapshot.sources.csv_lines import lines_of, quoted, without
-from gatehouse.components.snapshot.sources.csv_rejects import Misfits, Row, set_aside, shown_cells
+from gatehouse.components.snapshot.sources.csv_rejects import Misfits, set_aside, shown_cells
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.sources.declared import NOT_SHOWN, check_columns, reason_of, schema_of
 from gatehouse.components.snapshot.sources.files import FilesBase, FileTable
@@ -182,9 +182,7 @@ class CsvRows:
             misfits.append(Misfits(others, "", f"expected {len(self.header)} columns", found))
         if not misfits:
             return table, None
-        hidden = [index for index, name in enumerate(self.header) if name in self.spec.sensitive]
-        row = Row(self.file, lines_before(), len(self.header), tuple(hidden), self.spec.delimiter)
-        return table, set_aside(block, lines, misfits, row)
+        return table, set_aside(block, lines, misfits, self.file, lines_before(), hidden=bool(self.spec.sensitive))
 
     def _told_apart(self, text: bytes, rows: int, error: pa.ArrowInvalid) -> tuple[pa.Table, list[Misfits]]:
         """The rows of a text that fit, typed, and those that do not, each with its first column that does not.
@@ -236,7 +234,8 @@ class CsvRows:
                 table = self._parsed(text, types, at_once)
             except pa.ArrowInvalid as found:
                 if str(found) == str(error) and at_once > len(text):
-                    raise SourceError(f"Table {self.name}: {self.file} cannot be read: {found}.") from found
+                    said = NOT_SHOWN if self.spec.sensitive else found
+                    raise SourceError(f"Table {self.name}: {self.file} cannot be read: {said}.") from None
                 if str(found) == str(error):  # A row may be longer than what is parsed at once.
                     at_once = len(text) + 1
                 error = found
@@ -254,8 +253,7 @@ class CsvRows:
         texts = ["", *(note for _, note in read.notes)]
         for number in np.unique(notes[rows]).tolist():
             mine = rows[notes[rows] == number]
-            hidden = column in self.spec.sensitive
-            found = pa.repeat(NOT_SHOWN, len(mine)) if hidden else shown_cells(cells.take(pa.array(mine)))
+            found = pa.repeat(NOT_SHOWN, len(mine)) if self.spec.sensitive else shown_cells(cells.take(pa.array(mine)))
             yield Misfits(mine, column, reason_of(self._wanted(column), texts[number]), found)
 
     def _wanted(self, column: str) -> str:

@@ -44,6 +44,8 @@ def check_columns(name: str, found: Collection[str], spec: TableSpec) -> None:
     """
     missing = [column for column in spec.columns if column not in found]
     extra = [column for column in found if column not in spec.columns]
+    if spec.sensitive and len(extra) == len(found):
+        extra = [NOT_SHOWN]  # The first line of a file without a header is a row.
     problems = [
         f"{label}: {', '.join(columns)}"
         for label, columns, policy in (
@@ -96,13 +98,22 @@ def _placed(place: Place, piece: pa.Table, before: int, row: int) -> str:
 
 
 def shown(column: str, value: Any, sensitive: Collection[str]) -> str:
-    """A value for a message; of a sensitive column, that it is not shown."""
+    """A value of a row that fits, for a message; of a sensitive column, that it is not shown."""
     return NOT_SHOWN if column in sensitive else repr(value)
 
 
-def as_text(row: Mapping[str, Any], sensitive: Collection[str]) -> str:
-    """A row as the source gave it without what is sensitive, in JSON where JSON has its values and else as text."""
-    row = {column: HIDDEN if column in sensitive else value for column, value in row.items()}
+def shown_misfit(value: Any, sensitive: Collection[str]) -> str:
+    """A value that does not fit, for a message; of a table with a sensitive column, that it is not shown.
+
+    Where one value does not fit, the others of its row may stand in wrong columns, the sensitive ones too.
+    """
+    return NOT_SHOWN if sensitive else repr(value)
+
+
+def misfit_row(row: Mapping[str, Any], sensitive: Collection[str]) -> str:
+    """A row that does not fit, in JSON where JSON has its values and else as text; hidden as `shown_misfit` says."""
+    if sensitive:
+        return HIDDEN
     return json.dumps(row, default=str, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
@@ -145,12 +156,12 @@ def _misfit_rows(
                 continue
             found, value = piece[column].type, piece[column][row]
             reason = reason_of(expected(kind, time_zone, form), note)
-            told = Reject(place(row), column, reason, shown(column, _python(value), spec.sensitive))
+            told = Reject(place(row), column, reason, shown_misfit(_python(value), spec.sensitive))
             if spec.on_invalid == "fail":
                 if _never(found, kind, time_zone, form):
                     raise _of_no_type(name, place(row), column, kind, found)
                 raise SourceError(f"Table {name}, {told}.{_advice(found, kind, time_zone, form)}")
-            rows[row] = told._replace(raw=as_text(_row(piece, row), spec.sensitive))
+            rows[row] = told._replace(raw=misfit_row(_row(piece, row), spec.sensitive))
     return dict(sorted(rows.items()))
 
 

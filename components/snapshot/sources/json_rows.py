@@ -17,12 +17,12 @@ from gatehouse.components.snapshot.sources.declared import (
     HIDDEN,
     TYPES,
     Place,
-    as_text,
     check_columns,
     declare,
     expected,
+    misfit_row,
     reason_of,
-    shown,
+    shown_misfit,
 )
 from gatehouse.components.snapshot.sources.files import FileTable
 from gatehouse.components.snapshot.sources.rejects import Reject, rejected_table
@@ -160,13 +160,13 @@ class JsonRows:
                 found[column] = None if value is None else _converted(value, kind, form in EPOCHS)
             except (ValueError, OverflowError):
                 reason = reason_of(expected(kind, self.time_zone, form), "")
-                raise MisfitError(reason, column, shown(column, value, self.spec.sensitive)) from None
+                raise MisfitError(reason, column, shown_misfit(value, self.spec.sensitive)) from None
         return found
 
     def _raw(self, line: bytes, row: dict[str, Any]) -> str:
-        """A row for people. Of a line that is no JSON, nothing tells what is sensitive in it."""
+        """A row that does not fit, for people."""
         if row:
-            return as_text(row, self.spec.sensitive)
+            return misfit_row(row, self.spec.sensitive)
         return HIDDEN if self.spec.sensitive else line.decode("utf-8", "backslashreplace")
 
 

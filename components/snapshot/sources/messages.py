@@ -14,7 +14,6 @@ from gatehouse.components.messages.values import (
     boolean,
     double,
     moment,
-    parse_json,
     text,
     whole,
 )
@@ -100,7 +99,7 @@ def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_z
 def _row(
     message: Message, spec: StreamTable, converters: Mapping[str, Callable[..., Any]], zone: ZoneInfo | None
 ) -> dict[str, Any]:
-    from gatehouse.components.snapshot.sources.declared import shown
+    from gatehouse.components.snapshot.sources.declared import shown_misfit
 
     body = body_of(message.payload)
     row = {}
@@ -116,22 +115,20 @@ def _row(
                 row[column] = None if value is None else convert(value, zone, isinstance(message.payload, bytes))
         except (ValueError, OverflowError) as error:
             expected = str(error) or str(spec.columns[column])
-            raise MisfitError(f"expected {expected} or a null", column, shown(column, value, spec.sensitive)) from None
+            found = shown_misfit(value, spec.sensitive)
+            raise MisfitError(f"expected {expected} or a null", column, found) from None
     return row
 
 
 def _text(payload: bytes | Mapping[str, bytes] | None, sensitive: tuple[str, ...]) -> str:
-    """A payload for people, without what is sensitive; where that cannot be told, nothing of it."""
-    from gatehouse.components.snapshot.sources.declared import as_text
+    """A payload that does not fit, for people; of a table with a sensitive column, nothing of it."""
+    from gatehouse.components.snapshot.sources.declared import HIDDEN, misfit_row
 
     if payload is None:
         return ""
     if isinstance(payload, bytes):
-        try:
-            return as_text(parse_json(payload), sensitive) if sensitive else payload.decode("utf-8", "backslashreplace")
-        except MisfitError:
-            return "***"
-    return as_text({key: value.decode("utf-8", "backslashreplace") for key, value in payload.items()}, sensitive)
+        return HIDDEN if sensitive else payload.decode("utf-8", "backslashreplace")
+    return misfit_row({key: value.decode("utf-8", "backslashreplace") for key, value in payload.items()}, sensitive)
 
 
 _CONVERTERS: dict[ColumnType, Callable[[Any, ZoneInfo | None, bool], Any]] = {

@@ -187,7 +187,7 @@ class SqlReader:
         from gatehouse.components.snapshot.sources.declared import declare
 
         spec = self._spec.tables[table]
-        place = partial(_place, self._order(table), spec.sensitive)
+        place = partial(_place, spec.order_by if spec.sensitive else self._order(table), spec.sensitive)
         raw = declare(pieces, spec, name=table, place=place, time_zone=self._spec.time_zone)
         return replace(raw, columns=self._delivered[table])
 
@@ -368,6 +368,8 @@ def canonical_query(query: str) -> str:
 def _place(columns: tuple[str, ...], sensitive: tuple[str, ...], piece: "pa.Table", row: int, _number: int) -> str:
     from gatehouse.components.snapshot.sources.declared import shown
 
+    if not columns:
+        return "a row"
     key = {column: shown(column, piece[column][row].as_py(), sensitive) for column in columns[:4]}
     return "the row with " + ", ".join(f"{column}={value}" for column, value in key.items())
 

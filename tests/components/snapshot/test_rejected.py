@@ -96,25 +96,45 @@ def test_sensitive_values_are_in_no_message_and_no_rejected_row(events: Events) 
         events.take()
     events.table |= REJECT
     taken = events.take()
-    assert [row["raw"] for row in _rejected(events, taken)] == ["200,2024-01-01T03:20:00Z,***", "***"]
+    assert [row["raw"] for row in _rejected(events, taken)] == ["***", "***"]
     assert "secret" not in str(_rejected(events, taken))
     (dataset,) = events.store.manifest(taken.snapshot).derived_from.values()
     assert events.store.manifest(dataset).details["sensitive"] == ["value"], "who shows values must know"
 
 
-def test_masked_rows_are_written_as_a_csv_has_them(events: Events) -> None:
-    columns = {"id": "int64", "at": "timestamp", "value": "string"}
-    events.table = REJECT | {"reject_limit": 1.0, "columns": columns, "sensitive": ["at"], "delimiter": ";"}
-    time = "2024-01-01T00:00:00Z"
-    odd = f'1;{time};x\na;{time};"x;""y"""\r\nb;"{time}";"x\r\ny"\nc;{time}\nd;{time};\n'
-    events.write((HEADER.replace(",", ";") + odd).encode() + f"e;{time};".encode() + b"\xe9\n")
-    assert [row["raw"] for row in _rejected(events, events.take())] == [
-        'a;***;"x;""y"""',
-        'b;***;"x\r\ny"',
-        "***",
-        "d;***;",
-        "e;***;\\xe9",
-    ]
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "2,secret,2024-01-01T00:00:00Z,",
+        "2,2024-01-01T00:00:00Z,secret,,,",
+        "secret,2024-01-01T00:00:00Z,9,",
+        "2,2024-01-01T00:00:00Z,,secret,",
+        'x,2024-01-01T00:00:00Z,secret,"to secret"',
+        "x,2024-01-01T00:00:00Z,\xe9,secret",
+    ],
+)
+def test_a_sensitive_value_in_another_column_is_not_shown(events: Events, odd: str) -> None:
+    columns = {"id": "int64", "at": "timestamp", "name": "string", "value": "double", "note": "string"}
+    events.table = REJECT | {"reject_limit": 0.9, "columns": columns, "sensitive": ["name"]}
+    row = "1,2024-01-01T00:00:00Z,anna,9,\n"
+    events.write(f"id,at,name,value,note\n{row}".encode() + odd.encode("latin-1") + b"\n")
+    taken = events.take()
+    [rejected] = _rejected(events, taken)
+    assert rejected["raw"] == "***" and "secret" not in str(rejected)
+    html = rejected_page(events.store, taken.rejected["events"])
+    assert "secret" not in html and "No value of these rows is shown" in html
+    events.table = {"columns": columns, "sensitive": ["name"]}
+    with pytest.raises(SourceError, match="line 3") as caught:
+        events.take()
+    assert "secret" not in str(caught.value)
+
+
+def test_the_first_row_of_a_file_without_a_header_is_not_shown(events: Events) -> None:
+    events.table = {"sensitive": ["value"]}
+    events.write("1,2024-01-01T00:00:00Z,secret\n")
+    with pytest.raises(SourceError, match="missing: id, at, value; not declared: a value that is not shown") as caught:
+        events.take()
+    assert "secret" not in str(caught.value)
 
 
 def test_a_row_that_is_set_aside_changes_no_dataset(events: Events) -> None:
@@ -153,7 +173,11 @@ def test_rejected_rows_are_grouped_by_reason_with_examples(events: Events) -> No
     found = groups_of(events.store, reference, examples=2)
     assert [(group.column, group.reason, group.rows) for group in found] == [("value", value, 30), ("id", key, 1)]
     first, second = found[0].examples
-    assert (first.place, first.found, first.raw) == ("events.csv, line 2", "'x'", "***,2024-01-01T00:00:00Z,x")
+    assert (first.place, first.found, first.raw) == (
+        "events.csv, line 2",
+        "a value that is not shown",
+        "***",
+    )
     assert "five" not in str(found)
     assert second.place != first.place
     html = rejected_page(events.store, reference)

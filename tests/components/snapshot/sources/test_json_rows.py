@@ -70,7 +70,7 @@ def test_rows_that_only_their_conversion_refuses_keep_their_place() -> None:
 
 @pytest.mark.parametrize("line", ['{"v": "secret", "w": "secret"}', '{"v": "secret"'])
 def test_sensitive_values_are_in_no_rejected_row(line: str) -> None:
-    raw = _rows(line, "int64", sensitive=["v", "w"], **REJECT).read(line.encode(), lambda: 0)
+    raw = _rows(line, "int64", sensitive=["w"], **REJECT).read(line.encode(), lambda: 0)
     assert raw.rejected is not None and "secret" not in str(raw.rejected.to_pylist())
 
 

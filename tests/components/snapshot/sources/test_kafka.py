@@ -277,7 +277,7 @@ def test_what_was_set_aside_does_not_show_what_is_sensitive(cluster: Cluster, to
         raw = part.read()
     assert raw.rejected is not None and raw.rejected.num_rows == 3
     assert "s3cr3t" not in str(raw.rejected.to_pylist())
-    assert raw.rejected["raw"].to_pylist() == ['{"id": "***", "item": "***"}', "***", "***"]
+    assert raw.rejected["raw"].to_pylist() == ["***", "***", "***"]
 
 
 def test_the_envelope_becomes_columns(cluster: Cluster, topic: str) -> None:

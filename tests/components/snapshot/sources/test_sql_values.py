@@ -131,6 +131,18 @@ def test_no_message_shows_what_is_sensitive(tmp_path: Path, value: str) -> None:
     assert "s3cr3t" not in str(caught.value)
 
 
+def test_no_value_of_a_row_that_does_not_fit_is_shown_beside_a_sensitive_column(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    run(url, "CREATE TABLE orders (name text, note text, v)", "INSERT INTO orders VALUES ('', 's3cr3t', 's3cr3t')")
+    columns = {"name": "string", "note": "string", "v": "int64"}
+    spec = source(url, columns=columns, order_by=[], sort_on_ingest=True, sensitive=["name"], on_invalid="reject")
+    with SqlReader(spec) as reader:
+        [part] = [part.read() for part in reader.parts("orders")]
+    assert part.rejected is not None
+    [rejected] = part.rejected.to_pylist()
+    assert (rejected["place"], rejected["found"], rejected["raw"]) == ("a row", "a value that is not shown", "***")
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "kept"),
     [
