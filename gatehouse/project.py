@@ -170,7 +170,7 @@ class ProjectFile(BaseModel):
 
     @model_validator(mode="after")
     def _calibratable(self) -> "ProjectFile":
-        problems = list(self.calibration.problems(task_of(self.training).name)) if self.calibration else []
+        problems = list(self.calibration.problems(task_of(self.training))) if self.calibration else []
         problems += none_held_out(self.training, self.tuning) if self.calibration else []
         if wrong := [_problem(("calibration",), None, why) for why in problems]:
             raise ValidationError.from_exception_data("project", wrong)

@@ -10,7 +10,7 @@ from gatehouse.components.calibration.stage import calibrate
 from gatehouse.components.control.stage import require_no_leakage
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.evaluation.stage import evaluate
-from gatehouse.components.features.leakage.stage import check_leakage
+from gatehouse.components.features.leakage.stage import MODEL_METRIC, check_leakage
 from gatehouse.components.features.serving.stage import compare_online
 from gatehouse.components.integration.stage import integrate
 from gatehouse.components.launchers.spec import ONLINE_STORE, LocalLaunch
@@ -82,8 +82,8 @@ def _add_split_tasks(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any]]:
         training_set=data.training_set,
         definitions=str(tasks.project.definitions.reference),
         alarm=file.features.leakage_alarm,
-        model_alarm=(policy.leakage_alarm or {}).get("roc_auc", 1.0),
-        model_alarm_severity=policy.terms_of("leakage alarm roc_auc").severity,
+        model_alarm=(policy.leakage_alarm or {}).get(MODEL_METRIC, 1.0),
+        model_alarm_severity=policy.terms_of(f"leakage alarm {MODEL_METRIC}").severity,
         unchecked=file.features.unchecked,
     )
     verdict, reasons, report = (checked.outputs[name] for name in ("verdict", "reasons", "leakage"))

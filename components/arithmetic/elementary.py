@@ -1,4 +1,4 @@
-"""Exponential, logistic function and logarithm with the same bits on every processor.
+"""Exponential, logistic function, softmax and logarithm with the same bits on every processor.
 
 NumPy's own `exp` and `log` have other last digits with AVX-512. Its elementwise sums, products and quotients are right
 to the last bit with any instruction set, and these functions are made of nothing else.
@@ -34,6 +34,12 @@ def exponential(values: Floats) -> Floats:
 def logistic(margins: Floats) -> Floats:
     """1 / (1 + exp(-margin)) of every margin; any shape."""
     return np.asarray(1.0 / (1.0 + exponential(-margins)))
+
+
+def softmax(margins: Floats) -> Floats:
+    """The exponential of each margin divided by the sum of those of its row, shape (rows, classes)."""
+    powers = exponential(margins - margins.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def logarithm(values: Floats) -> Floats:

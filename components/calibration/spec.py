@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.task import Output, Task
 
 Cost = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
@@ -46,7 +48,10 @@ ThresholdSpec = Annotated[
 ]
 Method = Literal["platt", "isotonic", "temperature", "none"]
 
-_METHODS: dict[str, tuple[Method, ...]] = {"binary": ("platt", "isotonic", "none"), "multiclass": ("temperature",)}
+_METHODS: dict[Output, tuple[Method, ...]] = {
+    "probability": ("platt", "isotonic", "none"),
+    "probabilities": ("temperature",),
+}
 
 
 class CalibrationSpec(Spec):
@@ -60,19 +65,20 @@ class CalibrationSpec(Spec):
     )
     min_rows: int = Field(500, ge=20, description="Fewest validation rows to fit on.")
 
-    def resolved(self, task: str) -> Method:
+    def resolved(self, task: Task) -> Method:
         """The method, with the task's own in place of null."""
-        return self.method or _METHODS[task][0]
+        return self.method or _METHODS[task.output][0]
 
-    def problems(self, task: str) -> Iterator[str]:
+    def problems(self, task: Task) -> Iterator[str]:
         """What this asks of a task that has no such thing."""
-        if task not in _METHODS:
-            yield f"expected a task with probabilities ({' or '.join(_METHODS)}), found {task}; remove it"
+        if not task.has_classes:
+            expected = " or ".join(each.name for each in TASKS.values() if each.has_classes)
+            yield f"expected a task with probabilities ({expected}), found {task.name}; remove it"
             return
-        if self.method and self.method not in _METHODS[task]:
-            yield f"method: expected {' or '.join(_METHODS[task])} for the task {task}, found {self.method}"
+        if self.method and self.method not in (offered := _METHODS[task.output]):
+            yield f"method: expected {' or '.join(offered)} for the task {task.name}, found {self.method}"
         usual = self.threshold == FixedThreshold()
-        if task != "binary" and not usual:
-            yield f"threshold: only two classes have one, found the task {task}; remove it"
+        if task.output != "probability" and not usual:
+            yield f"threshold: only two classes have one, found the task {task.name}; remove it"
         if self.method == "none" and usual:
             yield "method: none, with the usual threshold, does nothing: state a method or a threshold, or remove both"

@@ -81,12 +81,12 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
             f"{request.model} was trained on the validation rows too, and predicts them better than others: "
             "expected a model that has not seen them. Remove the calibration, or tuning.final_rows."
         )
-    if problems := list(request.spec.problems(predictor.task.name)):
+    if problems := list(request.spec.problems(predictor.task)):
         raise ConfigurationError(f"calibration: {'; '.join(problems)}.")
     part = read_part(store, request.training_set, request.split, _PART, predictor.task)
     predicted = predictor.predict(part.table)
     _require_usable(request, part, predicted)
-    method = request.spec.resolved(predictor.task.name)
+    method = request.spec.resolved(predictor.task)
     calibrator = _fit(method, part, predicted)
     corrected = predicted if calibrator is None else calibrator.apply(predicted)
     rule = request.spec.threshold

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from gatehouse.components.metrics.catalogue.metric import Array
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.errors import ConfigurationError
 
 
@@ -41,5 +42,6 @@ def by_class(predicted: Array, own: Sequence[str], wanted: Sequence[str], count:
 
 def class_names(details: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the classes by number, of the details of a training set; empty where they have none."""
-    two = ("negative", "positive") if details.get("task", "binary") == "binary" else ()
+    task = TASKS[details.get("task", "binary")]
+    two = ("negative", "positive") if task.output == "probability" else ()
     return tuple(details.get("classes") or two)

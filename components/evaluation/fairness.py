@@ -63,17 +63,17 @@ def fairness_of(
         rows = [np.flatnonzero(members == number) for number in range(len(names))]
         lacking = [_lacking(labels, each, spec, task, units) for each in rows]
         judged = np.array([not each for each in lacking])
-        classes = 0 if task.name == "regression" else _number_of_classes(labels, predictions)
+        classes = _number_of_classes(labels, predictions) if task.has_classes else 0
         wholes = _wholes(labels, members, len(rows), classes, units) if classes else {}
-        wholes = {name: each[:, 1:] if task.name == "binary" else each for name, each in wholes.items()}
+        wholes = {name: each[:, 1:] if task.output == "probability" else each for name, each in wholes.items()}
         unknown = [_unknown(wholes, number, units.name) if judged[number] else {} for number in range(len(rows))]
         rates, measures = {}, {}
         for role, read in predictions.items():
-            measured = _rates(task.name, labels, read, members, rows, classes)
+            measured = _rates(task, labels, read, members, rows, classes)
             once = measured(np.ones(len(labels)))
             drawn = _on_draws(measured, once, units, spec)
             _mend(once, drawn, wholes, spec.seed)
-            rates[role] = _by_group(once, drawn) if task.name != "multiclass" else [{} for _ in names]
+            rates[role] = _by_group(once, drawn) if task.output != "probabilities" else [{} for _ in names]
             measures[role] = _measures(task.name, once, drawn, judged) if judged.sum() > 1 else {}
         groups = tuple(
             Group(
@@ -159,13 +159,13 @@ def _mend(once: Rates, drawn: Rates, wholes: Rates, seed: int) -> None:
             draws[:, row, place] = np.abs(values[row, place] - np.minimum(away, 1.0))
 
 
-def _rates(task: str, labels: Array, read: Predictions, members: Array, rows: list[Array], classes: int) -> OfDraw:
+def _rates(task: Task, labels: Array, read: Predictions, members: Array, rows: list[Array], classes: int) -> OfDraw:
     """A function from how often each row was drawn to rates by name, shape (groups, classes); NaN of no rows."""
-    if task == "regression":
+    if not task.has_classes:
         said = (read.scores, read.scores - labels)
         return lambda times: dict(zip(_REGRESSION, _means(times, said, members, len(rows)), strict=True))
     rates = _class_rates(labels, read.form("classes"), members, len(rows), classes)
-    if task == "multiclass":
+    if task.output == "probabilities":
         return rates
     errors = [calibration_error_debiased.on_draws(labels[each], read.take(each)) for each in rows]
 

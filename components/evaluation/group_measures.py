@@ -1,5 +1,6 @@
 """How far rates differ between the groups of a protected column: the measures of fairness, named as in Fairlearn."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -34,12 +35,14 @@ class GroupMeasure:
         rates: Names of the rates that it compares; the worst of them counts.
         kind: A `ratio` is 1 where the groups are alike, and otherwise lower. A `difference` and the `largest` error are
             0 where the groups are alike, and otherwise higher.
+        most: The highest value that it can have.
     """
 
     title: str
     tasks: tuple[str, ...]
     rates: tuple[str, ...]
     kind: Literal["difference", "ratio", "largest"] = "difference"
+    most: float = 1.0
 
     @property
     def is_ratio(self) -> bool:
@@ -139,8 +142,10 @@ GROUP_MEASURES: Mapping[str, GroupMeasure] = {
     "group_calibration_error": GroupMeasure(
         "calibration error of the worst group", _BINARY, ("calibration_error",), "largest"
     ),
-    "mean_error_difference": GroupMeasure("mean error difference", ("regression",), ("mean_error",)),
-    "mean_prediction_difference": GroupMeasure("mean prediction difference", ("regression",), ("mean_prediction",)),
+    "mean_error_difference": GroupMeasure("mean error difference", ("regression",), ("mean_error",), most=math.inf),
+    "mean_prediction_difference": GroupMeasure(
+        "mean prediction difference", ("regression",), ("mean_prediction",), most=math.inf
+    ),
 }
 
 
@@ -155,5 +160,5 @@ def problems_of(key: str, bounds: Mapping[GroupMeasureName, float], task: str) -
     for name, bound in bounds.items():
         if name not in offered:
             yield f"{key}: the task {task} has the measures {', '.join(offered) or 'none'}; found {name}"
-        elif task != "regression" and bound > 1:
-            yield f"{key}.{name}: expected a value from 0 to 1, found {bound:g}"
+        elif bound > (most := offered[name].most):
+            yield f"{key}.{name}: expected a value from 0 to {most:g}, found {bound:g}"

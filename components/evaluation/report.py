@@ -24,6 +24,7 @@ from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import Html, percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
 from gatehouse.components.reports.row_charts import Dot, dot_chart
+from gatehouse.components.tasks.found import TASKS
 
 Json = Mapping[str, Any]
 _ROLES = ("candidate", "champion", "baseline", "boosted trees", "constant")
@@ -60,12 +61,10 @@ def page(store: ArtifactStore, reference: str) -> str:
     if "confusion" in curves["candidate"]:
         classes = class_names(store.manifest(manifest.derived_from["training_set"]).details)
         _add_confusion(drawn, curves["candidate"]["confusion"], classes)
-    counted = "group" if manifest.details["task"] == "ranking" else "row"
-    _add_slices(drawn, slices, metrics, policy, spec, level, counted)
+    task = TASKS[manifest.details["task"]]
+    _add_slices(drawn, slices, metrics, policy, spec, level, task.counted)
     if found_slices is not None and spec.found_slices:
-        add_found(
-            drawn, found_slices, _slice_table(found_slices, metrics, {}, level), metrics, manifest.details["task"]
-        )
+        add_found(drawn, found_slices, _slice_table(found_slices, metrics, {}, level), metrics, task)
     if manifest.entry(FAIRNESS):
         add_fairness(drawn, store.read_json(reference, FAIRNESS), policy.fairness)
     inputs = dict(manifest.derived_from)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 TABLE = "predictions"
 """Name of the table in a snapshot that is a log."""
-LOGGED = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction", "ranking": "score"}
-"""The column of a log that holds what the model predicted, by task: as batch scoring writes it."""
 _SAID = ("model", "model_version", "positive", "class")
 _PLACE = "__place"
 
@@ -55,7 +54,7 @@ def read_log(store: ArtifactStore, reference: str, model: str, task: str, keys: 
 
     manifest = store.manifest(reference)
     table = pq.ParquetDataset(_paths(store, manifest)).read()
-    wanted = [*keys, LOGGED[task]]
+    wanted = [*keys, TASKS[task].output]
     if lacking := [name for name in wanted if name not in table.column_names]:
         raise ConfigurationError(
             f"{reference}: expected a log with the columns {', '.join(wanted)}, found no {', '.join(lacking)}."
@@ -90,7 +89,7 @@ def predicted(log: "pa.Table", task: str) -> "npt.NDArray[np.float64]":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = log[LOGGED[task]].combine_chunks()
+    column = log[TASKS[task].output].combine_chunks()
     if pa.types.is_fixed_size_list(column.type) or pa.types.is_list(column.type):
         flat = np.asarray(pc.cast(pc.list_flatten(column), pa.float64()).to_numpy(zero_copy_only=False))
         return flat.reshape(log.num_rows, -1)

@@ -23,14 +23,15 @@ def answers(predictor: Predictor, rows: pa.Table, classes: Sequence[str]) -> pa.
         FeatureError: if a feature is missing, or not as it was in training.
     """
     read = predictor.read(predictor.predict(rows))
-    if predictor.task.name == "binary":
+    output = predictor.task.output
+    if output == "probability":
         return pa.table({"probability": read.form("probabilities"), "positive": read.form("classes")})
-    if predictor.task.name == "multiclass":
+    if output == "probabilities":
         chances, numbers = read.form("probabilities"), read.form("classes")
         named = pa.array(classes).take(pa.array(numbers)) if classes else pa.array(numbers, pa.int64())
         of_all = pa.FixedSizeListArray.from_arrays(pa.array(chances.reshape(-1)), chances.shape[1])
         return pa.table({"class": named, "probabilities": of_all})
-    return pa.table({"prediction" if predictor.task.name == "regression" else "score": read.scores})
+    return pa.table({output: read.scores})
 
 
 def classes_of(store: ArtifactStore, model: str) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ def _strata(columns: tuple[str, ...], training_set: TrainingSet) -> Hashes:
     Raises:
         ConfigurationError: if the label is to be the stratum and is a number, of which no two rows may have the same.
     """
-    if not columns and training_set.task.name in ("regression", "ranking"):
+    if not columns and not training_set.task.has_classes:
         raise ConfigurationError(
             f"split.strata: expected columns whose values are kept in balance, as the label of the task "
             f"{training_set.task.name} has too many values for strata; found none. Name columns, or take the strategy "

@@ -72,7 +72,7 @@ def unusable(rows: int, labels: npt.NDArray[np.float64], task: Task, parts: Part
         problems.append(f"{shared} rows are in two parts, or twice in one")
     if not any(outside.values()):
         problems += [problem for name, part in parts.items() for problem in _unusable_labels(name, labels[part], task)]
-        problems += _untrained_classes(labels, parts) if task.name == "multiclass" else []
+        problems += _untrained_classes(labels, parts) if task.output == "probabilities" else []
     return problems
 
 

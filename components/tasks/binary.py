@@ -28,6 +28,7 @@ def _read(probabilities: "Array", groups: "Array | None") -> "Predictions":
 BINARY = Task(
     name="binary",
     losses={"binary": "log_loss"},
+    output="probability",
     watched=("roc_auc",),
     label="0 or 1",
     is_label=_is_label,

@@ -20,6 +20,7 @@ class Judging:
         leakage_alarm: Values of metrics that are too good to be true, where a policy names none.
         slices: Values of metrics that every judged slice must reach, where a policy names none.
         curves: Names of the curves that the evaluation holds, which are files of the room of metrics.
+        row_loss: Metric that is the mean of a loss of each row; empty where single rows have none.
         prediction: What a model must give for a row, in words.
         is_prediction: Which of a model's predictions are that, shape (rows,); NaN never is.
     """
@@ -28,6 +29,7 @@ class Judging:
     leakage_alarm: Mapping[str, float]
     slices: Mapping[str, float]
     curves: tuple[str, ...]
+    row_loss: str
     prediction: str
     is_prediction: "Callable[[Array], Mask]"
 
@@ -53,6 +55,7 @@ _JUDGED = {
         leakage_alarm={"roc_auc": 0.80},
         slices={"roc_auc": 0.5},
         curves=("roc", "precision_recall", "calibration", "histogram", "confusion"),
+        row_loss="log_loss",
         prediction="a number from 0 to 1",
         is_prediction=_is_probability,
     ),
@@ -61,6 +64,7 @@ _JUDGED = {
         leakage_alarm={"accuracy": 0.99},
         slices={},
         curves=("confusion", "confidence"),
+        row_loss="log_loss",
         prediction="numbers from 0 to 1 whose sum is 1",
         is_prediction=_are_shares,
     ),
@@ -69,6 +73,7 @@ _JUDGED = {
         leakage_alarm={"r2": 0.99},
         slices={},
         curves=("predicted", "residuals"),
+        row_loss="mse",
         prediction="a finite number",
         is_prediction=_is_finite,
     ),
@@ -77,6 +82,7 @@ _JUDGED = {
         leakage_alarm={"ndcg": 0.99},
         slices={},
         curves=("positions",),
+        row_loss="",
         prediction="a finite number",
         is_prediction=_is_finite,
     ),

@@ -25,6 +25,7 @@ def _read(probabilities: "Array", groups: "Array | None") -> "Predictions":
 MULTICLASS = Task(
     name="multiclass",
     losses={"multiclass": "log_loss"},
+    output="probabilities",
     watched=("accuracy",),
     label=f"whole numbers from 0 to {_MOST_CLASSES - 1}",
     is_label=_is_label,

@@ -22,9 +22,9 @@ def outcomes(task: Task, labels: Floats, fitted_on: Floats) -> npt.NDArray[np.in
     """
     if not len(fitted_on):
         return np.zeros(len(labels), np.int64)
-    if task.name == "binary":
+    if task.output == "probability":
         return labels.astype(np.int64)
-    if task.name == "multiclass":
+    if task.output == "probabilities":
         values, counts = np.unique(fitted_on, return_counts=True)
         frequent = values[np.argsort(-counts, kind="stable")][:_MOST]
         order = np.argsort(frequent)

@@ -22,6 +22,7 @@ def _read(scores: "Array", groups: "Array | None") -> "Predictions":
 RANKING = Task(
     name="ranking",
     losses={"pairwise": "pairwise"},
+    output="score",
     watched=("ndcg",),
     label="finite numbers from 0 up",
     is_label=_is_label,

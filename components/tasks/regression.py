@@ -22,6 +22,7 @@ def _read(values: "Array", groups: "Array | None") -> "Predictions":
 REGRESSION = Task(
     name="regression",
     losses={"mse": "mse", "huber": "huber"},
+    output="prediction",
     watched=("mae", "mse", "r2"),
     label="finite numbers",
     is_label=_is_label,

@@ -228,7 +228,7 @@ def _split(roles: Roles, boundaries: tuple[str, str] | None, alike: Sequence[str
         return _TIME_SPLIT.format(train_until=boundaries[0], validation_until=boundaries[1])
     if alike:
         return _GROUP_SPLIT.format(columns=", ".join(json.dumps(sql_name(name)) for name in alike))
-    if roles.task == "regression":
+    if not TASKS[roles.task].has_classes:
         return _HASHED_SPLIT.format(evenly="", strategy="random")
     return _HASHED_SPLIT.format(evenly=", evenly in each label", strategy="stratified")
 

@@ -11,19 +11,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.arithmetic.elementary import exponential, logistic
-from gatehouse.components.tasks.task import TaskName
+from gatehouse.components.arithmetic.elementary import logistic, softmax
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.task import Output, TaskName
 from gatehouse.importing import without
 
 with without("sklearn"):  # which XGBoost imports, where it finds it, for classes in its style
     import xgboost
 
 _ROUNDS = 80
-_OBJECTIVES: dict[str, dict[str, Any]] = {
-    "binary": {"objective": "binary:logistic"},
-    "multiclass": {"objective": "multi:softprob"},
-    "regression": {"objective": "reg:squarederror"},
-    "ranking": {"objective": "rank:ndcg", "ndcg_exp_gain": False},
+_OBJECTIVES: dict[Output, dict[str, Any]] = {
+    "probability": {"objective": "binary:logistic"},
+    "probabilities": {"objective": "multi:softprob"},
+    "prediction": {"objective": "reg:squarederror"},
+    "score": {"objective": "rank:ndcg", "ndcg_exp_gain": False},
 }
 _SETTINGS = {
     "disable_default_eval_metric": 1,
@@ -88,8 +89,9 @@ class BoostedTrees:
             nthread=1,
             max_bin=_SETTINGS["max_bin"],
         )
-        classes = {"num_class": int(labels.max()) + 1} if task == "multiclass" else {}
-        booster = xgboost.train(_SETTINGS | _OBJECTIVES[task] | classes, rows, _ROUNDS)
+        output = TASKS[task].output
+        classes = {"num_class": int(labels.max()) + 1} if output == "probabilities" else {}
+        booster = xgboost.train(_SETTINGS | _OBJECTIVES[output] | classes, rows, _ROUNDS)
         return replace(prepared, trees=bytes(booster.save_raw("ubj")))
 
     def design(self, table: pa.Table) -> npt.NDArray[np.float32]:
@@ -109,10 +111,10 @@ class BoostedTrees:
         """As a linear model of the task predicts: shape (rows,), or (rows, classes) of several classes."""
         booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(self.trees))
         margins = np.asarray(booster.inplace_predict(self.design(table), predict_type="margin"), np.float64)
-        if self.task == "multiclass":
-            shares = exponential(margins - margins.max(axis=1, keepdims=True))
-            return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-        return logistic(margins) if self.task == "binary" else margins
+        output = TASKS[self.task].output
+        if output == "probabilities":
+            return softmax(margins)
+        return logistic(margins) if output == "probability" else margins
 
     def to_json(self) -> dict[str, Any]:
         """The columns as plain JSON, for `trees.json`."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 from gatehouse.components.arithmetic.elementary import logistic
 from gatehouse.components.evaluation.baseline.design import Design, Floats
 from gatehouse.components.evaluation.baseline.linear_fit import fit_least_squares, fit_logistic
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.task import TaskName
 
 _ROOT_ROWS_PER_PENALTY = 25.0
@@ -28,7 +29,7 @@ class LinearModel:
     Attributes:
         task: Name of the task.
         design: What is done to each column before.
-        coefficients: Of each output (a class of the task multiclass, else one), the intercept last.
+        coefficients: Of each output (one a class of several, else one), the intercept last.
     """
 
     task: TaskName
@@ -54,9 +55,10 @@ class LinearModel:
         rows = design.matrix(table)
         penalty = math.sqrt(table.num_rows) / _ROOT_ROWS_PER_PENALTY
         penalties = np.append(np.full(rows.shape[1] - 1, penalty), 0.0)
-        if task == "binary":
+        output = TASKS[task].output
+        if output == "probability":
             fitted = [fit_logistic(rows, labels, penalties)]
-        elif task == "multiclass":
+        elif output == "probabilities":
             fitted = [_fit_class(rows, labels == number, penalties) for number in range(int(labels.max()) + 1)]
         else:
             fitted = [fit_least_squares(rows, labels, penalties)]
@@ -68,10 +70,11 @@ class LinearModel:
         Of several classes the probability of each, shape (rows, classes): their own, divided by the sum of all.
         """
         margins: Floats = self.design.matrix(table) @ np.array(self.coefficients).T
-        if self.task == "multiclass":
+        output = TASKS[self.task].output
+        if output == "probabilities":
             shares = logistic(margins)
             return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-        return logistic(margins[:, 0]) if self.task == "binary" else margins[:, 0]
+        return logistic(margins[:, 0]) if output == "probability" else margins[:, 0]
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""

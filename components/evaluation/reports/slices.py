@@ -7,8 +7,8 @@ from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.reports.format import Html
 from gatehouse.components.reports.page import Report
 from gatehouse.components.reports.row_charts import Dot, dot_chart
-from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
+from gatehouse.components.tasks.task import Task
 
 Json = Mapping[str, Any]
 
@@ -23,20 +23,21 @@ def by_loss(slices: Sequence[Json]) -> list[Json]:
     return sorted(slices, key=lambda entry: (loss(entry), entry["name"]))
 
 
-def add_found(drawn: Report, found: Sequence[Json], table: Html, metrics: Json, task: str) -> None:
+def add_found(drawn: Report, found: Sequence[Json], table: Html, metrics: Json, task: Task) -> None:
     """The worst slices of features, which no rule looks at."""
-    metric = metric_named(judging_of(TASKS[task]).objective)
+    metric = metric_named(judging_of(task).objective)
+    in_groups = task.counted == "group"
     whole = " As a ranking is judged whole, only features count that have one value in all rows of a group."
     drawn.section(
         "Worst slices found",
         f"Of all values of one feature, and of two together, where {metric.title} is worse than on the other rows, "
-        f"with 95 % confidence after Holm's correction for all that were tested.{whole if task == 'ranking' else ''} "
+        f"with 95 % confidence after Holm's correction for all that were tested.{whole if in_groups else ''} "
         "No rule of the gate looks at them.",
         f"{len(found):,}",
     )
     if not found:
         # Nothing that an evaluation records tells those apart that were made before rankings were searched.
-        drawn.note("None was found, or none was looked for." if task == "ranking" else "None was found.")
+        drawn.note("None was found, or none was looked for." if in_groups else "None was found.")
         return
     none = (float("nan"),) * 2
     given = [entry["intervals"]["candidate"] if metric.has_interval else {} for entry in found]

@@ -18,18 +18,19 @@ from gatehouse.components.features.database import quoted, text_literal
 from gatehouse.components.features.definitions.declarations import LabelView
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.task import Output
 from gatehouse.errors import ConfigurationError
 
 UNLABELLED = (UNKNOWN, YOUNG) = ("label not known yet", "label younger than its horizon")
 """Reasons to set a decision aside that will have a label later."""
-_TYPES = {"binary": pa.int8(), "multiclass": pa.int32()}
-"""Arrow types of labels; other tasks have doubles."""
-_ADVICE = {
-    "binary": "Write the condition that makes a row positive, for instance `{column} > 0.5 AS {column}`, or state "
+_TYPES: dict[Output, pa.DataType] = {"probability": pa.int8(), "probabilities": pa.int32()}
+"""Arrow types of labels, by what is predicted; others have doubles."""
+_ADVICE: dict[Output, str] = {
+    "probability": "Write the condition that makes a row positive, for instance `{column} > 0.5 AS {column}`, or state "
     "another task in the LabelView.",
-    "multiclass": "Name the outcome's values as classes of the LabelView, or number them from 0.",
-    "regression": "Give no label to a row without a number: a null sets it aside.",
-    "ranking": "Give relevant rows a higher number, and rows that are not relevant 0.",
+    "probabilities": "Name the outcome's values as classes of the LabelView, or number them from 0.",
+    "prediction": "Give no label to a row without a number: a null sets it aside.",
+    "score": "Give relevant rows a higher number, and rows that are not relevant 0.",
 }
 
 
@@ -109,9 +110,9 @@ def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, la
         raise ConfigurationError(
             f"{where}: column {label.label}: expected {expected} in every row, as the task is {task.name}; found "
             f"{wrong:,} of {rows.num_rows:,} rows with other values ({kind}), such as {', '.join(shown)}. "
-            f"{_ADVICE[task.name].format(column=label.label)}"
+            f"{_ADVICE[task.output].format(column=label.label)}"
         )
-    kind = _TYPES.get(task.name, pa.float64())
+    kind = _TYPES.get(task.output, pa.float64())
     labels = pa.chunked_array([pc.cast(pa.array(values), kind)]) if len(rows) else pa.array([], kind)
     return rows.set_column(rows.column_names.index("label"), "label", labels)
 

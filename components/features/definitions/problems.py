@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, FeatureView, LabelView
 from gatehouse.components.features.definitions.loading import FILE, Definitions
+from gatehouse.components.tasks.found import TASKS
 
 
 def problems_of(defined: Definitions) -> list[str]:
@@ -59,21 +60,21 @@ def problems_of_view(view: FeatureView) -> list[str]:
 
 def _of_label(label: LabelView) -> list[str]:
     """Problems of a label view on its own."""
-    problems = []
+    problems, task = [], TASKS[label.task]
     there = {*label.entities, label.label, "decision_time", "label", "label_time"}
     if again := sorted(name for name in {*label.keeps} if name in there or label.keeps.count(name) > 1):
         problems.append(f"{label.name}: keeps: {', '.join(again)}: in the training set already; leave it out")
     problems += _internal(label.name, label.keeps)
-    if label.classes and label.task != "multiclass":
+    if label.classes and task.output != "probabilities":
         problems.append(f"{label.name}: classes: expected none for the task {label.task}, found {len(label.classes)}")
     if len(set(label.classes)) < len(label.classes) or len(label.classes) == 1:
         problems.append(f"{label.name}: classes: expected two different names at least, found {label.classes}")
-    if label.task == "ranking" and label.group not in label.entities:
+    if task.counted == "group" and label.group not in label.entities:
         problems.append(
             f"{label.name}: group: expected the entity whose rows are ranked together ({', '.join(label.entities)}), "
             f"found {label.group!r}"
         )
-    if label.task != "ranking" and label.group:
+    if task.counted == "row" and label.group:
         problems.append(f"{label.name}: group: expected none for the task {label.task}, found {label.group!r}")
     return problems
 

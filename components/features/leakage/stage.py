@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gatehouse.components.features.leakage.replay import Difference
 
 REPORT = "leakage.json"
+MODEL_METRIC = "roc_auc"
+"""Measures all features together, of two classes: the policy's leakage alarm for it is theirs too."""
 _INPUTS = ("training_set", "feature_tables", "snapshot", "definitions")
 _JUDGED_BY = ("alarm", "model_alarm", "model_alarm_severity", "cuts", "unchecked")
 _NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
@@ -111,7 +113,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     task = TASKS[details["task"]]
     areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"])
     columns = (details["label"], details["decision_time"], details["numeric"], details["categorical"])
-    together = joint_auc(training_set, *columns) if request.model_alarm < 1 and task.name == "binary" else None
+    together = joint_auc(training_set, *columns) if request.model_alarm < 1 and task.output == "probability" else None
     unchecked = _unchecked(lacking, static, cuts)
     refused = [text for name, text in unchecked.items() if name not in request.unchecked]
     accepted = {name: reason.rstrip(".") for name, reason in request.unchecked.items()}

@@ -8,12 +8,13 @@ import numpy.typing as npt
 
 from gatehouse.components.evaluation.parts import Part
 from gatehouse.components.metrics.catalogue.found import metric_named
-from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.metrics.catalogue.metric import Metric, Predictions
 from gatehouse.components.monitoring.finding import ALARM, DETECTOR, QUIET, UNKNOWN, Finding
 from gatehouse.components.monitoring.rows import moments
 from gatehouse.components.monitoring.spec import DetectorSpec, MissingLibraryError
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.judging import judging_of
 
-LOSSES = {"binary": "log_loss", "multiclass": "log_loss", "regression": "mse"}
 _TITLES = {"adwin": "ADWIN", "page_hinkley": "Page-Hinkley"}
 _LEAST_DAYS = 10
 _TOLERATED = 0.5
@@ -34,9 +35,10 @@ def detector(spec: DetectorSpec, task: str, part: Part, predictions: Predictions
         MissingLibraryError: if `river` is not installed.
     """
     title = _TITLES[spec.kind]
-    if task not in LOSSES:
+    if not (row_loss := judging_of(TASKS[task]).row_loss):
         return Finding(DETECTOR, title, UNKNOWN, f"it reads a loss of single rows, which {task} has none of")
-    days, losses = daily_losses(task, part, predictions)
+    metric = metric_named(row_loss)
+    days, losses = daily_losses(metric, part, predictions)
     if len(days) < _LEAST_DAYS:
         return Finding(DETECTOR, title, UNKNOWN, f"expected {_LEAST_DAYS} days of losses at least, found {len(days)}")
     before = losses[days < since.astype("datetime64[D]")]
@@ -47,7 +49,6 @@ def detector(spec: DetectorSpec, task: str, part: Part, predictions: Predictions
         for day, loss in zip(days, _risen(spec, losses, level, spread), strict=True)
         if loss is not None and day >= since.astype("datetime64[D]")
     ]
-    metric = metric_named(LOSSES[task])
     if not risen:
         why = f"the daily {metric.title} of {len(days)} days shows no lasting rise above {level:.4f}"
         return Finding(DETECTOR, title, QUIET, why, measure=metric.name, expected=round(level, 9))
@@ -59,10 +60,9 @@ def detector(spec: DetectorSpec, task: str, part: Part, predictions: Predictions
 
 
 def daily_losses(
-    task: str, part: Part, predictions: Predictions
+    metric: Metric, part: Part, predictions: Predictions
 ) -> tuple[npt.NDArray[np.datetime64], npt.NDArray[np.float64]]:
     """The days that have rows, in order, and the mean loss of each; shapes (days,)."""
-    metric = metric_named(LOSSES[task])
     assert metric.by_row is not None, f"{metric.name} is the mean of a loss of each row"
     losses = metric.by_row(part.labels, predictions.form(metric.reads))
     days, of_row = np.unique(moments(part.table).astype("datetime64[D]"), return_inverse=True)

@@ -9,13 +9,15 @@ import yaml
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation, explain
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.task import Output
 from gatehouse.errors import GatehouseError
 
 _LARGE = 1e10  # From here on a person writes the power of ten.
-_KINDS = {
-    "binary": "tabular-classification",
-    "multiclass": "tabular-classification",
-    "regression": "tabular-regression",
+_KINDS: dict[Output, str] = {
+    "probability": "tabular-classification",
+    "probabilities": "tabular-classification",
+    "prediction": "tabular-regression",
 }
 _IMPORTANT, _WORST = 10, 5
 
@@ -62,7 +64,7 @@ def _section(title: str, lines: Sequence[str]) -> str:
 
 
 def _head(found: Explanation, task: str) -> dict[str, Any]:
-    kind = _KINDS.get(task, "other")
+    kind = _KINDS.get(TASKS[task].output, "other") if task else "other"
     data = Reference.parse(next(edge.before for edge in found.edges if edge.role == "training_set"))
     dataset = {"name": data.name, "type": data.kind, "revision": data.digest}
     metrics = [{"type": each.name, "value": each.value} for each in found.numbers]

@@ -83,7 +83,7 @@ def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec, group:
 
 def outputs_of(labels: Any, spec: LossSpec) -> int:
     """Logits of a row: one, or one a class of the train part."""
-    return int(labels.max()) + 1 if spec.kind == "multiclass" else 1
+    return int(labels.max()) + 1 if task_of_loss(spec.kind).output == "probabilities" else 1
 
 
 def _column(table: Columns, name: str, what: str) -> pa.ChunkedArray:
@@ -117,11 +117,11 @@ def _labels(table: Columns, name: str, spec: LossSpec) -> npt.NDArray[np.float64
 
 
 def _require_enough(labels: dict[str, npt.NDArray[np.float64]], spec: LossSpec) -> None:
-    advice = "Move the boundaries of the split, or give more data."
+    task, advice = task_of_loss(spec.kind), "Move the boundaries of the split, or give more data."
     for part, values in labels.items():
-        if lacking := task_of_loss(spec.kind).lacks(values):
+        if lacking := task.lacks(values):
             raise FeatureError(f"Part {part} of the split has {lacking}. {advice}")
-    if spec.kind == "multiclass" and "validation" in labels:
+    if task.output == "probabilities" and "validation" in labels:
         unknown = sorted(set(np.unique(labels["validation"])) - set(np.unique(labels["train"])))
         if unknown:
             shown = ", ".join(f"{value:g}" for value in unknown[:5])

@@ -31,7 +31,8 @@ def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> 
         return metrics
     labels = rows.labels.double().numpy()
     groups = None if rows.groups is None else rows.groups.numpy()
-    read = task_of_loss(loss.kind).read(predictions(loss.kind, scores).numpy(), groups)
+    task = task_of_loss(loss.kind)
+    read = task.read(predictions(task.output, scores).numpy(), groups)
     # The loss stays what it is, with the rows' weights, where a metric has its name.
     return {name: watchable_metric(name).measure(labels, read) for name in names if name != loss.name} | metrics
 

@@ -131,7 +131,7 @@ def scored(model: bytes, inputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[
 def _model(predictor: Predictor, weights: Any) -> bytes:
     architecture, graph = predictor.description["architecture"], Graph()
     numbers, ids = prepared(graph, predictor.transformation)
-    outputs, loss = architecture["outputs"], architecture["loss"]
+    outputs, output = architecture["outputs"], predictor.task.output
     if architecture["model"]["architecture"] == "xgboost":
         from gatehouse.components.training.onnx.trees import margins
 
@@ -140,9 +140,9 @@ def _model(predictor: Predictor, weights: Any) -> bytes:
         logits = graph.include(_network(architecture, weights), {"numbers": numbers, "ids": ids})
         shaped = graph.node("Reshape", [logits, graph.constant(np.array([-1, outputs]))])
         values = graph.cast(shaped, TensorProto.DOUBLE)
-    if loss == "binary":
+    if output == "probability":
         values = graph.node("Sigmoid", [values])
-    elif loss == "multiclass":
+    elif output == "probabilities":
         values = graph.node("Softmax", [values], axis=1)
     if predictor.calibration is not None:
         values = _calibrated(graph, predictor.calibration, values)
@@ -150,7 +150,7 @@ def _model(predictor: Predictor, weights: Any) -> bytes:
     if not several:
         values = graph.node("Reshape", [values, graph.constant(np.array([-1]))])
     notes = {"task": predictor.task.name}
-    if predictor.task.name == "binary":
+    if output == "probability":
         notes["threshold"] = repr(predictor.calibration.threshold if predictor.calibration else 0.5)
     made: bytes = graph.model(values, outputs if several else 0, notes).SerializeToString(deterministic=True)
     return made

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gatehouse.components.arithmetic.elementary import exponential, logarithm, logistic
+from gatehouse.components.arithmetic.elementary import logarithm, logistic, softmax
 
 Floats = npt.NDArray[np.float64]
 
@@ -54,9 +54,7 @@ class Temperature:
 
     def apply(self, probabilities: Floats) -> Floats:
         """As `Calibrator`."""
-        logs = log_shares(probabilities) / self.temperature
-        powers = exponential(logs - logs.max(axis=1, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        return softmax(log_shares(probabilities) / self.temperature)
 
 
 _METHODS: dict[str, Any] = {

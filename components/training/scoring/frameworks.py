@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gatehouse.components.tasks.found import task_of_loss
+
 Score = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], npt.NDArray[np.float64]]
 """Predictions for numbers (rows, width) and category ids (rows, columns): (rows,), or (rows, classes) for classes."""
 
@@ -58,7 +60,7 @@ class XGBoost:
         """All trees, one row after another."""
         from gatehouse.components.training.scoring.trees import scorer
 
-        return scorer(weights, architecture["loss"])
+        return scorer(weights, task_of_loss(architecture["loss"]).output)
 
 
 FRAMEWORKS: dict[str, Framework] = {"xgboost": XGBoost()}

@@ -8,6 +8,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from gatehouse.components.tasks.found import task_of_loss
+from gatehouse.components.tasks.task import Output
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.row_blocks import fixed_shapes, score_rows
 
@@ -21,10 +23,10 @@ def scorer(architecture: dict[str, Any], weights: dict[str, Tensor]) -> Callable
     """
     model = build_model(architecture)
     model.load_state_dict(weights)
-    fixed = fixed_shapes(model.eval())
+    fixed, output = fixed_shapes(model.eval()), task_of_loss(architecture["loss"]).output
 
     def predicted(numbers: Tensor, ids: Tensor) -> Tensor:
-        return predictions(architecture["loss"], fixed(numbers, ids).double())
+        return predictions(output, fixed(numbers, ids).double())
 
     def score(numbers: npt.NDArray[np.float32], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         return np.asarray(score_rows(predicted, torch.from_numpy(numbers), torch.from_numpy(ids)).numpy())
@@ -32,10 +34,10 @@ def scorer(architecture: dict[str, Any], weights: dict[str, Tensor]) -> Callable
     return score
 
 
-def predictions(loss: str, logits: Tensor) -> Tensor:
+def predictions(output: Output, logits: Tensor) -> Tensor:
     """What is predicted from logits, of the same shape: probabilities for classes, else the logits themselves."""
-    if loss == "binary":
+    if output == "probability":
         return torch.sigmoid(logits)
-    if loss == "multiclass":
+    if output == "probabilities":
         return torch.softmax(logits, dim=-1)
     return logits

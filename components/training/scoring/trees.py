@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
+from gatehouse.components.tasks.task import Output
 from gatehouse.components.training.trees.columns import columns
 
 Doubles = npt.NDArray[np.float64]
@@ -17,20 +18,20 @@ def read_booster(data: bytes) -> xgboost.Booster:
     return xgboost.Booster({"nthread": 1}, model_file=bytearray(data))
 
 
-def scorer(booster: xgboost.Booster, loss: str) -> Callable[[Any, Any], Doubles]:
+def scorer(booster: xgboost.Booster, output: Output) -> Callable[[Any, Any], Doubles]:
     """A function from numbers (rows, width) and ids (rows, columns) to predictions.
 
     Args:
         booster: The trees.
-        loss: The kind of loss that they were grown on.
+        output: What they give for a row.
     """
 
     def score(numbers: npt.NDArray[np.float32], ids: npt.NDArray[np.int64]) -> Doubles:
         rows = columns(numbers, ids)
         if len(rows) == 0:
             # XGBoost takes no empty array; a row of missing values tells how many predictions a row has.
-            return predictions(loss, margins(booster, np.full((1, rows.shape[1]), np.nan, np.float32)))[:0]
-        return predictions(loss, margins(booster, rows))
+            return predictions(output, margins(booster, np.full((1, rows.shape[1]), np.nan, np.float32)))[:0]
+        return predictions(output, margins(booster, rows))
 
     return score
 
@@ -40,11 +41,11 @@ def margins(booster: xgboost.Booster, rows: npt.NDArray[np.float32]) -> Doubles:
     return np.asarray(booster.inplace_predict(rows, predict_type="margin"), dtype=np.float64)
 
 
-def predictions(loss: str, values: Doubles) -> Doubles:
+def predictions(output: Output, values: Doubles) -> Doubles:
     """What is predicted from margins, of the same shape: probabilities for classes, else the margins themselves."""
-    if loss == "binary":
+    if output == "probability":
         return np.asarray(1.0 / (1.0 + np.exp(-np.clip(values, -700, 700))))
-    if loss == "multiclass":
+    if output == "probabilities":
         powers = np.exp(values - values.max(axis=1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))
     return values

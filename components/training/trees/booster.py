@@ -6,6 +6,7 @@ import xgboost
 
 from gatehouse.components.training.spec import TreesTraining
 
+# What XGBoost calls each loss of its settings.
 _OBJECTIVES = {
     "binary": "binary:logistic",
     "multiclass": "multi:softprob",
@@ -40,7 +41,7 @@ def parameters(spec: TreesTraining, outputs: int) -> dict[str, Any]:
         "max_bin": tree.bins,
         "max_cat_to_onehot": tree.one_hot_below,
     }
-    if spec.loss.kind == "multiclass":
+    if outputs > 1:
         found["num_class"] = outputs
     return found
 

@@ -14,6 +14,7 @@ from gatehouse.components.calibration.spec import (
 from gatehouse.components.calibration.stage import CalibrateRequest, CalibrateResult, calibrate
 from gatehouse.components.evaluation.parts import read_part
 from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tracking.lineage import lineage_of
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.errors import ConfigurationError
@@ -157,7 +158,7 @@ def test_constant_scores_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPat
 
 
 def test_thresholds_of_a_task_without_them_are_found_before_anything_runs() -> None:
-    assert list(CalibrationSpec().problems("binary")) == []
-    assert "found regression" in next(CalibrationSpec().problems("regression"))
-    assert "only two classes" in next(CalibrationSpec(threshold=FixedThreshold(at=0.4)).problems("multiclass"))
+    assert list(CalibrationSpec().problems(TASKS["binary"])) == []
+    assert "found regression" in next(CalibrationSpec().problems(TASKS["regression"]))
+    assert "only two classes" in next(CalibrationSpec(threshold=FixedThreshold(at=0.4)).problems(TASKS["multiclass"]))
     assert SPEC.calibration_bins == 20

@@ -1,11 +1,14 @@
 """Tasks: which labels they can learn from, and how metrics read their predictions."""
 
+import ast
+
 import numpy as np
 import pytest
 
 from gatehouse.components.metrics.catalogue.found import metrics_for
 from gatehouse.components.tasks.found import TASKS, task_of_loss
 from gatehouse.components.tasks.judging import judging_of
+from tests.source_tree import sources
 
 NAN, INF = float("nan"), float("inf")
 
@@ -49,3 +52,16 @@ def test_classes_are_the_likelier_ones() -> None:
 def test_what_a_task_is_judged_by_are_metrics_of_it(name: str) -> None:
     judging, offered = judging_of(TASKS[name]), metrics_for(name)
     assert {judging.objective, *judging.leakage_alarm, *judging.slices} <= set(offered)
+    assert not judging.row_loss or offered[judging.row_loss].by_row
+
+
+def test_only_the_room_of_tasks_tells_them_apart_by_name() -> None:
+    told = [
+        f"{source.name}:{node.lineno}"
+        for source in sources("components", "pipelines")
+        if not source.name.startswith("components/tasks/")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Compare)
+        and any(isinstance(each, ast.Constant) and each.value in TASKS for each in ast.walk(node))
+    ]
+    assert not told, "ask the task for what follows from it, such as its output"
