@@ -1,1 +1,1 @@
-"""The tasks that steer a run: what it checks before its first stage, and what ends it where a verdict says no."""
+"""The tasks that control a run: checks before its first stage, and tasks that end it if a verdict is not `pass`."""

@@ -1,9 +1,9 @@
-"""Orders to retrain and who trains for them: create-only records, so that one cause is trained for once.
+"""Orders to retrain, and which run executes each: create-only records, so that a cause leads to only one training.
 
-`<store>/retraining/<model>/orders/<n>.json`, n from 1 without holes: an order is decided on all orders before it, and
-created under the next number only if nobody else did so first; else it is decided again. `…/<model>/<cause>/` holds who
-submits it (`submitting.json`), the run it became (`submitted.json`), which run trains (`training-<n>.json`, the last
-counts), and how that ended (`ended.json`).
+An order is `<store>/retraining/<model>/orders/<n>.json`, n from 1 without gaps. It is decided with all orders before
+it, and created under the next number; if another process took that number first, it is decided again.
+`…/<model>/<cause>/` holds which process submits the order (`submitting.json`), the run that was created
+(`submitted.json`), which run trains (`training-<n>.json`, the last one counts), and its end (`ended.json`).
 """
 
 import os
@@ -18,13 +18,13 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import GatehouseError
 
 SUBMITTING_LAPSES = 600.0
-"""Seconds after which who submits an order counts as killed."""
+"""Seconds after which a process that submits an order counts as killed."""
 TRAINING_LAPSES = 48 * 3600.0
-"""Seconds after the last sign of a run after which it counts as killed."""
+"""Seconds without a sign of life after which a run counts as killed."""
 
 
 class CauseTakenError(GatehouseError):
-    """Another run trains for the same cause, or has done so: this one has nothing to do."""
+    """Another run trains for the same cause, or has done so: this run has nothing to do."""
 
     permanent = True
 
@@ -34,11 +34,11 @@ class Order:
     """An order to train a model.
 
     Attributes:
-        cause: Digest of what asks for it.
+        cause: Digest of what asks for the training.
         run: Name of the run.
-        champion: The model that it is to replace.
-        reasons: Why, in words.
-        parameters: Of the training pipeline.
+        champion: The model that the new one is to replace.
+        reasons: Reasons in words.
+        parameters: Parameters of the training pipeline.
         at: When it was given, in seconds since 1970.
     """
 
@@ -63,10 +63,10 @@ class Orders:
         return [_read(body) for body in bodies.values()]
 
     def give(self, decide: Callable[[Sequence[Order]], Order | None]) -> Order | None:
-        """Give the order that `decide` asks for, on all orders before it; None where it asks for none.
+        """Create the order that `decide` returns for all orders before it; None if it returns none.
 
         Args:
-            decide: May be asked several times, as others go ahead. What is there already is not given again.
+            decide: Called again if another process creates an order first. An order that exists is not created again.
         """
         while True:
             before = self.all()
@@ -79,20 +79,20 @@ class Orders:
                 return wanted
 
     def note(self, cause: str, what: str, **body: Any) -> bool:
-        """Record something of an order, once; False where it was recorded before."""
+        """Record something about an order; False if it was recorded before."""
         found = {"run": os.environ.get(RUN_ID, ""), "at": time.time()} | body
         return create_record(self._store.objects, f"{self._prefix}/{cause}/{what}.json", found)
 
     def noted(self, cause: str, what: str) -> dict[str, Any] | None:
-        """What was recorded of an order."""
+        """The record of something about an order; None if there is none."""
         return read_record(self._store.objects, f"{self._prefix}/{cause}/{what}.json")
 
     def is_open(self, order: Order) -> bool:
-        """Whether nobody submitted an order to Kubeflow Pipelines, and no training for it ended on this machine."""
+        """Whether an order was not submitted to Kubeflow Pipelines, and no training for it ended on this machine."""
         return not any(self.noted(order.cause, what) for what in ("submitted", "ended"))
 
     def submits(self, cause: str) -> bool:
-        """Whether this run may submit an order: it is the first that wants to, or the run that wanted to was killed."""
+        """Whether this run may submit an order: it is the first to try, or the run that tried first was killed."""
         if self.note(cause, "submitting"):
             return True
         other = self.noted(cause, "submitting") or {}
@@ -100,20 +100,19 @@ class Orders:
         return bool(mine and other.get("run") == mine) or time.time() - float(other.get("at", 0)) > SUBMITTING_LAPSES
 
     def attempts(self, cause: str) -> list[str]:
-        """The runs that trained for an order, in order."""
+        """The runs that trained for an order, oldest first."""
         keys = sorted(self._store.objects.list(f"{self._prefix}/{cause}"))
         found = read_records(self._store.objects, [key for key in keys if "/training-" in key])
         return [str(body["run"]) for body in found.values()]
 
     def take(self, cause: str) -> None:
-        """Say that this run trains for an order.
+        """Record that this run trains for an order.
 
-        A run that ended as failed or stopped, or has no end and gave no sign for `TRAINING_LAPSES`, may be followed by
-        another. Attempts on one machine
-        come one after another, and are named after their order.
+        Another run may follow a run that ended as failed or stopped, or that has no end and gave no sign of life for
+        `TRAINING_LAPSES`. Attempts on one machine run one after another, and have the name of their order.
 
         Raises:
-            CauseTakenError: if another run does, or did.
+            CauseTakenError: if another run trains for the order, or has done so.
         """
         run = os.environ.get(RUN_ID, "")
         while True:
@@ -136,16 +135,16 @@ def _read(body: dict[str, Any]) -> Order:
 
 
 def _follows(run: str, holder: str) -> bool:
-    """Whether both are attempts on one machine at one order: `<name>.<n>`, as `gatehouse run` names them."""
+    """Whether both are attempts at one order on one machine: `<name>.<n>`, as `gatehouse run` names them."""
     name, _, number = run.rpartition(".")
     held, _, before = holder.rpartition(".")
     return bool(name) and name == held and number.isdigit() and before.isdigit() and int(number) > int(before)
 
 
 def _is_over(store: ArtifactStore, run: str) -> bool:
-    """Whether a run ended without success, or was killed: then it has no end, and no sign of life for a long time.
+    """Whether a run ended without success, or was killed: it has no end, and gave no sign of life for a long time.
 
-    A failed stage does not end a run, as KFP may try its task again.
+    A failed stage does not end a run, because KFP may retry its task.
     """
     if end := end_of(store, run):
         return end["state"] in ("failed", "stopped")

@@ -1,4 +1,4 @@
-"""The span of time that a run is for: its parameters `since` and `until`."""
+"""The time span of a run: its parameters `since` and `until`."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -8,7 +8,7 @@ from gatehouse.errors import ConfigurationError
 
 
 def require_span(parameters: Mapping[str, Any]) -> None:
-    """Refuse a run whose parameters `since` and `until` are no times with a zone, or name no time between them.
+    """Refuse a run whose `since` or `until` is not a time with a zone, or whose span is empty.
 
     Raises:
         ConfigurationError: naming the parameter.

@@ -1,6 +1,6 @@
-"""The tasks that steer a run: what it checks before its first stage, and what ends it where a verdict says no.
+"""The tasks that control a run: checks before its first stage, and tasks that end it if a verdict is not `pass`.
 
-A stage that judges succeeds; the task that requires its verdict does not.
+A stage that judges always succeeds; the task that requires its verdict can fail.
 """
 
 import os
@@ -29,8 +29,8 @@ _SMALL = Resources(cpu="500m", memory="512M", minutes=5)
 class PrepareRequest(StageModel):
     """The run's `force` parameter, the stages that it may name, and the configuration that the tasks will read.
 
-    With `cause`, the run trains the model of a name for an order of monitoring, and says so. With `since` or `until` it
-    is for a span of time.
+    With `cause`, the run trains a model for an order of monitoring, and records this. `since` and `until` limit the run
+    to a time span.
     """
 
     force: str = ""
@@ -43,7 +43,7 @@ class PrepareRequest(StageModel):
 
 
 class PrepareResult(StageModel):
-    """The nonce of each forced stage, by the name of the stage; and why monitoring ordered this run, if it did."""
+    """The nonce of each forced stage, by stage; and the reasons if monitoring ordered this run."""
 
     nonces: dict[str, str]
     ordered: tuple[str, ...] = ()
@@ -60,15 +60,15 @@ class PrepareResult(StageModel):
     resources=_SMALL,
 )
 def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
-    """Check the configuration references and split `force` into one nonce a stage.
+    """Check the configuration references, and split `force` into one nonce per stage.
 
-    `force` is `stage[,stage…]` with an optional `@nonce`, e.g. `train,evaluate@2`: two runs with the same nonce force
-    once where KFP's own cache is on.
+    `force` is `stage[,stage…]` with an optional `@nonce`, e.g. `train,evaluate@2`. With KFP's cache, two runs with the
+    same nonce run the stages only once.
 
     Raises:
         MissingArtifactError: if a configuration reference is not in the store.
-        ConfigurationError: if `force` names a stage that does not exist or is never memoised, or `since` and `until`
-            are no times with a zone, or name no time between them.
+        ConfigurationError: if `force` names a stage that does not exist or is never memoised; or if `since` or `until`
+            is not a time with a zone, or their span is empty.
         CauseTakenError: if another run trains for the same cause.
     """
     missing = [config for config in request.configs if not store.exists(config)]
@@ -89,10 +89,10 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
 
 
 def forced(force: str, stages: Collection[str]) -> dict[str, str]:
-    """Nonce by stage of a `force` parameter.
+    """The nonce by stage of a `force` parameter.
 
     Args:
-        force: As the pipeline got it.
+        force: The pipeline parameter.
         stages: The stages that can be forced.
 
     Raises:
@@ -110,11 +110,11 @@ def forced(force: str, stages: Collection[str]) -> dict[str, str]:
 
 
 class Requirement(StageModel):
-    """A verdict, and why.
+    """A verdict with its reasons.
 
     Attributes:
-        verdict: What a stage judged.
-        reasons: Why, as the stage gave them.
+        verdict: The verdict of a stage.
+        reasons: The reasons that the stage gave.
         report: Reference of the artifact that explains it.
     """
 
@@ -157,11 +157,11 @@ def require_no_skew(request: Requirement, store: ArtifactStore) -> Satisfied:
 
 
 class EndOfStages(StageModel):
-    """The run that this process is part of, which says nothing more than its record does."""
+    """The request to check the run that this process is part of; it needs no fields."""
 
 
 class FailedStageError(GatehouseError):
-    """A stage of the run failed, and KFP went on as if it had not."""
+    """A stage of the run failed, but KFP continued as if it had not."""
 
     permanent = True
 
@@ -173,10 +173,10 @@ class FailedStageError(GatehouseError):
     resources=_SMALL,
 )
 def require_success(request: EndOfStages, store: ArtifactStore) -> Satisfied:
-    """End the run unless every stage ended well: KFP at times reports success although a task failed.
+    """End the run unless every stage succeeded: KFP sometimes reports success although a task failed.
 
     Raises:
-        FailedStageError: if a stage failed, or began and was killed; what another attempt made good does not count.
+        FailedStageError: if the last attempt of a stage failed, or started and was killed.
     """
     outcome = run_outcome(store, os.environ.get(RUN_ID, ""))
     if outcome.state != "succeeded":

@@ -1,1 +1,1 @@
-"""How runs ended: told, cleaned up after, and counted. Everything here is read from the records of runs."""
+"""Operations of runs: reports their ends, cleans up after them, and counts them, all from the records of runs."""

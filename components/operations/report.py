@@ -1,4 +1,4 @@
-"""The dashboard of operations: how pipelines and stages do, what fails, what it costs, and what the gate decides."""
+"""The operations dashboard: success, failures and cost of pipelines and stages, and the gate's decisions."""
 
 import time
 from collections import Counter
@@ -19,13 +19,13 @@ _STAGE_COLUMNS = ("stage", "tasks", "success", "from memo", "retries", "median",
 
 
 def page(rows: Sequence[Row], champions: Mapping[str, float], currency: str, days: float) -> str:
-    """The dashboard as HTML, complete in one file.
+    """The dashboard as one self-contained HTML file.
 
     Args:
-        rows: Of the table of operations.
+        rows: Rows of the operations table.
         champions: Age in seconds of each model's champion.
-        currency: Of the prices.
-        days: How far back the rows reach.
+        currency: Currency of the prices.
+        days: How many days back the rows reach.
     """
     runs, tasks = [row for row in rows if not row.stage], [row for row in rows if row.stage]
     made = totals(rows)
@@ -111,7 +111,7 @@ def _stage(one: Totals) -> list[Any]:
 
 
 def _add_measured(report: Report, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table without the columns that nothing was measured for, which a line below names."""
+    """A table without the columns that have no values; a line below names these columns."""
     missing = [at for at in range(len(headers)) if all(row[at] == NOT_MEASURED for row in rows)]
     kept = [at for at in range(len(headers)) if at not in missing]
     report.table([headers[at] for at in kept], [[row[at] for at in kept] for row in rows])
@@ -136,7 +136,7 @@ def _add_data(report: Report, stages: Sequence[Totals], rows: Sequence[Row]) -> 
 
 
 def _durations(runs: Sequence[Row]) -> Iterator[Html]:
-    """Runs over time, as many pipelines to a chart as have looks of their own."""
+    """Charts of runs over time, each with as many pipelines as there are distinct markers."""
     by_pipeline: dict[str, list[tuple[float, float]]] = {}
     for row in runs:
         by_pipeline.setdefault(f"{row.project}-{row.pipeline}", []).append((row.began, row.seconds))
@@ -156,7 +156,7 @@ def _moment(seconds: float) -> Html:
 
 
 def _unbroken(text: str) -> Html:
-    """A cell that stays one line: on a phone the table scrolls."""
+    """A table cell that is not wrapped: on a phone the table scrolls."""
     return Html(f'<span class="distinct">{escape(text)}</span>')
 
 

@@ -1,1 +1,1 @@
-"""What a place must give to the pipelines, looked at from wherever this runs."""
+"""Checks whether a machine or cluster gives the pipelines what they need."""

@@ -1,4 +1,4 @@
-"""What a look at one thing found, and what is to be done about it."""
+"""The result of one check, and what to do about it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ Outcome = Literal["passed", "failed", "not checked"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        check: What.
-        outcome: How it is.
-        found: What was seen, or why nothing was.
-        advice: What to do; empty where it passed.
-        needed: Whether the pipelines need it. What is not needed and was not checked is no reason to worry.
+        check: Name of the check.
+        outcome: Its outcome.
+        found: What was found, or why nothing could be found.
+        advice: What to do; empty if the check passed.
+        needed: Whether the pipelines need it. If not, an unchecked result is no problem.
     """
 
     check: str
@@ -29,27 +29,27 @@ class Finding:
 
     @property
     def well(self) -> bool:
-        """Whether nothing has to be done."""
+        """Whether nothing needs to be done."""
         return self.outcome == "passed" or (self.outcome == "not checked" and not self.needed)
 
 
 def passed(check: str, found: str) -> Finding:
-    """That it is as it must be."""
+    """The result of a check that passed."""
     return Finding(check, "passed", found)
 
 
 def failed(check: str, found: str, advice: str) -> Finding:
-    """That it is not."""
+    """The result of a check that failed."""
     return Finding(check, "failed", found, advice)
 
 
 def unchecked(check: str, why: str, advice: str = "", *, needed: bool = True) -> Finding:
-    """That nobody could see."""
+    """The result of a check that could not be made."""
     return Finding(check, "not checked", why, advice, needed)
 
 
 def looked(check: str, look: Callable[[], str], advice: str) -> Finding:
-    """What `look` says it found; an error of ours is a failure with its first line."""
+    """The result of `look`, which returns what it found; a GatehouseError is a failure with its first line."""
     try:
         return passed(check, look())
     except GatehouseError as error:

@@ -1,6 +1,6 @@
-"""A program of several workers, the last of which kills itself half-way: all must come back and go on where they were.
+"""A program with several workers that checks recovery: the last worker kills itself, and all must resume.
 
-It needs what training needs of a place: processes that meet, that are started again, and files that outlive a worker.
+It needs what training needs: processes that connect, a launcher that restarts them, and files that outlive a worker.
 """
 
 import argparse
@@ -24,13 +24,13 @@ _TIMEOUT = timedelta(minutes=5)
 
 
 def preload(directory: Path) -> bool:
-    """Import what the workers need; they may be forked from this process."""
+    """Import the libraries of the workers, which may be forked from this process."""
     importlib.import_module("torch.distributed")
     return True
 
 
 def main() -> None:
-    """Count steps together; in the first attempt the last worker kills itself, in the next all go on after its step."""
+    """Count steps together. In the first attempt the last worker kills itself; the next attempt resumes at its step."""
     import torch
     import torch.distributed as dist
 

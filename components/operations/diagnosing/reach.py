@@ -1,4 +1,4 @@
-"""Whether store and MLflow answer from here, and whether the store creates nothing twice."""
+"""Checks whether the store and MLflow answer from here, and whether the store refuses to overwrite."""
 
 import uuid
 from urllib.error import HTTPError
@@ -14,7 +14,7 @@ _TIMEOUT = 10.0
 
 
 def store_finding(address: str) -> Finding:
-    """Whether a store can be written and read, and refuses to write over what is there."""
+    """Check that a store can be written and read, and refuses to overwrite an object."""
 
     def look() -> str:
         store = ArtifactStore.open(address)
@@ -40,7 +40,7 @@ def store_finding(address: str) -> Finding:
 
 
 def mlflow_finding(uri: str) -> Finding:
-    """Whether an MLflow server answers; without an address there is nothing to ask."""
+    """Check that an MLflow server answers; without an address the check is not made."""
     if not uri.startswith(("http://", "https://")):
         return unchecked("MLflow", uri or "no server is named", "Set mlflow-tracking-uri.", needed=False)
 
@@ -55,7 +55,7 @@ def mlflow_finding(uri: str) -> Finding:
         with urlopen(f"{uri.rstrip('/')}/health", timeout=_TIMEOUT) as answer:
             return passed("MLflow", f"{redacted(uri)} answers with {answer.status}")
     except HTTPError as error:
-        # A server that asks for credentials takes the token that pods have; this machine need not have one.
+        # A server that asks for credentials accepts the token of the pods, which this machine may not have.
         if error.code in (401, 403):
             return passed("MLflow", f"{redacted(uri)} answers, and asks who is there ({error.code})")
         return failed("MLflow", f"{redacted(uri)} answers with {error.code}", "Expected an MLflow server there.")
@@ -64,14 +64,14 @@ def mlflow_finding(uri: str) -> Finding:
 
 
 def tracking_finding(store: ArtifactStore) -> Finding:
-    """Whether MLflow answers to who this is, as the runs of this store are shown there."""
+    """Check that MLflow answers with the credentials that the runs of this store use."""
     tracking = tracking_of(store)
     if tracking is None or tracking.embedded:
         return unchecked("MLflow", "no server is named here", needed=False)
     try:
         with tracking.client() as client:
             client.search_experiments(max_results=1)
-    except Exception as error:  # MLflow and requests raise many; whichever it is, nobody sees the runs.
+    except Exception as error:  # MLflow and requests raise many types; with any of them runs cannot be shown.
         told = " ".join(redacted(str(error)).split())[:400]
         return failed("MLflow", told, "Check mlflow-tracking-uri and mlflow-tracking-token of config map and secret.")
     below = " below KFP's run of this task" if tracking.task else ""

@@ -1,4 +1,4 @@
-"""The two stages of a diagnosis: that a pod reaches what it needs, and that a job comes back after a killed worker."""
+"""The two stages of a diagnosis: a pod reaches what it needs, and a job resumes after a killed worker."""
 
 import json
 import os
@@ -16,16 +16,16 @@ from gatehouse.errors import GatehouseError
 
 PROGRAM = "gatehouse.components.operations.diagnosing.program"
 MINUTES = 10.0
-"""For which the job may run; the time in which it waits for nodes is not counted."""
+"""Time limit of the job; waiting for nodes does not count."""
 _WORKERS = 2
 
 
 class UnfitPlaceError(GatehouseError):
-    """A place does not give what the pipelines need; the message says what it lacks, and what to do."""
+    """A machine or cluster lacks something that the pipelines need; the message says what, and what to do."""
 
 
 class ReachRequest(StageModel):
-    """What whoever asks has.
+    """What the pod should have.
 
     Attributes:
         version: The version of Gatehouse that the pipeline was compiled with; empty for any.
@@ -35,17 +35,17 @@ class ReachRequest(StageModel):
 
 
 class ReachResult(StageModel):
-    """What was found, a sentence for each thing that was looked at."""
+    """The results, one sentence per check."""
 
     found: tuple[str, ...]
 
 
 class RecoverRequest(StageModel):
-    """A try; nothing is asked but that it comes back."""
+    """The request for a trial job; it has no fields."""
 
 
 class RecoverResult(StageModel):
-    """After which step the workers came back, and the machines that they ran on."""
+    """The step at which the workers resumed, and the machines that they ran on."""
 
     resumed_at: int
     machines: tuple[str, ...]
@@ -62,10 +62,10 @@ class RecoverResult(StageModel):
     resources=Resources(cpu="500m", memory="1G", minutes=10),
 )
 def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
-    """Look from a pod at the store, at MLflow, and at the version of the image.
+    """Check from a pod that the store and MLflow answer, and that the image has the right version.
 
     Raises:
-        UnfitPlaceError: naming everything that fails.
+        UnfitPlaceError: naming all failed checks.
     """
     findings = [_version(request.version), store_finding(store.address), tracking_finding(store)]
     if wrong := [each for each in findings if each.outcome == "failed"]:
@@ -87,11 +87,11 @@ def _version(wanted: str) -> Finding:
     resources=Resources(minutes=30),
 )
 def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
-    """Start a job of two workers through the project's launcher; one kills itself, and the job must end well.
+    """Start a job of two workers through the project's launcher; one kills itself, and the job must still succeed.
 
     Raises:
-        UnfitPlaceError: if it ended without having come back.
-        LauncherError: if it did not end well.
+        UnfitPlaceError: if the job succeeded without resuming.
+        LauncherError: if the job did not succeed.
     """
     with store.workspace() as folder:
         directory = folder / "doctor"
@@ -108,7 +108,7 @@ def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
 
 
 def _divided(launch: Launch) -> Launch:
-    """The project's launch with a worker on each of two nodes, so that pods must reach each other."""
+    """The project's launch with one worker on each of two nodes, so that pods must reach each other."""
     if isinstance(launch, LocalLaunch):
         return launch
     elastic = {"elastic": None} if isinstance(launch, PyTorchJobLaunch) else {}

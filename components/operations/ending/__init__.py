@@ -1,1 +1,1 @@
-"""The end of a run: what came of it, and the task that records and tells it."""
+"""The end of a run: its outcome, and the task that records and reports it."""

@@ -18,21 +18,21 @@ def report_end(
     form: str,
     owners: dict,
 ) -> NamedTuple("Outputs", [("state", str), ("failed_stage", str), ("told", bool)]):
-    """Record how the run ended, and tell it.
+    """Record how the run ended, and report it.
 
     Args:
         store: Address of the artifact store.
         project: The project.
         pipeline: The pipeline that ran.
-        status: How KFP says that the tasks before ended.
-        when: Which ends the webhook is told: fail, warn, always or never.
-        form: What the webhook takes: generic, slack or teams.
-        owners: Who answers for a stage, by its name.
+        status: KFP's status of the tasks before.
+        when: Which ends are sent to the webhook: fail, warn, always or never.
+        form: Format of the webhook: generic, slack or teams.
+        owners: Owner of each stage, by stage name.
 
     Returns:
         state: How the run ended.
         failed_stage: The stage that failed first; empty for none.
-        told: Whether the webhook was told.
+        told: Whether the webhook accepted the notice.
         summary: What happened to each stage, for the UI.
     """
     from gatehouse.components.artifacts.store import ArtifactStore

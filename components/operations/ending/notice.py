@@ -1,4 +1,4 @@
-"""The notice of a run's end: what happened, why, whom it concerns, where a person reads on, how long, at what cost."""
+"""The notice of a run's end: what happened, why, its owners, a link to the report, the duration and the cost."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -28,15 +28,15 @@ def notice_of(
     about: Mapping[str, str],
     owners: Mapping[str, str],
 ) -> Notice:
-    """What is told of a run's end.
+    """The notice of a run's end.
 
     Args:
-        store: Holds the reports.
+        store: The artifact store with the reports.
         run: The run.
-        outcome: What came of it.
+        outcome: Its outcome.
         found: Its events.
         about: Project and pipeline.
-        owners: Who answers for a stage, by its name; under "" who answers for every other.
+        owners: Owner of each stage, by stage name; under "" the owner of all other stages.
     """
     where = f" in {outcome.stage}" if outcome.stage else ""
     title = f"Gatehouse, {about['project']}: {about['pipeline']} {outcome.state}{where}"
@@ -73,7 +73,7 @@ def _first_lines(message: str) -> list[str]:
 
 
 def _result(found: Sequence[Event], stage: str) -> dict[str, Any]:
-    """The result of a stage that ended well, or an empty dictionary."""
+    """The result of a stage that succeeded, or an empty dictionary."""
     return next((event.body["result"] for event in found if event.stage == stage and event.body.get("result")), {})
 
 
@@ -88,7 +88,7 @@ def _links(store: ArtifactStore, run: str, found: Sequence[Event], outcome: Outc
 
 
 def _report(store: ArtifactStore, found: Sequence[Event], outcome: Outcome) -> str:
-    """The page drawn last; where the run failed, that of the stage that failed or of a verdict that says no."""
+    """The newest report page; if the run failed, the page of the failed stage or of a negative verdict."""
     for event in sorted(found, key=lambda one: float(one.body["at"]), reverse=True):
         says_no = event.body.get("result", {}).get("verdict", "pass") not in ("pass", "warn")
         if outcome.state != "succeeded" and event.stage != outcome.stage and not says_no:
@@ -100,7 +100,7 @@ def _report(store: ArtifactStore, found: Sequence[Event], outcome: Outcome) -> s
 
 
 def _cost(found: Sequence[Event]) -> str:
-    """What the stages cost together, at the prices of the machines that they name; empty where a price is not known."""
+    """The total cost of the stages at the prices of their machines; empty if a price is not known."""
     prices = prices_here()
     ended = [event for event in found if event.event in ENDED and ":" not in event.stage]
     costs = [prices.cost(seconds_of(event), str(event.body.get("machine", ""))) for event in ended]

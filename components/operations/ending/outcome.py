@@ -1,4 +1,4 @@
-"""What came of a run, read from its record: whatever KFP says of it, a stage that failed is on the record here."""
+"""The outcome of a run from its record: a failed stage counts even if KFP reports success."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from gatehouse.components.artifacts.run import Event, end_name, end_of, events
 from gatehouse.components.artifacts.store import ArtifactStore
 
 ENDED = ("finished", "hit", "failed", "stopped", "tolerated")
-"""The events that end an attempt."""
+"""The events that end an attempt of a stage."""
 REPORT = "report_end"
 """The stage that records the end of its run."""
 _ENDS = (REPORT, "require_success")
@@ -20,14 +20,14 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        state: `succeeded`, `failed`, or `stopped` by a signal or by whoever runs it.
+        state: `succeeded`, `failed`, or `stopped` by a signal or a user.
         stage: The stage that failed first; empty for none.
         error: Class of its error.
-        message: What the error says, without secrets.
-        began: When the first stage began, in seconds since 1970; None where none did.
-        seconds: From there to the last event.
-        warnings: Stage and message of each warning on the record.
-        last: When a task last began or ended; where a later end has a later time, the run was tried again.
+        message: The error message, without secrets.
+        began: When the first stage began, in seconds since 1970; None if none did.
+        seconds: Time from there to the last event.
+        warnings: Stage and message of each recorded warning.
+        last: When a task last began or ended; a later end with a later time means that the run was tried again.
     """
 
     state: State
@@ -41,11 +41,11 @@ class Outcome:
 
 
 def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
-    """What came of a run.
+    """The outcome of a run.
 
     Args:
         found: Its events.
-        said: How KFP says that it ended (`SUCCEEDED`, `FAILED`, `CANCELED`, …); empty where nobody says.
+        said: KFP's state of the run (`SUCCEEDED`, `FAILED`, `CANCELED`, …); empty if it is not known.
     """
     listed = sorted((event for event in found if event.stage not in _ENDS), key=_at)
     broken = unsuccessful(listed)
@@ -71,7 +71,7 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
 
 
 def is_of_task(event: Event) -> bool:
-    """Whether an event begins or ends a task that does the work of a run: no part of a stage, no report of the end."""
+    """Whether an event begins or ends a task that does work of a run: no sub-stage, no report of the end."""
     return ":" not in event.stage and event.stage not in _ENDS and event.event in ("started", *ENDED)
 
 
@@ -80,9 +80,9 @@ def _warning(event: Event) -> tuple[str, str]:
 
 
 def unsuccessful(found: Iterable[Event]) -> list[Event]:
-    """The last event of each task that did not end well, in order of time; a later attempt at the same counts alone.
+    """The last event of each task that did not succeed, in order of time; only the last attempt of a task counts.
 
-    That is a failure, a stop, or a start that nothing followed. Parts of stages are left out: their stage fails too.
+    These are failures, stops, and starts without an end. Sub-stages are left out, because their stage fails too.
     """
     last: dict[tuple[str, str], Event] = {}
     for event in sorted(found, key=lambda one: (one.attempt, one.event in ENDED)):
@@ -92,14 +92,14 @@ def unsuccessful(found: Iterable[Event]) -> list[Event]:
 
 
 def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **about: str) -> bool:
-    """Record how a run ended; False where nothing happened since the end that is on the record.
+    """Record how a run ended; False if nothing happened since the recorded end.
 
     Args:
-        store: Holds the record.
+        store: The artifact store with the record.
         run: The run.
-        outcome: What came of it.
-        by: Who found out.
-        **about: What else is known: project and pipeline.
+        outcome: Its outcome.
+        by: Which process found the end.
+        **about: Other known facts: project and pipeline.
     """
     known = end_of(store, run)
     if known is not None and outcome.last <= float(known.get("last", 0.0)):
@@ -111,12 +111,12 @@ def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **abou
 
 
 def run_outcome(store: ArtifactStore, run: str, said: str = "") -> Outcome:
-    """What came of a run, by its id; see `outcome_of`."""
+    """The outcome of a run, by its id; see `outcome_of`."""
     return outcome_of((event for _, event in events(store, run)), said)
 
 
 def seconds_of(event: Event) -> float:
-    """How long an attempt had worked when it left an event."""
+    """How long an attempt had run at an event."""
     return float(event.body.get("seconds", 0.0))
 
 

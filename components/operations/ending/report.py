@@ -1,4 +1,4 @@
-"""What KFP's UI shows at the end of a run: every stage with what became of it, for who sees nothing else."""
+"""What KFP's UI shows at the end of a run: every stage with its outcome."""
 
 import os
 
@@ -13,11 +13,11 @@ _GISTS = ("decision", "verdict", "summary")
 
 
 def summary_of(store: ArtifactStore, result: EndResult) -> str:
-    """The end of the run that this process is part of, in Markdown.
+    """The end of the run that this process is part of, as Markdown.
 
     Args:
         store: Holds the run's record.
-        result: What was reported of the end.
+        result: The result of the stage that reports the end.
     """
     run = os.environ.get(RUN_ID, "")
     outcome = run_outcome(store, run)
@@ -40,7 +40,7 @@ def summary_of(store: ArtifactStore, result: EndResult) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text on one line that is no Markdown and no HTML."""
+    """Text on one line, with the special characters of Markdown and HTML escaped."""
     for sign in "\\`*_[]<>|":
         text = text.replace(sign, f"\\{sign}")
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""The last task of every run, which KFP starts however the run ends: it records the end, and tells whom it concerns."""
+"""The last task of every run, which KFP starts however the run ends: it records the end and reports it."""
 
 import os
 
@@ -13,16 +13,16 @@ from gatehouse.components.operations.ending.outcome import REPORT, record_end, r
 
 
 class EndRequest(StageModel):
-    """Which run ended, and how KFP says that it did.
+    """Which run ended, and KFP's status of it.
 
     Attributes:
         project: The project.
         pipeline: The pipeline that ran.
-        said: KFP's state of the tasks before: SUCCEEDED, FAILED or CANCELED.
-        when: Which ends the webhook is told: `fail` for runs that did not succeed, `warn` for these and for warnings,
-            `always`, or `never`.
-        form: What the webhook takes: `generic`, `slack` or `teams`.
-        owners: Who answers for a stage, by its name; under "" who answers for every other.
+        said: KFP's status of the tasks before: SUCCEEDED, FAILED or CANCELED.
+        when: Which ends are sent to the webhook: `fail` for runs that did not succeed, `warn` for these and for runs
+            with warnings, `always`, or `never`.
+        form: Format of the webhook: `generic`, `slack` or `teams`.
+        owners: Owner of each stage, by stage name; under "" the owner of all other stages.
     """
 
     project: str
@@ -34,7 +34,7 @@ class EndRequest(StageModel):
 
 
 class EndResult(StageModel):
-    """What came of the run, the stage that failed, and whether the webhook took the notice, or why not."""
+    """The outcome of the run, the failed stage, and whether the webhook accepted the notice, or why not."""
 
     state: str
     failed_stage: str
@@ -53,10 +53,10 @@ class EndResult(StageModel):
     resources=Resources(cpu="500m", memory="512M", minutes=5),
 )
 def report_end(request: EndRequest, store: ArtifactStore) -> EndResult:
-    """Record the end of the run that this process is part of, and post it to the webhook where `when` asks for it.
+    """Record the end of the run that this process is part of, and post it to the webhook if `when` asks for it.
 
-    What KFP says is held against the run's own record: where a stage failed, the run failed. A webhook that is down is
-    part of the result; it raises nothing.
+    KFP's status is compared with the run's own record: if a stage failed, the run failed. A failing webhook is reported
+    in the result and raises no error.
     """
     run = os.environ.get(RUN_ID, "")
     outcome = run_outcome(store, run, request.said)

@@ -1,4 +1,4 @@
-"""Tells the end of a run, once: whoever finds it out first, the task at its end or whoever looks after it."""
+"""Posts the end of a run to the webhook once, whichever process finds it first: the exit task or `reconcile`."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 def is_wanted(when: When, outcome: Outcome) -> bool:
-    """Whether somebody wants to hear of an end."""
+    """Whether an end is to be sent to the webhook."""
     if when in ("always", "never"):
         return when == "always"
     return outcome.state != "succeeded" or (when == "warn" and bool(outcome.warnings))
@@ -28,20 +28,20 @@ def tell_end(
     owners: Mapping[str, str],
     form: Form = "generic",
 ) -> tuple[bool, str]:
-    """Post the end of a run to the webhook; nothing where that was delivered before.
+    """Post the end of a run to the webhook; nothing is posted if this end was delivered before.
 
-    A run that was tried again ends again, and each end is posted.
+    A run that is tried again ends again, and each end is posted.
 
     Args:
-        store: Holds the run's record.
+        store: The artifact store with the run's record.
         run: The run.
-        outcome: What came of it.
+        outcome: Its outcome.
         about: Project and pipeline.
-        owners: Who answers for a stage, by its name; under "" who answers for every other.
-        form: What the webhook takes.
+        owners: Owner of each stage, by stage name; under "" the owner of all other stages.
+        form: Format of the webhook.
 
     Returns:
-        Whether it was delivered, and what the webhook said.
+        Whether it was delivered, and the webhook's answer.
     """
     found = [event for _, event in events(store, run)]
     notice = notice_of(store, run, outcome, found, about, owners)

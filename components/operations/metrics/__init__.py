@@ -1,1 +1,1 @@
-"""What the stages of all runs did, as one table: counted for people, and for Prometheus."""
+"""The results of the stages of all runs as one table, with totals for people and for Prometheus."""

@@ -1,6 +1,6 @@
-"""The table of operations for Prometheus: as text in its format, and pushed to a gateway where one is named.
+"""The operations table for Prometheus: in its text format, and pushed to a gateway if one is set.
 
-What was not measured has no sample. A push replaces what an earlier one said of the same project.
+A value that was not measured has no sample. A push replaces earlier values of the same project.
 """
 
 import logging
@@ -16,7 +16,7 @@ from gatehouse.components.operations.metrics.summary import Totals, gate_outcome
 logger = logging.getLogger(__name__)
 
 ENDPOINT = "GATEHOUSE_METRICS_ENDPOINT"
-"""Variable of the environment: address of a Prometheus Pushgateway."""
+"""Environment variable with the address of a Prometheus Pushgateway."""
 _TIMEOUT = 10.0
 _FAMILIES = {
     "runs": ("counter", "Runs of a pipeline, or tasks of a stage, that ended."),
@@ -37,7 +37,7 @@ _FAMILIES = {
 
 
 def exposition(rows: Iterable[Row]) -> str:
-    """Rows of the table in Prometheus's text format, version 0.0.4."""
+    """Rows of the table in Prometheus' text format, version 0.0.4."""
     listed = list(rows)
     samples = [(dict(_labels(one)), dict(_values(one))) for one in totals(listed)]
     lines: list[str] = []
@@ -54,14 +54,14 @@ def exposition(rows: Iterable[Row]) -> str:
 
 
 def push(project: str, rows: Iterable[Row]) -> str:
-    """Push a project's rows to the gateway that the environment names; what goes wrong is logged, and returned.
+    """Push a project's rows to the gateway in the environment; an error is logged and returned.
 
     Args:
         project: The project.
-        rows: Of the table, of any project.
+        rows: Rows of the table, of any project.
 
     Returns:
-        Why nothing was taken; empty where it was, or where no gateway is named.
+        Why the push failed; empty if it succeeded, or if no gateway is set.
     """
     endpoint = os.environ.get(ENDPOINT, "").rstrip("/")
     if not endpoint:

@@ -1,6 +1,6 @@
-"""The rows that a run adds to the table of operations: one for each of its tasks, and one for the run as a whole.
+"""The rows that a run adds to the operations table: one per task, and one for the whole run.
 
-What was not measured is null, never 0.
+Values that were not measured are null, never 0.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,30 +18,30 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Row:
-    """One task of a run, or with an empty `stage` the run.
+    """One task of a run; with an empty `stage`, the whole run.
 
     Attributes:
         run: Id of the run.
         project: The project.
         pipeline: The pipeline.
         stage: The stage; empty for the run.
-        state: `finished`, `hit` (from the memo), `failed`, `stopped`, `tolerated`, or `killed` where nothing followed a
-            start; of a run `succeeded`, `failed` or `stopped`.
+        state: `finished`, `hit` (from the memo), `failed`, `stopped`, `tolerated`, or `killed` if a start has no end;
+            for a run `succeeded`, `failed` or `stopped`.
         began: When its last attempt began, in seconds since 1970.
-        seconds: How long that took; of a run, from its first event to its last.
-        attempts: How often it was tried.
-        queue_seconds: How long it waited before; null where nobody measured that.
-        rows_in: Rows that it took in.
-        rows_rejected: Rows that it set aside.
-        data_age_hours: Age of the newest data that it saw when it began.
-        cost: At the price of its machine.
-        end: Which end of the run it belongs to: 1, or more where the run was tried again.
-        verdict: What it judged.
-        decision: What it decided.
-        evaluation: On which evaluation it decided.
-        data_to_model_seconds: Of a run: from the start of the snapshot to a registered model that was approved.
+        seconds: Duration of that attempt; for a run, the time from its first event to its last.
+        attempts: Number of attempts.
+        queue_seconds: How long it waited before it began; null if not known.
+        rows_in: Number of input rows.
+        rows_rejected: Number of rows set aside.
+        data_age_hours: Age of its newest data when it began.
+        cost: Cost at the price of its machine.
+        end: Number of the run's end that it belongs to: 1, or more if the run was tried again.
+        verdict: Its verdict.
+        decision: Its decision.
+        evaluation: The evaluation on which it decided.
+        data_to_model_seconds: For a run: time from the start of the snapshot to a registered and approved model.
         error: Class of its error.
-        gpu_percent: Mean utilisation of all GPUs of the machines that trained; null where there was none.
+        gpu_percent: Mean utilisation of all GPUs of the machines that trained; null without GPUs.
     """
 
     run: str
@@ -68,11 +68,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Waited:
-    """How long a run and its tasks waited, as far as somebody knows.
+    """How long a run and its tasks waited, as far as it is known.
 
     Attributes:
         run: Seconds from the creation of the run until it was running.
-        tasks: Since when there was nothing left that a stage waits for but its pod, in seconds since 1970, by stage.
+        tasks: By stage, the time since which it waited only for its pod, in seconds since 1970.
     """
 
     run: float | None = None
@@ -88,8 +88,8 @@ def rows_of(
         run: Its id.
         end: The record of its end.
         found: Its events.
-        prices: What machines cost.
-        waited: How long it waited, where somebody knows.
+        prices: Prices of machines.
+        waited: How long it waited, if known.
     """
     waited = waited or Waited()
     about = (run, str(end.get("project", "")), str(end.get("pipeline", "")))
@@ -120,7 +120,7 @@ def rows_of(
 def _tasks(found: Sequence[Event]) -> Iterator[list[Event]]:
     """The events of each task of a run, in order of attempts; a stage that runs twice is two tasks.
 
-    The tasks that report and judge the end are left out: at the time of a report they have not ended.
+    Tasks that report or judge the end are left out, as they have not ended when the report is made.
     """
     tasks: dict[tuple[str, str], list[Event]] = {}
     for event in sorted(found, key=lambda one: (one.attempt, one.event in ENDED)):
@@ -157,7 +157,7 @@ def _task_row(
 
 
 def _waited(first: Event, since: float | None) -> float | None:
-    """Seconds until the first attempt began; unknown where KFP began the task later, as one of a run tried again."""
+    """Seconds until the first attempt began; None if KFP began the task later, as in a run that was tried again."""
     if since is None:
         return None
     seconds = float(first.body["at"]) - seconds_of(first) - since

@@ -1,4 +1,4 @@
-"""What the table of operations says of pipelines and stages: how often, how well, how long, at what cost."""
+"""Totals of the operations table by pipeline and stage: number, success, duration and cost."""
 
 import statistics
 from collections import Counter
@@ -13,27 +13,27 @@ GOOD = ("finished", "hit", "succeeded")
 
 @dataclass(frozen=True)
 class Totals:
-    """What several runs of a pipeline, or several tasks of a stage, came to. None is what was not measured.
+    """Totals of several runs of a pipeline, or several tasks of a stage. None means not measured.
 
     Attributes:
         project: The project.
         pipeline: The pipeline.
         stage: The stage; empty for whole runs.
-        runs: How many there were.
-        good: How many ended well.
+        runs: Number of runs or tasks.
+        good: How many of them succeeded.
         memo: How many of these came from the memo.
         retries: Attempts beyond the first of each.
-        last_state: How the last one ended.
-        last_ended: When that was, in seconds since 1970.
+        last_state: State of the last one.
+        last_ended: When the last one ended, in seconds since 1970.
         last_error: Class of its error.
-        median_seconds: Of those that did work.
-        longest_seconds: Likewise.
-        queue_seconds: Median of the time that they waited.
-        rows_in: Of the last that took rows in.
-        rows_rejected: Of the last that could reject rows.
-        data_age_hours: Of the last that saw data.
-        cost: Of all of them.
-        data_to_model_seconds: Median.
+        median_seconds: Median duration of those that did work.
+        longest_seconds: Longest duration of those that did work.
+        queue_seconds: Median waiting time.
+        rows_in: Input rows of the last one that had any.
+        rows_rejected: Rejected rows of the last one that could reject any.
+        data_age_hours: Data age of the last one that read data.
+        cost: Total cost.
+        data_to_model_seconds: Median time from data to model.
         gpu_percent: Median of the mean utilisation of GPUs.
     """
 
@@ -59,21 +59,21 @@ class Totals:
 
     @property
     def name(self) -> str:
-        """The pipeline as KFP names it: a store may hold several projects."""
+        """The pipeline's name in KFP, because a store may hold several projects."""
         return f"{self.project}-{self.pipeline}"
 
     @property
     def success(self) -> float:
-        """Share of those that ended well."""
+        """Share of those that succeeded."""
         return self.good / self.runs
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for programs."""
+        """All fields as JSON."""
         return asdict(self) | {"success": self.success}
 
 
 def totals(rows: Iterable[Row]) -> list[Totals]:
-    """The totals of each pipeline and of each of its stages, those of the pipeline first, stages as they ran first."""
+    """The totals of each pipeline, then of its stages in the order in which they first ran."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda one: one.began):
         groups.setdefault((row.project, row.pipeline, row.stage), []).append(row)
@@ -81,7 +81,7 @@ def totals(rows: Iterable[Row]) -> list[Totals]:
 
 
 def gate_outcomes(rows: Iterable[Row]) -> dict[str, int]:
-    """How often each decision on a candidate was taken, once for each evaluation."""
+    """How often each decision about a candidate was made, counted once per evaluation."""
     decided = {
         (row.project, row.evaluation or row.run, row.decision)
         for row in rows

@@ -1,7 +1,7 @@
-"""The table of operations: Parquet files that are only added to, each with the runs that ended since the one before.
+"""The operations table: Parquet files that are only added, each with the runs that ended since the previous file.
 
-`<store>/operations/stages/<n>.parquet`, n from 1. A file is created under the next number only if nobody else did so
-first; else the runs that are missing are looked for again. So no end of a run is in the table twice.
+The files are `<store>/operations/stages/<n>.parquet`, n from 1. A file is created under the next number; if another
+process took that number first, the missing runs are computed again. So no end of a run is in the table twice.
 """
 
 import io
@@ -26,13 +26,13 @@ def update(
     waited: Mapping[str, Waited] | None = None,
     recorded: Mapping[str, set[str]] | None = None,
 ) -> int:
-    """Add the runs that ended and are not in the table; gives how many these are.
+    """Add the runs that ended and are not in the table; returns their number.
 
     Args:
-        store: Holds the records of runs, and the table.
-        prices: What machines cost; by default what the environment says.
-        waited: How long runs and their stages waited before they began, by id, where somebody knows.
-        recorded: The names of the records of every run, where these were listed before.
+        store: The artifact store with the records of runs, and the table.
+        prices: Prices of machines; by default from the environment.
+        waited: How long runs and their stages waited before they began, by run id, if known.
+        recorded: The names of the records of every run, if they were listed before.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -56,13 +56,13 @@ def update(
 
 
 def read(store: ArtifactStore, since: float = 0.0) -> list[Row]:
-    """The rows of the last end of runs, of what began after a time in seconds since 1970, in order of time."""
+    """The rows of the last end of each run that began after `since` (seconds since 1970), in order of time."""
     import pyarrow.parquet as pq
 
     rows: list[Row] = []
     for key in sorted(store.objects.list(FOLDER)):
         table = pq.read_table(io.BytesIO(store.objects.get_bytes(key)))
-        # A later version may have written columns that this one does not know.
+        # A later version may have written columns that this version does not know.
         known = table.select([name for name in table.column_names if name in Row.__annotations__])
         rows += [Row(**body) for body in known.to_pylist()]
     last = {row.run: row.end for row in sorted(rows, key=lambda row: row.end)}
@@ -70,7 +70,7 @@ def read(store: ArtifactStore, since: float = 0.0) -> list[Row]:
 
 
 def _known(store: ArtifactStore, files: Iterable[str]) -> dict[str, int]:
-    """The runs that are in the table, each with its last end there; reads two columns alone."""
+    """The runs in the table, each with the number of its last end; reads only two columns."""
     import pyarrow.parquet as pq
 
     known: dict[str, int] = {}
@@ -82,7 +82,7 @@ def _known(store: ArtifactStore, files: Iterable[str]) -> dict[str, int]:
 
 
 def _schema() -> "pa.Schema":
-    """The columns: the fields of a row."""
+    """The columns of the table: the fields of `Row`."""
     import pyarrow as pa
 
     kinds = {name: str(getattr(kind, "__name__", kind)).partition(" ")[0] for name, kind in Row.__annotations__.items()}

@@ -1,1 +1,1 @@
-"""What nobody reported: runs that ended untold, what they left behind, and schedules that are late."""
+"""Finds runs whose end was not reported, cleans up after killed processes, and finds late schedules."""

@@ -1,8 +1,8 @@
-"""Removes what dead writers left: nothing that a living process holds, as locks and renewed leases show.
+"""Removes what killed writers left, and nothing that a living process holds: locks and renewed leases protect that.
 
-A job's checkpoints stay, as the next run goes on from them. The object of a job on a cluster goes with the pod of its
-launcher, or at its own deadline. The lease of a tuning controller is taken over by the next. Online stores have no
-locks: they compare when they write.
+The checkpoints of a job stay, because the next run resumes from them. A job object on a cluster is deleted with the pod
+of its launcher, or at its own deadline. The next tuning controller takes over the lease of a killed one. Online stores
+have no locks: they compare when they write.
 """
 
 from gatehouse.components.artifacts.collection import store_time
@@ -11,5 +11,5 @@ from gatehouse.components.artifacts.store import ArtifactStore
 
 
 def clean(store: ArtifactStore) -> int:
-    """Remove the workspaces of killed processes on this machine, and leases that nobody renews; gives how many."""
+    """Remove workspaces of killed processes on this machine, and leases that are not renewed; returns their number."""
     return store.sweep() + remove_lapsed(store.objects, store_time(store.objects))

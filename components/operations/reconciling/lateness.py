@@ -1,4 +1,4 @@
-"""The dead-man's switch: a schedule is late where no run since it was due ended well within the hours that it has."""
+"""Finds late schedules: no run has succeeded within the allowed hours since the schedule was due."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class Late:
 
     Attributes:
         schedule: Its name.
-        pipeline: What it runs.
+        pipeline: The pipeline that it runs.
         due: When it was due.
-        hours: How long it had to end well.
+        hours: Within how many hours a run had to succeed.
     """
 
     schedule: str
@@ -35,7 +35,7 @@ class Late:
 
     @property
     def said(self) -> str:
-        """What is wrong, in a sentence."""
+        """The problem in one sentence."""
         return (
             f"schedule {self.schedule}: {self.pipeline} was due at {self.due:%Y-%m-%d %H:%M} UTC, "
             f"and no run since has ended well within {self.hours:g} h"
@@ -47,13 +47,13 @@ def late_schedules(
 ) -> list[Late]:
     """The schedules that are late.
 
-    A schedule counts from when it was first seen here, so that a new one is not late for what was before it.
+    A schedule counts from when it was first seen here, so that a new schedule is not late for earlier times.
 
     Args:
-        store: Holds since when each schedule is known.
-        rows: Of the table of operations.
+        store: The artifact store, which records when each schedule was first seen.
+        rows: Rows of the operations table.
         project: The project.
-        schedules: Each with `sla_hours`, as project.yaml has it, by name.
+        schedules: Schedules with `sla_hours`, as in project.yaml, by name.
         now: Seconds since 1970.
     """
     moment = datetime.fromtimestamp(now, UTC)
@@ -65,7 +65,7 @@ def late_schedules(
         pipeline, since = schedule.pipeline or name, _first_seen(store, project, name, body, moment)
         due = last_due(schedule, since, moment - timedelta(hours=schedule.sla_hours))
         if due is not None:
-            # Intervals count from when the schedule was first seen, which a run of its own does after it began.
+            # The time starts when the schedule was first seen, which a run of the schedule itself does after it began.
             earliest = due - (schedule.interval or timedelta())
             due_now.append((Late(name, pipeline, due.astimezone(UTC), schedule.sla_hours), earliest.timestamp()))
     good = [row for row in rows if (row.project, row.stage, row.state) == (project, "", "succeeded")]
@@ -77,7 +77,7 @@ def late_schedules(
 
 
 def last_due(schedule: Schedule, since: datetime, until: datetime) -> datetime | None:
-    """The last time after `since` and not after `until` at which a schedule was due; None where there was none."""
+    """The last time in (since, until] at which a schedule was due; None if there is none."""
     for window in _WINDOWS:
         at = schedule.following(max(since, until - window), since)
         if at is None or at > until:
@@ -89,7 +89,7 @@ def last_due(schedule: Schedule, since: datetime, until: datetime) -> datetime |
 
 
 def tell_late(store: ArtifactStore, project: str, late: Late, owners: Mapping[str, str], form: Form) -> bool:
-    """Tell the webhook that a schedule is late, once for each time that it was due."""
+    """Report a late schedule to the webhook, once for each time that it was due."""
     about = {"schedule": late.schedule, "pipeline": late.pipeline, "due": late.due.isoformat()}
     key = sha256_bytes(canonical_json([project, about]).encode())
     facts = {**about, "owner": owners.get("", "")}
@@ -101,7 +101,7 @@ def tell_late(store: ArtifactStore, project: str, late: Late, owners: Mapping[st
 
 
 def _first_seen(store: ArtifactStore, project: str, name: str, body: Mapping[str, Any], now: datetime) -> datetime:
-    """Since when this very schedule is known here."""
+    """When this schedule, with this definition, was first seen here."""
     key = f"{SEEN}/{project}-{name}-{sha256_bytes(canonical_json(dict(body)).encode())[:12]}.json"
     if store.record(key, {"schedule": name, "since": now.isoformat()}):
         return now

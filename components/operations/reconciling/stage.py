@@ -1,4 +1,4 @@
-"""The stage that guarantees ends: it reports and cleans what ended unreported, and tells of schedules that are late."""
+"""The stage that handles unreported ends: it reports runs, cleans up after them, and reports late schedules."""
 
 import os
 import time
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 _DAYS = 30.0
 _NEWS_SECONDS = 24 * 3600.0
-"""What ended longer ago is recorded and not told: it is no news."""
+"""Ends that are older than this are recorded but not reported."""
 
 
 class ReconcileRequest(StageModel):
-    """Whose runs and schedules are looked after, and who is told.
+    """Which runs and schedules are checked, and who gets notices.
 
     Attributes:
         project: The project.
         pipelines: Names of its pipelines.
-        schedules: The schedules that may not be late, by name, each as project.yaml has it.
-        when: Which ends the webhook is told: `fail`, `warn`, `always` or `never`.
-        form: What the webhook takes: `generic`, `slack` or `teams`.
-        owners: Who answers for a stage, by its name; under "" who answers for every other.
-        quiet_hours: So long after its last sign a run of another machine counts as ended.
+        schedules: The schedules to check for lateness, by name, as in project.yaml.
+        when: Which ends are sent to the webhook: `fail`, `warn`, `always` or `never`.
+        form: Format of the webhook: `generic`, `slack` or `teams`.
+        owners: Owner of each stage, by stage name; under "" the owner of all other stages.
+        quiet_hours: Hours without a sign of life after which a run on another machine counts as ended.
     """
 
     project: str
@@ -48,7 +48,7 @@ class ReconcileRequest(StageModel):
 
 
 class ReconcileResult(StageModel):
-    """Runs that ended unreported, how much was removed, all of it in a line, and the schedules that are late."""
+    """The runs that ended unreported, how much was removed, a one-line summary, and the late schedules."""
 
     unreported: tuple[str, ...]
     removed: int
@@ -67,16 +67,15 @@ class ReconcileResult(StageModel):
     resources=Resources(cpu="500m", memory="1G", minutes=15),
 )
 def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResult:
-    """Hold KFP's list of runs against the records in the store; report and clean what ended unreported.
+    """Compare KFP's list of runs with the records in the store; report and clean up what ended unreported.
 
-    A schedule is late where no run since it was due ended well within its `sla_hours`. It is told once for each time
-    that it was due.
+    A schedule is late if no run has succeeded within its `sla_hours` since it was due. Each due time is reported once.
 
-    Without `GATEHOUSE_KFP_ENDPOINT` there is no list: then the records alone tell, by processes of this machine and by
-    long silence.
+    Without `GATEHOUSE_KFP_ENDPOINT` there is no list. Then only the records are used, with the processes of this
+    machine and long silence as signs of an end.
 
     Raises:
-        KfpError: if KFP is named and does not answer: then nobody knows what ended.
+        KfpError: if KFP is set but does not answer, because ended runs are unknown then.
     """
     from gatehouse.components.operations.metrics.exposition import ENDPOINT as METRICS
     from gatehouse.components.operations.metrics.exposition import push
@@ -136,7 +135,7 @@ def _api() -> "KfpApi | None":
 
 
 def _waited(run: "Run") -> "Waited":
-    """How long a run waited, and since when each stage did that is one task alone: that has its name."""
+    """How long a run waited, and since when each stage waited; a stage with several tasks is left out."""
     from gatehouse.components.operations.metrics.rows import Waited
 
     began = next((since for state, since in run.history if state == "RUNNING"), None)
@@ -151,7 +150,7 @@ def _waited(run: "Run") -> "Waited":
 
 
 def _report(store: ArtifactStore, ended: "Unreported", request: ReconcileRequest) -> bool:
-    """Record the end of a run, end it in MLflow, and tell it where it is news; False where that was on record."""
+    """Record the end of a run, also in MLflow, and report it if it is recent; False if it was recorded before."""
     from gatehouse.components.operations.ending.outcome import record_end, run_outcome
     from gatehouse.components.operations.ending.telling import is_wanted, tell_end
     from gatehouse.components.tracking.stages import close_run

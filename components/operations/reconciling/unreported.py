@@ -1,4 +1,4 @@
-"""Runs that ended and left no end on their record: by KFP's list of runs, by their process, or by a long silence."""
+"""Finds runs without a recorded end that are over: by KFP's list, a dead process, or long silence."""
 
 import os
 import time
@@ -15,17 +15,17 @@ from gatehouse.process import here, start_time
 
 PLAN = "plan.json"
 _GRACE = timedelta(minutes=10)
-"""For the exit handler to report an end itself."""
+"""Time for the exit handler to report an end itself."""
 
 
 @dataclass(frozen=True)
 class Unreported:
-    """A run that ended, and nobody said so.
+    """A run that ended without a recorded end.
 
     Attributes:
         run: Its id.
-        pipeline: Which pipeline it was of; empty where its record does not say.
-        said: How KFP says that it ended, or `CANCELED` where it was killed.
+        pipeline: Its pipeline; empty if its record does not say.
+        said: KFP's status, or `CANCELED` if it was killed.
         ended: When, in seconds since 1970.
     """
 
@@ -38,7 +38,7 @@ class Unreported:
 def ended_in_kfp(
     api: KfpApi, listed: Iterable[Run], known: Mapping[str, set[str]], project: str, pipelines: Iterable[str]
 ) -> Iterator[Unreported]:
-    """What ended by KFP's list of runs, and has no end on record here.
+    """The runs that ended according to KFP's list and have no recorded end here.
 
     Args:
         api: The API.
@@ -54,7 +54,7 @@ def ended_in_kfp(
         by_name = next((name for name, each in named.items() if run.name.startswith(each)), "")
         pipeline = ids.get(run.pipeline, "") if run.pipeline else by_name
         late = run.finished_at is not None and now - run.finished_at > _GRACE
-        # A run that somebody retried has ended more than once.
+        # A run that was tried again in KFP has several ends.
         ends = sum(state in ENDED for state, _ in run.history) or 1
         if pipeline and run.ended and late and end_number(known.get(run.id, ())) < ends:
             assert run.finished_at is not None
@@ -64,15 +64,15 @@ def ended_in_kfp(
 def ended_by_their_record(
     store: ArtifactStore, known: Mapping[str, set[str]], living: frozenset[str] | None, project: str, quiet_hours: float
 ) -> Iterator[Unreported]:
-    """Runs of a project whose process is gone from this machine, and runs elsewhere that left no sign for long.
+    """Runs of a project whose process no longer exists on this machine, and runs elsewhere with a long silence.
 
     Args:
-        store: Holds the records.
+        store: The artifact store with the records.
         known: The records of every run.
-        living: Runs that KFP says go on: their silence is no end. None where KFP is not asked: then a run that names no
-            project is taken for one of this project, else KFP's list alone says whose it is.
-        project: The project; runs of other projects in the store are theirs to look after.
-        quiet_hours: So long after its last event a run of another machine counts as ended.
+        living: Runs that are active according to KFP: their silence is no end. None if KFP is not asked. In that case a
+            run without a project counts as one of this project; otherwise KFP's list says which project it belongs to.
+        project: The project; runs of other projects are ignored.
+        quiet_hours: Hours after its last event after which a run on another machine counts as ended.
     """
     for run, names in known.items():
         if END in names or run in (living or ()) or run == os.environ.get(RUN_ID, ""):
@@ -91,6 +91,6 @@ def ended_by_their_record(
 
 
 def _lives(process: str) -> bool:
-    """Whether a process of this machine, named by id and start time, is still there."""
+    """Whether a process of this machine, given by id and start time, still exists."""
     pid, _, started = process.partition(":")
     return pid.isdigit() and start_time(int(pid)) == started
