@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from gatehouse.components.artifacts import database
+from gatehouse.components.snapshot.access.in_memory import is_in_memory
 from gatehouse.errors import SourceError
 
 if TYPE_CHECKING:
@@ -55,12 +56,8 @@ def connect(url: str) -> Database:
     if scheme in ("postgresql", "postgres"):
         return _PostgreSQL(url)
     if scheme == "duckdb":
-        return _DuckDB(None if _is_memory(url) else _file(url))
+        return _DuckDB(None if is_in_memory(url) else _file(url))
     return _AnyDatabase(url)
-
-
-def _is_memory(url: str) -> bool:
-    return urlsplit(url).path.removeprefix("/") in ("", ":memory:")
 
 
 def _file(url: str) -> Path:
@@ -172,11 +169,6 @@ class _AnyDatabase:
 
         parsed = sqlalchemy.make_url(url)
         if parsed.get_backend_name() == "sqlite":
-            if _is_memory(url):
-                raise SourceError(
-                    "source.url: an SQLite database in memory is empty, and SQLite reads no other files. Expected a "
-                    "file, e.g. sqlite:///data/shop.db, or duckdb:///:memory: for a query of CSV or Parquet files."
-                )
             _file(url)
         self.failures: tuple[type[Exception], ...] = (sqlalchemy.exc.SQLAlchemyError, OSError)
         self._engine = sqlalchemy.create_engine(parsed)

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.access.credentials import holds_credentials, redacted
+from gatehouse.components.snapshot.access.in_memory import nothing_to_read
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
 from gatehouse.components.snapshot.spec import ColumnType, SourceBase, TableSpec
 from gatehouse.errors import SourceError
@@ -82,7 +83,13 @@ class SqlSource(SourceBase):
     def _names_a_database(self) -> "SqlSource":
         if bool(self.url) == bool(self.url_env):
             raise ValueError("give either url or url_env")
+        if why := nothing_to_read(self.url, self.named()):
+            raise ValueError(f"url: {why}")
         return self
+
+    def named(self) -> list[str]:
+        """Tables that are read by their name, and not by a query."""
+        return [name for name, each in self.tables.items() if each.table]
 
 
 class SqlReader:
@@ -324,6 +331,8 @@ class SqlReader:
         from gatehouse.components.snapshot.sources.databases import connect
 
         if self._opened is None:
+            if why := nothing_to_read(self._url, self._spec.named()):
+                raise SourceError(f"Source {self._spec.name}, {self._spec.url_env}: {why}.")
             try:
                 self._opened = connect(self._url)
             except SourceError:

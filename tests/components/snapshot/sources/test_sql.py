@@ -203,7 +203,19 @@ def test_a_query_needs_no_file_of_duckdb(tmp_path: Path) -> None:
         assert table.to_pylist() == [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}]
 
 
-def test_an_sqlite_database_in_memory_says_why_there_is_nothing_to_read() -> None:
-    for url in ("sqlite:///:memory:", "sqlite://"):
-        with pytest.raises(SourceError, match=r"in memory is empty.*duckdb:///:memory: for a query of CSV or Parquet"):
-            read(source(url))
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("sqlite:///:memory:", r"in memory is empty.*duckdb:///:memory: for a query of CSV or Parquet"),
+        ("sqlite+pysqlite://", "in memory is empty"),
+        ("duckdb:///:memory:", r"in memory has no tables: expected a query of files, found table \(orders\)"),
+    ],
+)
+def test_a_database_in_memory_says_before_a_run_why_there_is_nothing_to_read(
+    url: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValidationError, match=f"url: .*{why}"):
+        source(url)
+    monkeypatch.setenv("SHOP_URL", url)
+    with pytest.raises(SourceError, match=f"Source shop, SHOP_URL: .*{why}"):
+        read(source("sqlite:///x").model_copy(update={"url": "", "url_env": "SHOP_URL"}))
