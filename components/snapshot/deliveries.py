@@ -33,6 +33,7 @@ class Table:
         parts: Its parts, in order.
         event_time: The column that its parts' first and last event time are of.
         rejected: Reference of the rows that were set aside; empty where there are none.
+        origin: What it was read from, as `files (.csv)`: each kind has its own names of types.
     """
 
     dataset: str
@@ -41,6 +42,7 @@ class Table:
     parts: tuple[Stored, ...]
     event_time: str = ""
     rejected: str = ""
+    origin: str = ""
 
     @property
     def last(self) -> str:

@@ -44,6 +44,7 @@ class Case:
         name: The table's name.
         spec: Its declaration.
         parts: Its parts now.
+        origin: What it is read from now.
         earlier: The table in the newest earlier snapshot; None where there is none.
         path: Gives a local file with the rows of a stored part.
         workspace: For what does not fit memory.
@@ -52,6 +53,7 @@ class Case:
     name: str
     spec: TableSpec
     parts: tuple[Stored, ...]
+    origin: str
     earlier: Table | None
     path: Callable[[Stored], Path]
     workspace: Path
@@ -112,7 +114,15 @@ def _schema(case: Case) -> Iterator[Finding]:
         for name in sorted(now)
         if before.get(name, now[name]) != now[name]
     ]
-    if retyped:
+    before_from = case.earlier.origin if case.earlier else ""
+    if retyped and before_from not in ("", case.origin):
+        yield Finding(
+            "origin",
+            "warn",
+            f"read from {case.origin}, before from {before_from}, which names types otherwise: {', '.join(retyped)}. "
+            "That says nothing of the values: rows are compared as they are declared.",
+        )
+    elif retyped:
         yield Finding(
             "retyped_column",
             guards.retyped_column,

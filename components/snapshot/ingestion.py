@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 from gatehouse.components.artifacts import memo
@@ -61,6 +62,11 @@ class Opened:
         wanted = {"source": identity_of(self.spec), "window": self.window, "state": digest_of(dict(self.state))}
         return memo.memo_key(_MEMO, self.code, wanted)
 
+    def origin(self, table: str) -> str:
+        """What a table is read from: the kind of the source, with the database or the ending of its files."""
+        more = self.state[table].get("dialect") or PurePath(getattr(self.spec.tables[table], "member", "")).suffix
+        return f"{self.spec.kind} ({more})" if more else self.spec.kind
+
 
 def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
     """The delivery that gave the same content before, read in the same way; None where none did, or it is not whole.
@@ -115,7 +121,8 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
         dataset = _publish_table(name, table, parts[name], store)
         rejected = _publish_rejected(name, parts[name], dataset, store)
         rows, reading = sum(part.rows for part in parts[name]), reading_of(spec, name, window, opened.code)
-        tables[name] = Table(str(dataset), rows, reading, parts[name], table.event_time, rejected)
+        origin = opened.origin(name)
+        tables[name] = Table(str(dataset), rows, reading, parts[name], table.event_time, rejected, origin)
     manifest = Manifest(
         "snapshots",
         spec.name,
@@ -256,7 +263,9 @@ def _judged(opened: Opened, parts: Mapping[str, tuple[Stored, ...]], store: Arti
         for name, table in opened.spec.tables.items():
             before = earlier.tables.get(name) if earlier else None
             path = partial(local_path, store)
-            warnings += judge(Case(name, table, parts[name], before, path, workspace), opened.backfill)
+            warnings += judge(
+                Case(name, table, parts[name], opened.origin(name), before, path, workspace), opened.backfill
+            )
     for warning in warnings:
         logger.warning("%s", warning)
     return warnings

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from gatehouse.components.snapshot.sources.catalog import parse_source
+from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.errors import ConfigurationError, DeliveryError, SourceError
 from tests.components.snapshot.conftest import HEADER, Events, rows
 
@@ -198,6 +200,17 @@ def test_a_column_of_another_type_than_before_is_told(events: Events) -> None:
         pa.table({"id": pa.array([3, 4], pa.int16()), "at": later, "value": [1.0, 2.0]}), events.folder / "b.parquet"
     )
     assert any("retyped_column: id (was int64, is int16)" in text for text in events.take().warnings)
+
+
+def test_a_source_of_another_kind_is_told_as_such_and_not_as_types_that_changed(events: Events) -> None:
+    columns = {"id": "int64", "at": "timestamp", "value": "double"}
+    events.take()
+    query = f"SELECT * FROM read_csv('{events.csv}')"
+    table = {"query": query, "columns": columns, "event_time": "at", "order_by": ["id"]}
+    body = {"name": "small", "kind": "sql", "url": "duckdb:///:memory:", "tables": {"events": table}}
+    (warning,) = snapshot(SnapshotRequest(source=parse_source(body)), events.store).warnings
+    assert "Table events: read from sql (duckdb), before from files (.csv)" in warning
+    assert "id (was text, is BIGINT)" in warning and "retyped_column" not in warning
 
 
 def test_another_window_has_a_history_of_its_own(events: Events) -> None:
