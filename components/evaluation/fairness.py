@@ -7,6 +7,7 @@ from statistics import NormalDist
 import numpy as np
 import pyarrow as pa
 
+from gatehouse.components.arithmetic.intervals import NORMAL, wilson
 from gatehouse.components.evaluation.bootstrap import LEVEL, Units
 from gatehouse.components.evaluation.gate import LEAST_UNITS
 from gatehouse.components.evaluation.group_measures import (
@@ -25,7 +26,6 @@ from gatehouse.components.metrics.catalogue.metric import Array, Predictions
 from gatehouse.components.tasks.task import Task
 
 _CALIBRATION = "calibration_error"
-_Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 OfDraw = Callable[[Array], dict[str, Array]]
 
 
@@ -139,7 +139,7 @@ def _mend(once: Rates, drawn: Rates, wholes: Rates, seed: int) -> None:
     """Take away rates of too few units, and draw anew what draws of rows cannot move: rates of 0 and of 1; in place.
 
     The new draws of a rate of 0 are log-normal around half a unit, the usual correction of a count of 0. They are as
-    wide as puts their upper end at that of Wilson (1927), z² / (n + z²) of n units. A rate of 1 is 0 of the others.
+    wide as puts their upper end at that of `wilson`. A rate of 1 is 0 of the others.
 
     Args:
         once: Rates by name, shape (groups, classes).
@@ -154,8 +154,8 @@ def _mend(once: Rates, drawn: Rates, wholes: Rates, seed: int) -> None:
         few = number < LEAST_UNITS
         values[few], draws[:, few] = np.nan, np.nan
         for row, place in np.argwhere((values == 0) | (values == 1)):
-            half, end = 0.5 / (number[row, place] + 1), _Z**2 / (number[row, place] + _Z**2)
-            away = half * (end / half) ** (generator.permutation(normal) / _Z)
+            half, (_, end) = 0.5 / (number[row, place] + 1), wilson(0.0, number[row, place])
+            away = half * (end / half) ** (generator.permutation(normal) / NORMAL)
             draws[:, row, place] = np.abs(values[row, place] - np.minimum(away, 1.0))
 
 

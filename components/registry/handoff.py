@@ -1,9 +1,9 @@
 """What a cluster needs to serve a version: KServe's InferenceService, and how many requests to wait for."""
 
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
+from gatehouse.components.arithmetic.intervals import NORMAL
 from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Comparison
@@ -19,7 +19,6 @@ from gatehouse.images import TRAINING, image
 PORT = 8080
 _SERVED = (CHAMPION, CANARY, SHADOW)
 _TAGGED = {"serving.kserve.io/enable-tag-routing": "true"}
-_INTERVAL = 2 * NormalDist().inv_cdf(0.975)
 """Standard errors that an interval of 95 % is wide."""
 
 
@@ -147,7 +146,7 @@ def plan(store: ArtifactStore, found: Named, percent: int) -> dict[str, Any]:
         return told | {"why": f"intervals of {comparison.metric} are cut off at 0 and do not tell how it varies"}
     else:
         intervals = (uncertainty["intervals"][role][comparison.metric] for role in ("candidate", "champion"))
-        ours, theirs = ((high - low) / _INTERVAL for low, high in intervals)
+        ours, theirs = ((high - low) / (2 * NORMAL) for low, high in intervals)
         units = parallel_units(comparison, (ours, theirs), percent / 100, confidence, margin)
         told |= {"percent": percent}
     if units is None:

@@ -3,7 +3,6 @@
 The bins are fitted on train. At most 200,000 rows of a part are counted, evenly spaced, which is enough for both.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.arithmetic.intervals import wilson
 from gatehouse.components.distances.population_stability import population_stability
 from gatehouse.components.metrics.roc_auc import roc_auc
 from gatehouse.components.splitting.partition import PARTS, Parts
@@ -87,15 +87,12 @@ class Area:
 
     @classmethod
     def of(cls, value: float, rows: int) -> "Area":
-        """With the interval of Wilson (1927), as if `value` were a share of `rows`, the rows of the rarer outcome.
+        """With the interval of `wilson`, as if `value` were a share of `rows`, the rows of the rarer outcome.
 
         The variance of a ROC AUC A is at most A (1 - A) / rows (Birnbaum and Klose 1957), so that the interval is wide
         enough; unlike a normal one it is not empty at 1.
         """
-        square = _ONE_SIDED**2 / rows
-        spread = _ONE_SIDED * math.sqrt(value * (1 - value) / rows + square / (4 * rows))
-        middle = value + square / 2
-        return cls(value, (middle - spread) / (1 + square), (middle + spread) / (1 + square))
+        return cls(value, *wilson(value, rows, _ONE_SIDED))
 
 
 def sampled(parts: Parts) -> Parts:

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gatehouse.components.arithmetic.intervals import NORMAL, wilson
 from gatehouse.components.tasks.task import Task
 
 if TYPE_CHECKING:
     from gatehouse.components.tasks.task import Array
-
-_Z = 1.959964
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Level:
     is_share: bool
 
     def of(self, labels: "Array", fitted_on: "Array") -> tuple[float, float, float]:
-        """The level, and the ends of its 95 % interval: Wilson's (1927) for a share, else the normal one.
+        """The level, and the ends of its 95 % interval: Wilson's for a share, else the normal one.
 
         Args:
             labels: As the task has them, shape (rows,); without rows all three numbers are NaN.
@@ -39,11 +38,9 @@ class Level:
             return math.nan, math.nan, math.nan
         mean = float(rows.mean())
         if not self.is_share:
-            half = _Z * float(rows.std(ddof=1)) / math.sqrt(count) if count > 1 else math.inf
+            half = NORMAL * float(rows.std(ddof=1)) / math.sqrt(count) if count > 1 else math.inf
             return mean, mean - half, mean + half
-        middle = (mean + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
-        half = _Z / (1 + _Z**2 / count) * math.sqrt(mean * (1 - mean) / count + _Z**2 / (4 * count**2))
-        return mean, middle - half, middle + half
+        return mean, *wilson(mean, count)
 
 
 def _plain(labels: "Array", fitted_on: "Array") -> "Array":

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.arithmetic.intervals import NORMAL
 from gatehouse.components.evaluation.baseline.linear_model import LinearModel
 from gatehouse.components.metrics.roc_auc import roc_auc
 
 _MOST_ROWS = 100_000
 _FITTED = 0.7
 _LEAST_ROWS = 100
-_NORMAL = 1.96
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def joint_auc(
         return None
     fitted = LinearModel.fit("binary", rows.slice(0, end), labels[:end], numeric, categorical)
     area = roc_auc(labels[end:], fitted.predict(rows.slice(end)))
-    reach = _NORMAL * _standard_error(area, *counts[1])
+    reach = NORMAL * _standard_error(area, *counts[1])
     return Together(area, area - reach, min(1.0, area + reach))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.arithmetic.intervals import NORMAL
 from gatehouse.components.monitoring.bins import blocks_of
 from gatehouse.components.monitoring.checks.data_drift import alarm_of
 from gatehouse.components.monitoring.clusters import mean_error
@@ -14,8 +15,6 @@ from gatehouse.components.monitoring.rows import Watched, moments, units_of
 from gatehouse.components.monitoring.spec import DataDriftSpec, LabelDriftSpec
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.level import level_of
-
-_Z = 1.959964
 
 
 def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Watched, min_rows: int) -> Finding:
@@ -69,7 +68,7 @@ def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Watched, min_ro
         flat=flat,
         seasonal=seasonal,
         expected=round(mean, 9),
-        low=round(value - _Z * error, 9) if math.isfinite(error) else None,
-        high=round(value + _Z * error, 9) if math.isfinite(error) else None,
+        low=round(value - NORMAL * error, 9) if math.isfinite(error) else None,
+        high=round(value + NORMAL * error, 9) if math.isfinite(error) else None,
         chance=round(chance, 9),
     )

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import stdtrit
 
+from gatehouse.components.arithmetic.intervals import NORMAL
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
 from gatehouse.components.evaluation.parts import Part
@@ -21,7 +22,7 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import objective_of
 
 SEED = 7
-_LEVEL, _TWO_SIDED = 0.95, 1.959964
+_LEVEL = 0.95
 _DIGITS = 9
 
 
@@ -72,7 +73,7 @@ def gate_of(store: ArtifactStore, evaluation: str, metric: str) -> Gate | None:
     held = store.manifest(evaluation).entry("uncertainty.json")
     told: dict[str, Any] = store.read_json(evaluation, "uncertainty.json") if held else {"intervals": {}, "unit": ""}
     low, high = told["intervals"].get("candidate", {}).get(metric, (value, value))
-    return Gate(float(value), (high - low) / (2 * _TWO_SIDED), told["unit"])
+    return Gate(float(value), (high - low) / (2 * NORMAL), told["unit"])
 
 
 def units_of(part: Part, spec: PerformanceSpec) -> Units:

@@ -1,0 +1,22 @@
+"""Intervals of 95 %: how wide a normal one is, and that of a share."""
+
+import math
+
+NORMAL = 1.959963984540054
+"""Standard errors from the middle of a normal interval of 95 % to its ends."""
+
+
+def wilson(share: float, count: float, normal: float = NORMAL) -> tuple[float, float]:
+    """The ends of Wilson's interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953).
+
+    It is not empty where the share is 0 or 1.
+
+    Args:
+        share: From 0 to 1.
+        count: Of how many, above 0.
+        normal: Standard errors from the middle of a normal interval to its ends, which say the level.
+    """
+    square = normal**2 / count
+    spread = normal * math.sqrt(share * (1 - share) / count + square / (4 * count))
+    middle = share + square / 2
+    return (middle - spread) / (1 + square), (middle + spread) / (1 + square)
