@@ -1,1 +1,1 @@
-"""What moved since the champion was trained, how much it matters, and whether to retrain."""
+"""Monitoring of the champion: what changed since it was trained, how much it matters, and whether to retrain."""

@@ -1,4 +1,4 @@
-"""Bins of a column, and blocks of time: what is counted before a distance is taken."""
+"""Bins of a column, and blocks of time: rows are counted in them before a distance is computed."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,22 +11,22 @@ import pyarrow.compute as pc
 
 _MISSING = "\0missing"
 Numbers = npt.NDArray[np.int64]
-"""Of a bin or of a block of time, one for each row."""
+"""Numbers of bins or of blocks of time, one per row."""
 
 
 @dataclass(frozen=True)
 class NumericBins:
-    """Bins of a number: one for missing (or not finite), one for zero, and between quantiles of the rest.
+    """Bins of a numeric column: one for missing or non-finite values, one for zero, and quantile bins for the rest.
 
-    Without the zero bin, the quantiles of a feature that is mostly zero (precipitation) collapse into one, and the
-    index is blind.
+    Without the zero bin, all quantiles of a feature that is mostly zero (precipitation) would be equal, and drift would
+    not show.
     """
 
     edges: npt.NDArray[np.float64]
 
     @classmethod
     def fit(cls, values: pa.ChunkedArray, bins: int) -> "NumericBins":
-        """Quantile edges of the finite values other than zero."""
+        """Compute quantile edges of the finite values other than zero."""
         numbers = numbers_of(values)
         known = numbers[np.isfinite(numbers) & (numbers != 0)]
         inner = np.linspace(0, 1, bins + 1)[1:-1]
@@ -39,7 +39,7 @@ class NumericBins:
         return ["missing", "zero", *(f"{low} to {high}" for low, high in pairwise(edges))]
 
     def place(self, values: pa.ChunkedArray) -> Numbers:
-        """Number of the bin of every row, shape (rows,)."""
+        """Number of each row's bin, shape (rows,)."""
         numbers = numbers_of(values)
         inner = np.searchsorted(self.edges, numbers, side="right") + 2
         return np.where(~np.isfinite(numbers), 0, np.where(numbers == 0, 1, inner)).astype(np.int64)
@@ -47,13 +47,13 @@ class NumericBins:
 
 @dataclass(frozen=True)
 class CategoryBins:
-    """Bins of a category: one for missing, one for all rare or new values, and one for each frequent value."""
+    """Bins of a categorical column: one for missing, one for all rare or new values, one for each frequent value."""
 
     values: tuple[str, ...]
 
     @classmethod
     def fit(cls, values: pa.ChunkedArray, categories: int) -> "CategoryBins":
-        """The most frequent values, of equals the first by name."""
+        """Take the most frequent values; ties are sorted by name."""
         counted = pc.value_counts(_texts(values)).to_pylist()
         ranked = sorted((-item["counts"], item["values"]) for item in counted if item["values"] != _MISSING)
         return cls(tuple(sorted(name for _, name in ranked[:categories])))
@@ -64,7 +64,7 @@ class CategoryBins:
         return ["missing", "other", *self.values]
 
     def place(self, values: pa.ChunkedArray) -> Numbers:
-        """Number of the bin of every row, shape (rows,)."""
+        """Number of each row's bin, shape (rows,)."""
         texts = _texts(values)
         codes = pc.fill_null(pc.index_in(texts, value_set=pa.array(self.values, pa.string())), -1).to_numpy()
         missing = pc.equal(texts, _MISSING).to_numpy(zero_copy_only=False)
@@ -77,11 +77,11 @@ def blocks_of(moments: npt.NDArray[np.datetime64], span: np.timedelta64, min_row
     Args:
         moments: When each row was decided, shape (rows,).
         span: Length of a block.
-        min_rows: Rows of smaller blocks are in none.
+        min_rows: Rows of blocks with fewer rows get no block.
 
     Returns:
-        Number of each row's block, from 0 without holes; -1 for none. All -1 where there are fewer than two blocks, for
-        one block has nothing to differ from.
+        Number of each row's block, from 0 without gaps; -1 for none. All are -1 if there are fewer than two blocks, as
+        one block cannot be compared.
     """
     none = np.full(len(moments), -1, dtype=np.int64)
     if len(moments) == 0 or span <= np.timedelta64(0, "us"):
@@ -97,7 +97,7 @@ def blocks_of(moments: npt.NDArray[np.datetime64], span: np.timedelta64, min_row
 
 
 def numbers_of(values: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    """A column as numbers, shape (rows,); what is missing is NaN."""
+    """A column as numbers, shape (rows,); missing values are NaN."""
     plain = pc.cast(values, pa.int8()) if pa.types.is_boolean(values.type) else values
     numbers: npt.NDArray[Any] = pc.cast(plain, pa.float64(), safe=False).to_numpy()
     return numbers

@@ -1,4 +1,4 @@
-"""Rows of one unit, such as a day, depend on each other: as how many independent rows they count."""
+"""Rows of one unit, such as a day, depend on each other: computes how many independent rows they are worth."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ Numbers = npt.NDArray[np.int64]
 
 
 def design_effects(indicators: Array, units: Numbers) -> Array:
-    """The variance of each mean as units are drawn, over that as rows are drawn (Kish 1965), shape (columns,).
+    """The variance of each mean when units are sampled, divided by that when rows are sampled (Kish 1965); (columns,).
 
-    The variance over units is that of their residual totals (Cochran 1977, section 9A); with few units it is uncertain,
-    which the degrees of freedom of its estimate account for: it grows by (units - 1) / (units - 3). No effect is below
-    one, as units that happen to balance each other are no reason to trust rows more.
+    The variance over units is that of their residual totals (Cochran 1977, section 9A). With few units it is uncertain;
+    its degrees of freedom account for this: it is multiplied by (units - 1) / (units - 3). No effect is below one:
+    units that balance each other by chance are no reason to trust rows more.
 
     Args:
-        indicators: A number of each row, shape (rows, columns).
-        units: Number of the unit of each row, from 0, shape (rows,).
+        indicators: One number per row and column, shape (rows, columns).
+        units: Number of each row's unit, from 0, shape (rows,).
 
     Returns:
-        From 1 up; 1 where each row is a unit, NaN for a column that is constant.
+        Values from 1 up; 1 if each row is a unit, NaN for a constant column.
     """
     count = int(units.max(initial=-1)) + 1
     apart = indicators - indicators.mean(axis=0)
@@ -33,8 +33,8 @@ def bin_effects(placed: Numbers, units: Numbers, size: int) -> Array:
     """The design effect of the share of each bin, shape (bins,).
 
     Args:
-        placed: Number of the bin of each row, shape (rows,).
-        units: Number of the unit of each row, from 0, shape (rows,).
+        placed: Number of each row's bin, shape (rows,).
+        units: Number of each row's unit, from 0, shape (rows,).
         size: Number of bins.
     """
     shares = np.bincount(placed, minlength=size) / len(placed)
@@ -42,11 +42,11 @@ def bin_effects(placed: Numbers, units: Numbers, size: int) -> Array:
 
 
 def residual_totals(placed: Numbers, units: Numbers, size: int) -> Array:
-    """How many more rows of each unit are in each bin than its share of all says, shape (units, bins).
+    """By unit and bin, the number of rows beyond the bin's share of all rows, shape (units, bins).
 
     Args:
-        placed: Number of the bin of each row, shape (rows,).
-        units: Number of the unit of each row, from 0, shape (rows,).
+        placed: Number of each row's bin, shape (rows,).
+        units: Number of each row's unit, from 0, shape (rows,).
         size: Number of bins.
     """
     count = int(units.max(initial=-1)) + 1
@@ -56,7 +56,7 @@ def residual_totals(placed: Numbers, units: Numbers, size: int) -> Array:
 
 
 def _effects(totals: Array, of_rows: Array, rows: int) -> Array:
-    """From residual totals, shape (units, columns), and sums of squares by rows, shape (columns,)."""
+    """Design effects from residual totals, shape (units, columns), and sums of squares by rows, shape (columns,)."""
     count = len(totals)
     if count >= rows:
         return np.ones(len(of_rows))
@@ -68,16 +68,16 @@ def _effects(totals: Array, of_rows: Array, rows: int) -> Array:
 
 
 def pooled_effects(effects: Sequence[float], units: Sequence[Numbers]) -> list[float]:
-    """The design effect of each sample, where the units of all have the same share of the variance in common.
+    """The design effect of each sample, assuming that units explain the same share of the variance in all samples.
 
-    A week alone cannot tell how much days differ; the days of all samples, which are alike where nothing moved, can.
+    One week alone cannot show how much days differ. The days of all samples can, and they are alike if nothing moved.
 
     Args:
-        effects: The design effect that was found in each sample; NaN where none could be.
-        units: Number of the unit of each row of each sample.
+        effects: The design effect of each sample; NaN if it could not be computed.
+        units: Number of each row's unit, for each sample.
 
     Returns:
-        The rows of a unit where no sample tells: a unit then counts as one row.
+        If no sample has an effect, the number of rows per unit: a unit then counts as one row.
     """
     sizes = [_unit_size(each) for each in units]
     counted = [int(each.max()) if np.isfinite(effect) else 0 for effect, each in zip(effects, units, strict=True)]
@@ -89,13 +89,13 @@ def pooled_effects(effects: Sequence[float], units: Sequence[Numbers]) -> list[f
 
 
 def _unit_size(units: Numbers) -> float:
-    """Rows of a unit, as a row sees it: units with more rows count more."""
+    """Mean rows per unit, weighted by rows: units with more rows count more."""
     counts = np.bincount(units)
     return float(np.square(counts.astype(np.float64)).sum() / counts.sum())
 
 
 def mean_error(values: Array, units: Numbers) -> float:
-    """Standard error of the mean of values, shape (rows,), whose units are drawn; infinite of fewer than two."""
+    """Standard error of the mean of values, shape (rows,), when units are sampled; infinite with fewer than two."""
     count = int(units.max(initial=-1)) + 1
     if count < 2:
         return float("inf")

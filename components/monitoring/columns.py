@@ -1,4 +1,4 @@
-"""How far one column moved between the reference and the newest rows: every distance, its seasons, and its test."""
+"""Measures how far a column moved between the reference and the newest rows: all distances, seasons, and a test."""
 
 import math
 from collections.abc import Callable
@@ -37,13 +37,13 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class Movement:
-    """How far one column moved.
+    """Measurements of how far one column moved.
 
     Attributes:
-        distances: By measure: PSI, Jensen-Shannon (bits), Kullback-Leibler (nats); of categories L-infinity; of numbers
-            Kolmogorov-Smirnov, and Wasserstein in standard deviations of the reference. NaN is left out.
-        seasonal: The largest distance of any block of the reference from the rest of it; 0 where there are no blocks.
-        tested: The test; None where none was asked for.
+        distances: By measure: PSI, Jensen-Shannon (bits), Kullback-Leibler (nats); for categories also L-infinity; for
+            numbers also Kolmogorov-Smirnov, and Wasserstein in standard deviations of the reference. Without NaN.
+        seasonal: The largest distance of a block of the reference from the rest of the reference; 0 without blocks.
+        tested: The test; None if none was requested.
     """
 
     distances: dict[str, float]
@@ -53,7 +53,7 @@ class Movement:
 
 @dataclass(frozen=True)
 class Units:
-    """Number of the unit of each row of the reference and of the newest rows, from 0; shapes (rows,) each."""
+    """Number of each row's unit, for the reference and for the newest rows, from 0; each of shape (rows,)."""
 
     reference: Numbers
     current: Numbers
@@ -70,12 +70,12 @@ def movement(
     """Measure one column.
 
     Args:
-        bins: Fitted on the reference.
+        bins: Bins that were fitted on the reference.
         reference: The column in the reference.
-        blocks: Number of the block of every row of the reference, from 0, shape (rows,); -1 for rows in no block.
+        blocks: Number of the block of each reference row, from 0, shape (rows,); -1 for rows in no block.
         current: The column in the newest rows.
-        judging: The measure whose seasons are wanted.
-        units: Which rows depend on each other; None for no test.
+        judging: The measure for which seasons are computed.
+        units: Units of rows that depend on each other; None for no test.
     """
     placed, placed_now = bins.place(reference), bins.place(current)
     everything, found = (np.bincount(each, minlength=len(bins.names)) for each in (placed, placed_now))
@@ -100,7 +100,7 @@ def movement(
 
 
 def _with_missing(tested: Tested, placed: Numbers, placed_now: Numbers, units: Units) -> Tested:
-    """The test of the values together with that of how many are missing: twice the smaller p-value (Bonferroni)."""
+    """The tests of the values and of the share of missing ones combined: twice the smaller p-value (Bonferroni)."""
     known, known_now = (np.minimum(each, 1) for each in (placed, placed_now))
     if known.all() and known_now.all():
         return tested
@@ -128,5 +128,5 @@ def _seasonal_of_numbers(judging: str, values: Array, blocks: Numbers, scale: fl
 
 
 def _finite(*columns: Array) -> list[tuple[Array, Numbers]]:
-    """Of each column the finite values, and their places."""
+    """The finite values of each column, and their row numbers."""
     return [(column[kept], kept) for column in columns for kept in [np.flatnonzero(np.isfinite(column))]]

@@ -38,22 +38,22 @@ def monitor(
         since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
         until: Only rows decided before this time; empty for all.
         spec: What is checked, as canonical JSON of a MonitoringSpec.
-        stale: Why each stale feature view is.
+        stale: For each stale feature view why it is stale.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
-        model: Reference of the champion, whose predictions are watched too; empty for none.
+        model: Reference of the champion, whose predictions are checked too; empty for none.
         evaluation: Reference of its evaluation at the gate; empty for none.
         robustness: Reference of its probes; empty for none.
-        predictions: Reference of a log of predictions; empty to let the champion score the newest rows.
-        unlabelled: Reference of decisions whose label is not known yet, which are judged too; empty for none.
+        predictions: Reference of a log of predictions; empty to score the newest rows with the champion.
+        unlabelled: Reference of decisions whose label is not known yet, which are checked too; empty for none.
 
     Returns:
         drift: Reference of the drift report.
         decision: retrain, keep or not judged.
-        verdict: fail where anything alarms, warn where something would have rung and did not, or pass.
+        verdict: fail if any check alarms, warn if a change did not cause an alarm, or pass.
         reasons: Why the verdict is not pass: the alarms, else the warnings.
         report: The report for the UI.
-        summary: What moved, how much it matters, and why it did or did not alarm, for the UI.
+        summary: What moved, how much it matters, and why there is an alarm or not, for the UI.
         metrics: The number of each check, for the UI.
     """
     from gatehouse.components.artifacts.store import ArtifactStore

@@ -1,4 +1,4 @@
-"""From what was found to the decision: what alarms, what asks for a new model, what was hidden and why."""
+"""Makes the decision from the findings: the alarms, what asks for a new model, and what gave no alarm and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,15 +23,15 @@ from gatehouse.components.monitoring.spec import MonitoringSpec
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows from the findings.
+    """The result of all findings.
 
     Attributes:
         findings: The findings in their final states.
         decision: `retrain` or `keep`.
         triggers: Which of `drift` and `decay` ask for a new model.
-        reasons: Why, the alarms that ask for it.
-        alarms: All alarms, also those that ask for no new model.
-        warnings: What would have rung and did not, and why.
+        reasons: The alarms that ask for a new model.
+        alarms: All alarms, including those that do not ask for a new model.
+        warnings: Changes that gave no alarm, and why.
         unchecked: What could not be judged, and why.
     """
 
@@ -45,14 +45,14 @@ class Decision:
 
 
 def decide(spec: MonitoringSpec, findings: Sequence[Finding]) -> Decision:
-    """Decide.
+    """Make the decision.
 
-    Drift of inputs and predictions only warns where the performance on known labels was checked and holds beyond
-    chance, if the project says so: then what moved is nothing that the model goes by, or it copes.
+    If the project says so, drift of inputs and predictions only warns while the performance on known labels holds
+    beyond chance. Then the model does not depend on what moved, or can handle it.
 
     Args:
         spec: What asks for a new model.
-        findings: What the checks found.
+        findings: The findings of all checks.
     """
     held = next((each for each in findings if each.check == PERFORMANCE and each.holds), None)
     if held is not None and (spec.data_drift is None or spec.data_drift.unless_holds):
@@ -79,7 +79,7 @@ def _held(finding: Finding, held: Finding) -> Finding:
 
 
 def _warnings(findings: Sequence[Finding]) -> list[str]:
-    """What moved beyond a flat alarm and rang none, those with the most weight first."""
+    """Findings beyond a flat alarm that gave no alarm, those with the most weight first."""
     whole = next((each for each in findings if each.check == DATA and not each.kind), None)
     alone = whole is not None and whole.state == QUIET
     told = [

@@ -1,4 +1,4 @@
-"""What a check found: a number, from where on it alarms, and in a sentence why it did or did not."""
+"""The result of a check: a value, its alarm limit, and a sentence that says why there is an alarm or not."""
 
 from dataclasses import dataclass, field
 
@@ -12,8 +12,9 @@ ALARM, MOVED, SEASON, CHANCE, HELD, IGNORED, QUIET, UNKNOWN = (
     "quiet",
     "not judged",
 )
-"""States: it alarms; it moved, and alone asks for nothing; its season, or chance, moves it as far; it would alarm, and
-the model holds; it is ignored; nothing is to be said; it could not be judged."""
+"""States, in order: alarm; moved, but one feature alone gives no alarm; within its season; within chance; would alarm,
+but the model holds; ignored; nothing to report; not judged.
+"""
 
 DATA, PREDICTION, LABEL = "data drift", "prediction drift", "label drift"
 PERFORMANCE, CALIBRATION, DETECTOR = "performance", "calibration", "detector"
@@ -23,26 +24,26 @@ DRIFT, DECAY = (DATA, PREDICTION, LABEL), (PERFORMANCE, CALIBRATION, DETECTOR)
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        check: Which check.
-        name: Of the column, metric or view; the name of all of them together where `kind` is empty.
+        check: The check.
+        name: Name of the column, metric or view; if `kind` is empty, the name of all of them together.
         state: One of the states above.
-        why: The state in a sentence.
-        kind: `numeric` or `categorical` of a feature.
-        measure: What `value` is.
-        value: What was found; None where nothing could be measured.
-        alarm: From where on it alarms.
-        flat: The same, if there were no seasons.
-        seasonal: The largest value that the reference has by itself.
-        expected: What the value was in the reference, or at the gate.
-        low, high: Ends of the 95 % interval of the value.
-        weight: Share of what the model goes by.
+        why: The reason for the state, in a sentence.
+        kind: `numeric` or `categorical` for a feature.
+        measure: Name of the measure of `value`.
+        value: The measured value; None if nothing could be measured.
+        alarm: The limit above which it alarms.
+        flat: The limit without regard to seasons.
+        seasonal: The largest value within the reference itself.
+        expected: The value in the reference, or at the gate.
+        low, high: Bounds of the 95 % interval of the value.
+        weight: Share of the model's feature importance.
         chance: The corrected p-value.
-        effective: As how many independent rows the newest ones count.
-        others: Other measures of the same, by name.
-        holds: Of the performance: whether it is within its alarm even where chance flattered it.
+        effective: How many independent rows the newest rows are worth.
+        others: Other measures of the same column, by name.
+        holds: For performance: whether it is within its alarm even at the worse bound of chance.
     """
 
     check: str
@@ -66,10 +67,10 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """What stands before the sentence: the check, and whose."""
+        """The text before the sentence: the check and its subject."""
         return f"{self.check}, {self.name}" if self.name else self.check
 
     @property
     def sentence(self) -> str:
-        """The whole, for a list."""
+        """Title and reason together, for a list."""
         return f"{self.title}: {self.why}"

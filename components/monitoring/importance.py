@@ -1,4 +1,4 @@
-"""What each feature counts for: how much worse the champion gets where its values are shuffled."""
+"""Importance of each feature: how much worse the champion becomes when the feature's values are shuffled."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,7 +16,7 @@ _PROBED = "robustness.json"
 
 
 def probed_importance(store: ArtifactStore, robustness: str) -> dict[str, float]:
-    """Permutation importance by feature, as the champion was probed at its gate."""
+    """Permutation importance by feature, from the champion's probes at its gate."""
     features = store.read_json(robustness, _PROBED)["features"]
     return {each["name"]: float(each["importance"]["mean"]) for each in features}
 
@@ -24,7 +24,7 @@ def probed_importance(store: ArtifactStore, robustness: str) -> dict[str, float]
 def permuted_importance(
     store: ArtifactStore, predictor: Predictor, training_set: str, split: str, features: Mapping[str, str]
 ) -> dict[str, float]:
-    """The same on about 2,000 of the champion's test rows, where it was not probed."""
+    """Permutation importance by feature on about 2,000 of the champion's test rows, for a champion without probes."""
     metric = metric_named(judging_of(predictor.task).objective)
     part = read_part(store, training_set, split, "test", predictor.task).thinned(_ROWS)
     value = metric.measure(part.labels, predictor.read(predictor.predict(part.table), part.groups))
@@ -39,9 +39,9 @@ def permuted_importance(
 
 
 def shares_of(importance: Mapping[str, float], features: Iterable[str]) -> dict[str, float]:
-    """What each feature counts for; they sum to 1. What makes nothing worse counts for nothing.
+    """The weight of each feature; weights sum to 1. A feature without importance, or with a negative one, has weight 0.
 
-    All count the same where nothing is known, or nothing matters.
+    All weights are equal if no importance is known, or all are 0.
     """
     wanted = [*features]
     positive = {name: max(importance.get(name, 0.0), 0.0) for name in wanted}

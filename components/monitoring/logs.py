@@ -1,4 +1,4 @@
-"""Logs of predictions: what a model said of rows, and of what features, joined with labels as they become known."""
+"""Logs of predictions: rows, features and predictions of a model, joined with labels as they become known."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gatehouse.components.artifacts.manifest import Manifest
 
 TABLE = "predictions"
-"""Name of the table in a snapshot that is a log."""
+"""Name of the log's table in a snapshot."""
 _SAID = ("model", "model_version", "positive", "class")
 _PLACE = "__place"
 
@@ -26,9 +26,9 @@ class Log:
     """A log of predictions.
 
     Attributes:
-        table: Keys, decision time, the prediction, and the features where they were logged.
-        others: Rows that another model predicted; they are not in the table.
-        repeated: Rows whose keys and time came before; they are not in the table either.
+        table: Keys, decision time, the prediction, and the features if they were logged.
+        others: Number of rows predicted by other models; they are not in the table.
+        repeated: Number of rows with keys and time of an earlier row; they are not in the table.
     """
 
     table: "pa.Table"
@@ -37,17 +37,17 @@ class Log:
 
 
 def read_log(store: ArtifactStore, reference: str, model: str, task: str, keys: list[str]) -> Log:
-    """Read a log: the predictions of batch scoring with their rows, or a snapshot of a table named `predictions`.
+    """Read a log: predictions of batch scoring, or a snapshot with a table named `predictions`.
 
     Args:
-        store: Where it is.
-        reference: Of the artifact.
-        model: The champion; rows that say another model are left out.
+        store: The artifact store.
+        reference: Reference of the log.
+        model: The champion; rows that name another model are left out.
         task: Name of the task.
-        keys: Names of the columns that tell rows apart, the decision time among them.
+        keys: Names of the columns that identify a row, including the decision time.
 
     Raises:
-        ConfigurationError: if it lacks a key or the prediction.
+        ConfigurationError: if the log lacks a key or the prediction.
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -78,13 +78,13 @@ def with_labels(log: "pa.Table", labelled: "pa.Table", keys: list[str]) -> "pa.T
     Args:
         log: Rows of a log.
         labelled: Keys and label, one row for each decision whose outcome is known.
-        keys: Names of the columns that tell rows apart.
+        keys: Names of the columns that identify a row.
     """
     return _joined(log, labelled, keys)
 
 
 def predicted(log: "pa.Table", task: str) -> "npt.NDArray[np.float64]":
-    """What the model predicted, shape (rows,), or (rows, classes) of several classes."""
+    """The predictions, shape (rows,), or (rows, classes) with several classes."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

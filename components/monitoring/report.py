@@ -1,4 +1,4 @@
-"""The page of a drift report: the decision, each check, and of each feature what moved, what it matters, and why."""
+"""Renders the drift report: the decision, each check, and for each feature what moved, how much it matters, and why."""
 
 import math
 import shutil
@@ -62,7 +62,7 @@ def page(store: ArtifactStore, reference: str) -> str:
 
     Args:
         store: Where the artifact is.
-        reference: Of the drift report.
+        reference: Reference of the drift report.
     """
     manifest, told = store.manifest(reference), store.read_json(reference, FILE)
     findings = [Finding(**each) for each in told["findings"]]
@@ -86,7 +86,7 @@ def present(store: ArtifactStore, reference: str, report: Any, summary: Any, met
 
     Args:
         store: Where the drift report is.
-        reference: Of it.
+        reference: Reference of the drift report.
         report: A `dsl.HTML`.
         summary: A `dsl.Markdown`.
         metrics: A `dsl.Metrics`.
@@ -100,7 +100,7 @@ def present(store: ArtifactStore, reference: str, report: Any, summary: Any, met
 
 
 def summary_of(store: ArtifactStore, reference: str) -> str:
-    """The decision, the checks and what moved most as Markdown."""
+    """The decision, the checks and the largest movements as Markdown."""
     told = store.read_json(reference, FILE)
     findings = [Finding(**each) for each in told["findings"]]
     lines = [f"# {_title(told)}", ""]
@@ -122,7 +122,7 @@ def summary_of(store: ArtifactStore, reference: str) -> str:
 
 
 def numbers_of(store: ArtifactStore, reference: str) -> dict[str, float]:
-    """The number of each check, and how many alarms there are."""
+    """The value of each check, and the number of alarms."""
     told = store.read_json(reference, FILE)
     findings = [Finding(**each) for each in told["findings"]]
     found = {each.title: each.value for each in findings if not each.kind and each.value is not None}
@@ -179,7 +179,7 @@ def _add_checks(drawn: Report, findings: Sequence[Finding]) -> None:
 
 
 def _add_performance(drawn: Report, findings: Sequence[Finding]) -> None:
-    """Values at the gate and now, where they were measured."""
+    """Values at the gate and now, for metrics that were measured."""
     measured = [each for each in findings if each.check in (PERFORMANCE, CALIBRATION) and each.value is not None]
     if not measured:
         return
@@ -243,7 +243,7 @@ def _add_features(drawn: Report, features: Sequence[Finding]) -> None:
         ]
         for each in features
     ]
-    # What rang or would have rung, and some of the others.
+    # Features with an alarm or a suppressed alarm, and some of the others.
     first = max([_SHOWN // 2, *(at + 1 for at, each in enumerate(features) if each.state != QUIET)])
     drawn.table(headers, rows[:first])
     if rest := rows[first:]:
@@ -278,7 +278,7 @@ def _state(finding: Finding) -> Marked | str:
 
 
 def _in_order(facts: Json) -> list[str]:
-    """Names of facts: the span first, then the newest rows, then what they are compared with."""
+    """Names of facts: the time span first, then the newest rows, then the reference."""
     first = [name for name in _FIRST if name in facts]
     return [*first, *(name for name in facts if name not in first)]
 

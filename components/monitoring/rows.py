@@ -1,4 +1,4 @@
-"""The rows that are compared: what the champion learned from, the reference, and the newest rows with their labels."""
+"""The rows to compare: the champion's training rows, the reference, and the newest rows with their labels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ TIME = "decision_time"
 _FOUND = "__found"
 ASIDE = "rows set aside, as they have no label"
 LEFT_OUT = "logged rows left out, as they lack features and a label"
-"""Facts that count rows which are not looked at."""
+"""Names of facts that count rows which are not compared."""
 
 
 class MissingColumnError(GatehouseError):
@@ -34,15 +34,15 @@ class MissingColumnError(GatehouseError):
 
 @dataclass(frozen=True)
 class Asked:
-    """What is compared.
+    """What to compare.
 
     Attributes:
         reference: Training set of the champion.
-        split: Its split.
+        split: The champion's split.
         current: Training set with the newest rows.
-        predictions: A log of predictions; empty where the champion scores the newest rows here.
+        predictions: A log of predictions; empty if the champion scores the newest rows here.
         model: The champion; empty for none.
-        since, until: Only rows decided from the one on and before the other, ISO 8601; empty for no bound.
+        since, until: Only rows decided at or after `since` and before `until`, ISO 8601; empty for no bound.
         unlabelled: Decisions whose label is not known yet, with their features; empty for none.
     """
 
@@ -58,17 +58,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Watched:
-    """The rows.
+    """The rows to compare.
 
     Attributes:
-        manifest: Of the champion's training set.
-        trained: What the champion learned from.
-        reference: What the newest rows are compared with; no row where there is none.
+        manifest: Manifest of the champion's training set.
+        trained: The champion's training rows.
+        reference: The rows that the newest rows are compared with; empty if there are none.
         current: The newest rows; the label is null where it is not known yet.
-        labelled: Those of the rows of `current` whose label is known.
-        after: All rows with labels that were decided after the last one that the champion learned from, and not after
-            the newest rows end.
-        logged: Whether `current` comes from a log, and holds what was predicted.
+        labelled: The rows of `current` with a known label.
+        after: All labelled rows that were decided after the champion's last training row, up to the end of the newest
+            rows.
+        logged: Whether `current` comes from a log, and holds the predictions.
         facts: Counts for the report, by name.
     """
 
@@ -98,25 +98,25 @@ class Watched:
         return str(self.manifest.details.get("task", "binary"))
 
     def blocks(self, min_rows: int) -> "Numbers":
-        """Number of the block of each row of the reference: as long as the newest rows, -1 for none, shape (rows,)."""
+        """Number of each reference row's block of the newest rows' length; -1 for none, shape (rows,)."""
         from gatehouse.components.monitoring.bins import blocks_of
 
         now = moments(self.current)
         return blocks_of(moments(self.reference), now.max() - now.min(), min_rows)
 
     def units(self, unit: str) -> "Units":
-        """The unit of each row of the reference and of the newest rows: rows of one unit depend on each other."""
+        """The unit of each reference row and each newest row: rows of one unit depend on each other."""
         from gatehouse.components.monitoring.columns import Units
 
         return Units(units_of(self.reference, unit), units_of(self.current, unit))
 
 
 def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watched:
-    """Read what is compared.
+    """Read the rows to compare.
 
     Raises:
-        MissingColumnError: if a feature that the model was trained on is not among the newest columns.
-        ConfigurationError: if a bound is not a time with a zone, or classes of labels are numbered otherwise.
+        MissingColumnError: if the newest rows lack a feature that the model was trained on.
+        ConfigurationError: if a bound is not a time with a zone, or the classes of labels have other numbers.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -164,11 +164,11 @@ def moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":
 
 
 def units_of(table: "pa.Table", unit: str) -> "Numbers":
-    """Number of the unit of each row, from 0, shape (rows,).
+    """Number of each row's unit, from 0, shape (rows,).
 
     Args:
         table: The rows.
-        unit: `day`, `week` (they begin on Thursdays), a column, or empty for single rows.
+        unit: `day`, `week` (starting on Thursday), a column, or empty for single rows.
 
     Raises:
         ConfigurationError: if there is no such column.
@@ -190,7 +190,7 @@ def units_of(table: "pa.Table", unit: str) -> "Numbers":
 
 
 def _units(spec: MonitoringSpec) -> list[str]:
-    """The columns, or `day` and `week`, whose equal values are one unit for a check."""
+    """The units of all checks: columns, or `day` and `week`."""
     significance = spec.data_drift.significance if spec.data_drift else None
     resampled = spec.performance.resample_by if spec.performance else ""
     return [significance.unit if significance else "", resampled]
@@ -212,7 +212,7 @@ def _require(asked: Asked, manifest: "Manifest", newest: "Manifest", needed: lis
 
 
 def _with_unlabelled(every: "pa.Table", unlabelled: str, wanted: list[str], store: ArtifactStore) -> "pa.Table":
-    """The rows with a label, then those of `unlabelled`, whose label is null."""
+    """The labelled rows, then those of `unlabelled`, with a null label."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -235,7 +235,7 @@ def _logged(
     needed: list[str],
     facts: dict[str, str | int],
 ) -> "pa.Table":
-    """The rows of the log, with labels as far as they are known; features that were not logged come with the rows."""
+    """The rows of the log, with known labels; features that were not logged are taken from the labelled rows."""
     import pyarrow as pa
 
     from gatehouse.components.monitoring.logs import read_log, with_labels
@@ -282,7 +282,7 @@ def moment(name: str, text: str) -> datetime:
 
 
 def _reference(spec: MonitoringSpec, trained: "pa.Table", every: "pa.Table", current: "pa.Table") -> "pa.Table":
-    """The rows that the newest are compared with."""
+    """The rows that the newest rows are compared with."""
     import numpy as np
 
     if spec.reference.window == "training" or not current.num_rows:

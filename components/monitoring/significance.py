@@ -1,7 +1,8 @@
-"""Whether chance alone moves a column as far: tests that count dependent rows for what they are worth.
+"""Tests whether chance alone can move a column as far, with dependent rows counted at their worth.
 
-What a row is worth is estimated on the units of the reference and the newest ones together: the tests ask whether both
-are the same, and then their units share as much of the variance. One day, or two, cannot tell how much days differ.
+The worth of a row is estimated on the units of the reference and the newest rows together. If both have the same
+distribution, as the test assumes, their units explain the same share of the variance. One or two days alone cannot show
+how much days differ.
 """
 
 from collections.abc import Mapping
@@ -29,8 +30,8 @@ class Tested:
     """The result of a test.
 
     Attributes:
-        chance: The p-value: how likely chance alone moves as far.
-        effective: As how many independent rows the newest ones count.
+        chance: The p-value: the probability that chance alone moves the column as far.
+        effective: How many independent rows the newest rows are worth.
     """
 
     chance: float
@@ -38,16 +39,17 @@ class Tested:
 
 
 def numbers_tested(before: Array, units_before: Numbers, now: Array, units_now: Numbers) -> Tested:
-    """Kolmogorov and Smirnov's test of finite values, in the form that Stephens (1970) gives for any number of rows.
+    """The Kolmogorov-Smirnov test of finite values, in the form of Stephens (1970) for any number of rows.
 
-    What a row is worth is the design effect of lying below a value: in each sample, below the quantile of the level
-    that both have on average where they differ most. There itself, samples that lie apart would have no variance.
+    The worth of a row comes from the design effect of the indicator "below a value". The value is the point where both
+    samples differ most; in each sample it is the quantile of the mean level there, because at the point itself samples
+    that are far apart would have no variance.
 
     Args:
         before: Values of the reference, shape (rows,).
-        units_before: Number of the unit of each of them, shape (rows,).
+        units_before: Number of each value's unit, shape (rows,).
         now: The newest values, shape (rows now,).
-        units_now: Number of the unit of each of them, shape (rows now,).
+        units_now: Number of each value's unit, shape (rows now,).
     """
     if min(len(before), len(now)) < 2:
         return Tested(1.0, float(len(now)))
@@ -63,25 +65,26 @@ def numbers_tested(before: Array, units_before: Numbers, now: Array, units_now: 
 
 
 def _effect_at(level: float, values: Array, units: Numbers) -> float:
-    """The design effect of lying below the quantile of a level."""
+    """The design effect of being below the quantile of a level."""
     below = values <= np.quantile(values, level, method="inverted_cdf")
-    if below.all():  # Among few distinct values the quantile may be the largest, which says nothing.
+    if below.all():  # With few distinct values the quantile may be the maximum, which has no variance.
         below = values < values.max()
     return float(design_effects(below[:, None].astype(np.float64), units)[0])
 
 
 def bins_tested(before: Numbers, units_before: Numbers, now: Numbers, units_now: Numbers) -> Tested:
-    """Pearson's chi-square of the bins of rows, corrected for what rows of a unit share (Rao and Scott 1981).
+    """Pearson's chi-square test of bin counts, corrected for dependent rows of a unit (Rao and Scott 1981).
 
-    It is divided by the mean design effect, that of the sample or that of both, whichever is larger: few units are less
-    normal than the test takes them to be. Where units move bins together, as one daily factor does, few directions
-    hold all the variance, and the degrees of freedom are as few (Satterthwaite, their second order).
+    The statistic is divided by the mean design effect of this sample or of both, whichever is larger, because few units
+    are less normal than the test assumes. If units move bins together, as one daily factor does, few directions hold
+    all the variance, and the degrees of freedom are reduced to that number (Satterthwaite, the second-order
+    correction).
 
     Args:
-        before: Number of the bin of each row of the reference, shape (rows,).
-        units_before: Number of the unit of each of them, shape (rows,).
-        now: Number of the bin of each of the newest rows, shape (rows now,).
-        units_now: Number of the unit of each of them, shape (rows now,).
+        before: Number of each reference row's bin, shape (rows,).
+        units_before: Number of each reference row's unit, shape (rows,).
+        now: Number of each newest row's bin, shape (rows now,).
+        units_now: Number of each newest row's unit, shape (rows now,).
     """
     if min(len(before), len(now)) < 2:
         return Tested(1.0, float(len(now)))
@@ -109,9 +112,9 @@ def bins_tested(before: Numbers, units_before: Numbers, now: Numbers, units_now:
 
 
 def _directions(totals: Array) -> float:
-    """Among how many directions the variance of residual totals, shape (units, bins), is spread: at most all but one.
+    """Effective number of directions of the variance of residual totals, shape (units, bins); at most bins - 1.
 
-    It is the square of the sum of the eigenvalues of their covariance, over the sum of their squares.
+    It is the squared sum of the covariance's eigenvalues, divided by the sum of their squares.
     """
     spread = totals.T @ totals
     found = float(np.trace(spread) ** 2 / np.square(spread).sum())
@@ -131,7 +134,7 @@ def corrected(chances: Mapping[str, float], correction: str) -> dict[str, float]
 
 
 def _benjamini_hochberg(values: Array) -> Array:
-    """The k-th smallest of n is multiplied by n / k, and none is above one that is larger."""
+    """The k-th smallest of n values is multiplied by n / k, and limited by the results of larger ones."""
     order = np.argsort(values, kind="stable")[::-1]
     factors = len(values) / np.arange(len(values), 0, -1)
     adjusted = np.empty(len(values))

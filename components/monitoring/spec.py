@@ -1,4 +1,4 @@
-"""What monitoring looks at, what it is held against, from where on it alarms, and what asks for a new model."""
+"""Settings of monitoring: the checks, the reference, the alarm limits, and what asks for a new model."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ CategoricalMeasure = Literal["psi", "jensen_shannon", "kullback_leibler", "l_inf
 
 
 class ReferenceSpec(Spec):
-    """The rows that the newest ones are compared with."""
+    """The rows that the newest rows are compared with."""
 
     window: Literal["training", "year_ago", "trailing"] = Field(
         "training",
@@ -24,10 +24,10 @@ class ReferenceSpec(Spec):
 
 
 class SignificanceSpec(Spec):
-    """What may be chance: a column drifted only if a test rejects that its rows are of the reference, too.
+    """The test for chance: a column drifted only if a test rejects that both samples have the same distribution.
 
-    Kolmogorov and Smirnov's test for numbers, chi-square (Rao and Scott 1981) for categories. Rows of one day depend on
-    each other, so the tests count with as many rows as the days are worth.
+    Numbers use the Kolmogorov-Smirnov test, categories chi-square (Rao and Scott 1981). Rows of one day depend on each
+    other, so the tests count only as many rows as the days are worth.
     """
 
     correction: Literal["holm", "benjamini_hochberg"] = Field(
@@ -44,10 +44,10 @@ class SignificanceSpec(Spec):
 
 
 class DataDriftSpec(Spec):
-    """Drift of the features: how far each may move, and how much of what the model goes by.
+    """Drift of the features: how far each may move, and what share of the model's importance may drift.
 
-    Weather and delays differ from month to month within any year, so a flat alarm rings every month. Each alarm is
-    therefore raised to what the reference did by itself: it is cut into blocks as long as the newest rows, and a
+    Weather and delays differ from month to month in every year, so a flat alarm would sound every month. Each alarm is
+    therefore raised to the changes within the reference itself: it is cut into blocks as long as the newest rows, and a
     feature counts as drifted only if it moved `seasonal_margin` times further than the most unusual block.
     """
 
@@ -76,7 +76,7 @@ class DataDriftSpec(Spec):
 
 
 class PredictionDriftSpec(Spec):
-    """Drift of what the model predicts."""
+    """Drift of the model's predictions."""
 
     alarm: float = Field(
         0.25, gt=0.0, description="PSI of the scores, or of the predicted class, above which to alarm."
@@ -93,7 +93,7 @@ class LabelDriftSpec(Spec):
 
 
 class PerformanceSpec(Spec):
-    """Performance on labels that have become known, against the value that the champion had at its gate."""
+    """Performance on labels that have become known, compared with the champion's value at its gate."""
 
     metric: str = Field("", description="A metric of the task; empty for the one that the gate compares by.")
     max_decay: float = Field(0.05, ge=0.0, description="How much worse it may be, as a share of the value at the gate.")
@@ -104,13 +104,13 @@ class PerformanceSpec(Spec):
 
 
 class CalibrationSpec(Spec):
-    """Calibration on labels that have become known, against the error that the champion had at its gate."""
+    """Calibration on labels that have become known, compared with the champion's error at its gate."""
 
     max_rise: float = Field(0.02, ge=0.0, description="By how much the calibration error may be larger.")
 
 
 class QualitySpec(Spec):
-    """Quality of the features: what a broken source looks like."""
+    """Quality of the features: signs of a broken source."""
 
     max_missing_rise: float = Field(0.05, ge=0.0, le=1.0, description="By how much a share of missing values may grow.")
     max_new: float = Field(0.02, ge=0.0, le=1.0, description="Largest share of categories that training never saw.")
@@ -125,7 +125,7 @@ class FreshnessSpec(Spec):
 
 
 class DetectorSpec(Spec):
-    """A detector that reads the loss day by day: it says on which day the model began to fail.
+    """A detector that reads the loss day by day, and finds the day on which the model began to fail.
 
     The detectors are those of the library `river`, which `pip install gatehouse[monitoring]` installs.
     """
@@ -159,7 +159,7 @@ class RetrainSpec(Spec):
 
 
 class MonitoringSpec(Spec):
-    """What is checked of the newest rows. Each check has settings of its own; `null` switches it off."""
+    """The checks of the newest rows. Each check has its own settings; `null` switches it off."""
 
     format_version = 2
 

@@ -1,4 +1,4 @@
-"""The monitor stage: what moved since the champion was trained, how much it matters, and whether to retrain."""
+"""The monitor stage: what changed since the champion was trained, how much it matters, and whether to retrain."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,18 +24,18 @@ class MonitorRequest(StageModel):
 
     Attributes:
         reference: Training set of the champion.
-        split: Its split.
+        split: The champion's split.
         current: Training set with the newest rows.
         since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
         until: Only rows decided before this time; empty for all.
-        model: The champion, whose predictions and performance are watched too; empty for none.
+        model: The champion, whose predictions and performance are checked too; empty for none.
         evaluation: The champion's evaluation at its gate; empty for none.
         robustness: The champion's probes, for the importance of features; empty to measure it here.
-        predictions: A log of predictions with their features; empty for the newest rows as the champion scores them.
-        unlabelled: Decisions whose label is not known yet, with their features: what needs no label is judged of them
-            too; empty for none.
-        stale: Why each stale feature view is.
-        spec: What is checked.
+        predictions: A log of predictions with their features; empty to score the newest rows with the champion.
+        unlabelled: Decisions whose label is not known yet, with their features, for checks that need no label; empty
+            for none.
+        stale: For each stale view why it is stale.
+        spec: Settings of the checks.
     """
 
     reference: str
@@ -53,17 +53,17 @@ class MonitorRequest(StageModel):
 
 
 class MonitorResult(StageModel):
-    """What came of the checks.
+    """The result of all checks.
 
     Attributes:
         drift: Reference of the drift report.
-        decision: `retrain` or `keep`; `not judged` where there are too few rows.
-        reasons: Why.
-        verdict: `fail` where anything alarms, also what asks for no new model; `warn` where something would have rung
-            and did not, or could not be judged; else `pass`.
+        decision: `retrain` or `keep`; `not judged` if there are too few rows.
+        reasons: Reasons for the decision.
+        verdict: `fail` if there is an alarm, also one that does not ask for a new model; `warn` if a change gave no
+            alarm or something could not be judged; else `pass`.
         alarms: All alarms.
-        warnings: What would have rung and did not, and why; what could not be judged; how many rows were not looked at,
-            which makes no verdict.
+        warnings: Changes that gave no alarm, and why; what could not be judged; how many rows were not checked, which
+            does not affect the verdict.
     """
 
     drift: str
@@ -83,11 +83,11 @@ class MonitorResult(StageModel):
 def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     """Check the newest rows; the artifact holds `drift.json`.
 
-    Fewer rows than `min_rows` are `not judged`, and a warning says so.
+    With fewer rows than `min_rows` the decision is `not judged`, with a warning.
 
     Raises:
-        MissingColumnError: if a feature that the model was trained on is not among the current columns.
-        ConfigurationError: if a bound is not a time with a zone, or the classes of labels are numbered otherwise.
+        MissingColumnError: if the newest rows lack a feature that the model was trained on.
+        ConfigurationError: if a bound is not a time with a zone, or the classes of labels have other numbers.
     """
     from dataclasses import asdict
 
@@ -134,7 +134,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
 
 
 def _unseen(rows: "Watched") -> tuple[str, ...]:
-    """How many rows are not looked at, and what to do."""
+    """How many rows are not checked, and what to do."""
     from gatehouse.components.monitoring.rows import ASIDE, LEFT_OUT
 
     told = ((ASIDE, "monitor a log of predictions with its features (`predictions`)"), (LEFT_OUT, "log the features"))
@@ -144,7 +144,7 @@ def _unseen(rows: "Watched") -> tuple[str, ...]:
 
 
 def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Watched") -> "Iterator[Finding]":
-    """What each check that is switched on found; what needs rows judges none where they are too few."""
+    """The findings of all enabled checks; checks that need rows judge nothing if there are too few."""
     from gatehouse.components.monitoring.checks.freshness import freshness
     from gatehouse.components.monitoring.finding import DATA, UNKNOWN, Finding
 
@@ -180,7 +180,7 @@ def _predictor(request: MonitorRequest, store: ArtifactStore) -> "Predictor | No
 def _drifts(
     request: MonitorRequest, store: ArtifactStore, rows: "Watched", predictor: "Predictor | None"
 ) -> "Iterator[Finding]":
-    """Drift of features, predictions and labels."""
+    """The findings about drift of features, predictions and labels."""
     from gatehouse.components.monitoring.checks.data_drift import data_drift
     from gatehouse.components.monitoring.checks.label_drift import label_drift
     from gatehouse.components.monitoring.checks.prediction_drift import prediction_drift
@@ -203,7 +203,7 @@ def _drifts(
 def _importance(
     request: MonitorRequest, store: ArtifactStore, rows: "Watched", predictor: "Predictor | None"
 ) -> dict[str, float]:
-    """Of each feature, by name; empty where all count the same."""
+    """Importance by feature name; empty to weigh all equally."""
     from gatehouse.components.monitoring.importance import permuted_importance, probed_importance
 
     if request.spec.data_drift is None or request.spec.data_drift.weights == "equal":
@@ -218,7 +218,7 @@ def _importance(
 def _failing(
     request: MonitorRequest, store: ArtifactStore, rows: "Watched", predictor: "Predictor | None"
 ) -> "Iterator[Finding]":
-    """Performance, calibration, and the detector of the daily loss."""
+    """The findings about performance, calibration, and the detector on the daily loss."""
     from gatehouse.components.monitoring.checks.calibration import METRIC, calibration
     from gatehouse.components.monitoring.checks.detector import detector
     from gatehouse.components.monitoring.checks.performance import gate_of, part_of, performance
@@ -250,7 +250,7 @@ def _failing(
 
 
 def _said(predictor: "Predictor", rows: "Watched", table: Any, groups: Any = None) -> "Predictions":
-    """What the champion said of rows: as it was logged, else as it says now."""
+    """The champion's predictions for rows: from the log if there is one, else computed now."""
     from gatehouse.components.monitoring.logs import predicted
 
     numbers = predicted(table, rows.task) if rows.logged else predictor.predict(table)

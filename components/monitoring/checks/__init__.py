@@ -1,1 +1,1 @@
-"""What monitoring looks at: one check, one file, each switched and set by its part of the MonitoringSpec."""
+"""The checks of monitoring: one file each, configured by its part of the MonitoringSpec."""

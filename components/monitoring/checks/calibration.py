@@ -1,4 +1,4 @@
-"""Calibration on labels that have become known: the expected calibration error against that at the champion's gate."""
+"""Calibration on labels that have become known: the expected calibration error, compared with the value at the gate."""
 
 from gatehouse.components.evaluation.parts import Part
 from gatehouse.components.metrics.catalogue.found import metric_named
@@ -19,15 +19,15 @@ def calibration(
     part: Part,
     predictions: Predictions,
 ) -> Finding:
-    """What is found of the calibration error.
+    """Check the calibration error.
 
     Args:
-        spec: How it is judged.
-        sampling: How its interval is drawn.
+        spec: Settings of the check.
+        sampling: How the interval is sampled.
         task: Name of the task.
-        gate: Its value at the gate.
-        part: The newest rows whose label is known.
-        predictions: What the champion said of them.
+        gate: The value at the gate.
+        part: The newest rows with a known label.
+        predictions: The champion's predictions for them.
     """
     metric = metric_named(METRIC)
     if task not in metric.tasks:

@@ -1,4 +1,4 @@
-"""Drift of the features: how far each moved, whether its season or chance does as much, and what the model goes by."""
+"""Drift of the features: how far each moved, compared with its season and with chance, and how much it matters."""
 
 from collections.abc import Mapping
 
@@ -14,13 +14,13 @@ _NUMERIC = "numeric"
 
 
 def data_drift(spec: DataDriftSpec, rows: Watched, min_rows: int, importance: Mapping[str, float]) -> list[Finding]:
-    """What is found of all features together, and of each, those that came closest to their alarm first.
+    """The finding for all features together, then one per feature, those closest to their alarm first.
 
     Args:
-        spec: How it is judged.
-        rows: What is compared.
-        min_rows: Of a block of the reference.
-        importance: Of each feature, by name; empty to count all the same.
+        spec: Settings of the check.
+        rows: The rows to compare.
+        min_rows: Minimum number of rows in a block of the reference.
+        importance: Importance of each feature, by name; empty to weigh all equally.
     """
     weights = shares_of(importance, rows.features)
     moved, blocks = {}, rows.blocks(min_rows)
@@ -44,7 +44,7 @@ def data_drift(spec: DataDriftSpec, rows: Watched, min_rows: int, importance: Ma
 def column_finding(
     spec: DataDriftSpec, name: str, kind: str, moved: Movement, chance: float | None, weight: float
 ) -> Finding:
-    """What is found of one feature."""
+    """The finding for one feature."""
     measure = spec.numeric if kind == _NUMERIC else spec.categorical
     flat = spec.numeric_alarm if kind == _NUMERIC else spec.categorical_alarm
     value = moved.distances.get(measure, 0.0)
@@ -71,7 +71,7 @@ def column_finding(
 
 
 def alarm_of(flat: float, seasonal: float, margin: float) -> float:
-    """The distance from where on something counts as drift: never below the flat alarm."""
+    """The distance above which a change counts as drift: at least the flat alarm."""
     return max(flat, round(margin * seasonal, 9))
 
 
@@ -103,7 +103,7 @@ def judged(
 
 
 def _together(spec: DataDriftSpec, found: list[Finding], what: str) -> list[Finding]:
-    """The features, behind what is found of all of them: the share of weight that drifted."""
+    """The finding for all features, by the share of weight that drifted, followed by the findings of each feature."""
     watched = [each for each in found if each.state != IGNORED]
     whole = sum(each.weight or 0.0 for each in watched)
     drifted = sorted(

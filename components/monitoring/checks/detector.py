@@ -1,4 +1,4 @@
-"""A drift detector over the daily loss: on which day the model began to fail. The detectors are those of `river`."""
+"""A drift detector on the daily loss: finds the day on which the model began to fail. Detectors are from `river`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,18 +18,18 @@ from gatehouse.components.tasks.judging import judging_of
 _TITLES = {"adwin": "ADWIN", "page_hinkley": "Page-Hinkley"}
 _LEAST_DAYS = 10
 _TOLERATED = 0.5
-"""Standard deviations by which Page and Hinkley's test lets the daily loss rise."""
+"""Standard deviations by which the daily loss may rise in the Page-Hinkley test."""
 
 
 def detector(spec: DetectorSpec, task: str, part: Part, predictions: Predictions, since: np.datetime64) -> Finding:
-    """Read the loss day by day, and tell the first day within the newest rows on which the detector sees it rise.
+    """Read the loss day by day, and return the first day of the newest rows on which the detector sees a rise.
 
     Args:
-        spec: Which detector.
+        spec: Settings of the detector.
         task: Name of the task.
-        part: All rows with labels after the last one that the champion learned from.
-        predictions: What the champion says of them.
-        since: When the newest rows begin: what happened before was told before.
+        part: All labelled rows after the last row that the champion was trained on.
+        predictions: The champion's predictions for them.
+        since: Start of the newest rows; earlier rises were reported before.
 
     Raises:
         MissingLibraryError: if `river` is not installed.
@@ -70,9 +70,9 @@ def daily_losses(
 
 
 def _risen(spec: DetectorSpec, losses: Iterable[float], level: float, spread: float) -> Iterable[float | None]:
-    """For each day the loss that the detector sees as the new one, where it sees a rise; None elsewhere.
+    """For each day the new level of the loss if the detector sees a rise, else None.
 
-    It reads the loss in standard deviations from its level, so that its settings mean the same for every loss.
+    The loss is given in standard deviations from its level, so that the settings mean the same for every loss.
     """
     reading, recent = _detector(spec), list[float]()
     for loss in losses:

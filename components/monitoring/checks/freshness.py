@@ -1,4 +1,4 @@
-"""Age of the feature views: what the stage `freshness` of the same run found stale."""
+"""Age of the feature views: the stale views that the stage `freshness` of the same run found."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from gatehouse.components.monitoring.finding import ALARM, FRESHNESS, QUIET, Fin
 
 
 def freshness(stale: Sequence[str]) -> list[Finding]:
-    """Each stale view; one quiet finding where there is none.
+    """One finding for each stale view, or one quiet finding.
 
     Args:
-        stale: Why each stale view is, in words.
+        stale: For each stale view why it is stale, in words.
     """
     if not stale:
         return [Finding(FRESHNESS, "", QUIET, "no feature view is stale")]

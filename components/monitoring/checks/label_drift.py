@@ -18,13 +18,13 @@ from gatehouse.components.tasks.level import level_of
 
 
 def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Watched, min_rows: int) -> Finding:
-    """What is found of the labels that are known.
+    """The finding for the known labels.
 
     Args:
-        spec: How it is judged.
-        data: Its seasons and significance are those of the features.
-        rows: What is compared.
-        min_rows: Of the rows with a known label, and of a block of the reference.
+        spec: Settings of the check.
+        data: Settings of the features, whose seasons and significance apply here too.
+        rows: The rows to compare.
+        min_rows: Minimum number of rows with a known label, and of rows in a block of the reference.
     """
     level = level_of(TASKS[rows.task])
     if rows.labelled.num_rows < min_rows:

@@ -1,4 +1,4 @@
-"""Performance on labels that have become known, against the value that the champion had at its gate: concept drift."""
+"""Performance on labels that have become known, compared with the champion's value at the gate: concept drift."""
 
 import math
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class Gate:
-    """What the champion's evaluation says of a metric.
+    """A metric in the champion's evaluation.
 
     Attributes:
         value: Its value on the test rows.
         error: Its standard error, from the 95 % interval.
-        unit: What that interval is drawn by, such as `row` or `day`; empty where nobody knows.
+        unit: The unit that this interval was sampled by, such as `row` or `day`; empty if unknown.
     """
 
     value: float
@@ -43,9 +43,10 @@ class Gate:
 
 @dataclass(frozen=True)
 class Now:
-    """A metric on the newest rows: its value, the ends of its 95 % interval, and its standard error.
+    """A metric on the newest rows: its value, the bounds of its 95 % interval, and its standard error.
 
-    `effect` is the variance over draws of units, over that of single rows (or groups of a ranking); at least 1.
+    `effect` is the variance when units are sampled, divided by the variance when single rows (or ranking groups) are;
+    at least 1.
     """
 
     value: float
@@ -55,16 +56,17 @@ class Now:
     effect: float = 1.0
 
     def error_of(self, gate: Gate, units: Units) -> float:
-        """Standard error of the difference to the gate, whose interval may have been drawn by rows, as if independent.
+        """Standard error of the difference to the gate, whose interval may have been sampled by independent rows.
 
-        Rows of a unit depended on each other at the gate, too: its error then grows by the design effect of now.
+        Rows of one unit also depended on each other at the gate, so the gate's error is multiplied by the present
+        effect.
         """
         by_rows = gate.unit in ("row", "group") and gate.unit != units.name
         return math.hypot(self.error, gate.error * math.sqrt(self.effect if by_rows else 1.0))
 
 
 def gate_of(store: ArtifactStore, evaluation: str, metric: str) -> Gate | None:
-    """The value of a metric at the gate; None where the evaluation does not hold it, or there is none."""
+    """The value of a metric at the gate; None if there is no evaluation, or it does not hold the metric."""
     if not evaluation:
         return None
     value = store.read_json(evaluation, "metrics.json")["candidate"].get(metric)
@@ -77,19 +79,19 @@ def gate_of(store: ArtifactStore, evaluation: str, metric: str) -> Gate | None:
 
 
 def units_of(part: Part, spec: PerformanceSpec) -> Units:
-    """What the interval is drawn by."""
+    """The units by which the interval is sampled."""
     return Units.of(part, spec.resample_by, TIME, "monitoring.performance.resample_by")
 
 
 def too_few(units: Units) -> str:
-    """Why so few units are not judged: one cannot tell how much they differ; empty where they are enough."""
+    """Why there are too few units to judge: with one unit, differences between units are unknown; empty if enough."""
     return "" if units.number > 1 else f"expected two units ({units.name}) with known labels at least, found one"
 
 
 def measured(metric: Metric, part: Part, predictions: Predictions, spec: PerformanceSpec, units: Units) -> Now:
-    """A metric on rows whose label is known; its interval is that of the evaluation.
+    """A metric on rows with a known label, with the same kind of interval as in the evaluation.
 
-    Draws of n units vary by (n - 1) / n of what samples do, which the standard error accounts for.
+    The bootstrap variance of n units is (n - 1) / n of the sampling variance; the standard error is corrected for this.
     """
     of_rows, wanted = Units.of(part, "", TIME), [Measured(all_on_draws([metric], part.labels, predictions))]
     drawn, alone = (on_draws(wanted, each, spec.samples, SEED) for each in (units, of_rows))
@@ -103,14 +105,14 @@ def measured(metric: Metric, part: Part, predictions: Predictions, spec: Perform
 
 
 def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part, predictions: Predictions) -> Finding:
-    """What is found of one metric.
+    """The finding for one metric.
 
     Args:
-        spec: How it is judged.
+        spec: Settings of the check.
         task: Name of the task.
         gate: The value at the gate.
-        part: The newest rows whose label is known.
-        predictions: What the champion said of them.
+        part: The newest rows with a known label.
+        predictions: The champion's predictions for them.
     """
     metric = metric_named(spec.metric or objective_of(task))
     if lacking := TASKS[task].lacks(part.labels):
@@ -154,7 +156,7 @@ def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part,
 
 
 def part_of(table: pa.Table, label: str, group: str) -> Part:
-    """Rows whose label is known, as metrics and the bootstrap read them."""
+    """Rows with a known label, in the form for metrics and the bootstrap."""
     groups = None
     if group and group in table.column_names:
         encoded = table[group].combine_chunks().dictionary_encode(null_encoding="encode").indices

@@ -1,4 +1,4 @@
-"""Drift of what the model predicts: its scores, or of several classes the class that it predicts."""
+"""Drift of the model's predictions: its scores, or with several classes the predicted class."""
 
 from typing import Any
 
@@ -21,15 +21,15 @@ def prediction_drift(
     before: Predictions,
     now: Predictions,
 ) -> Finding:
-    """What is found of the predictions.
+    """The finding for the predictions.
 
     Args:
-        spec: How it is judged.
-        data: Its bins, seasons and significance are those of the features.
-        rows: What is compared.
-        min_rows: Of a block of the reference.
-        before: Of the reference.
-        now: Of the newest rows.
+        spec: Settings of the check.
+        data: Settings of the features, whose bins, seasons and significance apply here too.
+        rows: The rows to compare.
+        min_rows: Minimum number of rows in a block of the reference.
+        before: Predictions for the reference.
+        now: Predictions for the newest rows.
     """
     several = before.scores.ndim == 2
     columns: list[Any] = [

@@ -1,4 +1,4 @@
-"""Quality of the features: missing values, categories that training never saw, numbers beyond those that it saw."""
+"""Quality of the features: missing values, categories not seen in training, numbers outside the training range."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ _DIGITS = 9
 
 
 def quality(spec: QualitySpec, rows: Watched) -> list[Finding]:
-    """Each breach; one quiet finding where there is none."""
+    """One finding for each breach, or one quiet finding."""
     found = []
     for name, kind in rows.features.items():
         then, now = rows.trained[name], rows.current[name]
@@ -41,7 +41,7 @@ def _breach(name: str, kind: str, measure: str, value: float, alarm: float, why:
 
 
 def _missing(column: pa.ChunkedArray, kind: str) -> float:
-    """The share of nulls, and of numbers that are not finite."""
+    """The share of nulls, and of non-finite numbers."""
     known = np.isfinite(numbers_of(column)) if kind == "numeric" else column.is_valid().to_numpy()
     return 1.0 - float(np.mean(known))
 

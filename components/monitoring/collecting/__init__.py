@@ -1,1 +1,1 @@
-"""Takes a log of predictions into the store, from wherever it is kept."""
+"""Publishes a log of predictions in the store, from wherever the log is kept."""

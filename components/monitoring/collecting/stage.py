@@ -11,11 +11,12 @@ LATEST = "latest"
 
 
 class CollectRequest(StageModel):
-    """Where the log is.
+    """The location of the log.
 
     Attributes:
-        log: A reference of predictions, or of a snapshot with a table `predictions`; `latest` for the newest that the
-            champion made by batch scoring; or a Parquet file, or a folder of such, as a path or URL; empty for none.
+        log: A reference of predictions, or of a snapshot with a table `predictions`; `latest` for the newest
+            predictions of the champion by batch scoring; or the path or URL of a Parquet file or a folder of them;
+            empty for none.
         model: The champion.
     """
 
@@ -24,7 +25,7 @@ class CollectRequest(StageModel):
 
 
 class CollectResult(StageModel):
-    """The log, or nothing, and its rows."""
+    """The reference of the log, if there is one, and its number of rows."""
 
     predictions: str
     rows: int
@@ -38,10 +39,10 @@ class CollectResult(StageModel):
     pages={"prediction-logs": CONTENTS},
 )
 def collect_log(request: CollectRequest, store: ArtifactStore) -> CollectResult:
-    """Find a log of predictions, and publish it where it lies outside of the store.
+    """Find a log of predictions, and publish it if it is outside the store.
 
     Raises:
-        ConfigurationError: if there is none where it should be.
+        ConfigurationError: if there is no log at the given location.
         MissingArtifactError: if a reference is not in the store.
     """
     if not request.log:
@@ -56,7 +57,7 @@ def collect_log(request: CollectRequest, store: ArtifactStore) -> CollectResult:
 
 
 def _latest(store: ArtifactStore, model: str) -> str:
-    """The predictions of the champion that know most: by `as_of`, of equals those with more rows."""
+    """The champion's predictions with the latest `as_of`; among equal ones, those with the most rows."""
     name = Reference.parse(model).name
     manifests = (store.manifest(each) for each in store.references("predictions") if each.name == name)
     mine = [each for each in manifests if each.derived_from.get("model") == model]
@@ -70,7 +71,7 @@ def _latest(store: ArtifactStore, model: str) -> str:
 
 
 def _published(store: ArtifactStore, place: str, name: str) -> str:
-    """Publish Parquet files as they are, in the order of their names."""
+    """Publish Parquet files unchanged, in the order of their names."""
     import fsspec
     import pyarrow.parquet as pq
 

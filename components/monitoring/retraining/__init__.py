@@ -1,1 +1,1 @@
-"""Acts on the decision to retrain: one training for one cause, however often and from wherever it is asked for."""
+"""Executes the decision to retrain: one training per cause, however often and from wherever it is requested."""

@@ -1,4 +1,4 @@
-"""Whether a new model is due, and whether it may be ordered now: pure functions of what is known."""
+"""Decides whether a new model is due, and whether it may be ordered now. All functions are pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,12 +11,12 @@ _DAY = 86_400.0
 
 
 def due(spec: RetrainSpec, told: Mapping[str, Any], age_days: float) -> tuple[str, tuple[str, ...]]:
-    """What asks for a new model, as a word or several, and why; empty where nothing does.
+    """What asks for a new model, in one or more words, and why; empty if nothing does.
 
     Args:
-        spec: What may ask.
-        told: What the drift report holds.
-        age_days: Since when the champion is registered.
+        spec: What may ask for a new model.
+        told: The content of the drift report.
+        age_days: Days since the champion was registered.
     """
     found = {name: tuple(told["reasons"]) for name in told["triggers"] if name in spec.on}
     if "schedule" in spec.on and age_days >= spec.every_days:
@@ -31,11 +31,11 @@ def cause_of(asks: str, told: Mapping[str, Any], reference: str, champion: str, 
     """Digest of a cause: what asks, the reference, the window that was monitored, and the champion.
 
     Args:
-        asks: What `due` gave.
-        told: What the drift report holds.
+        asks: The first result of `due`.
+        told: The content of the drift report.
         reference: Training set of the champion.
         champion: The champion.
-        period: Which period of the schedule it is.
+        period: Number of the schedule's period.
     """
     window = [told["facts"].get("decided from", ""), told["facts"].get("to", "")]
     if asks == "schedule":
@@ -44,11 +44,11 @@ def cause_of(asks: str, told: Mapping[str, Any], reference: str, champion: str, 
 
 
 def held_back(spec: RetrainSpec, before: Sequence[Order], now: float) -> str:
-    """Why no order may be given now; empty where one may.
+    """Why no order may be given now; empty if one may be given.
 
     Args:
         spec: The cool-down and the budget.
-        before: All orders until now.
+        before: All earlier orders.
         now: Seconds since 1970.
     """
     last = max((each.at for each in before), default=float("-inf"))

@@ -1,4 +1,4 @@
-"""The retrain stage: orders a training where one is due, and hands it to Kubeflow Pipelines where there is one."""
+"""The retrain stage: orders a training if one is due, and submits it to Kubeflow Pipelines if that is set up."""
 
 import os
 import time
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class RetrainRequest(StageModel):
-    """What monitoring found, and how a model is trained.
+    """The results of monitoring, and how a model is trained.
 
     Attributes:
         project: Name of the project.
         model_name: Name under which models are registered.
         model: Reference of the champion.
         drift: Reference of the drift report.
-        registered: When the champion was registered, in UTC; empty where nobody knows.
+        registered: When the champion was registered, in UTC; empty if not known.
         source: Where the training reads the raw tables; empty for the project's source.
         window: The events that the training reads; empty for all.
-        until: Where the window ends that was monitored; empty where it reaches up to now. A window of the past, as of a
+        until: End of the window that was monitored; empty if it reaches up to now. A window of the past, as in a
             backfill, orders nothing.
         spec: What asks for a new model, and how often, as canonical JSON of a RetrainSpec.
     """
@@ -47,10 +47,10 @@ class RetrainRequest(StageModel):
 
 
 class RetrainResult(StageModel):
-    """What was done, for which cause, the name of the run, and why; `summary` says it in one line.
+    """The action, its cause, the name of the run, and the reasons; `summary` says it in one line.
 
-    `action` is `nothing`, `held back`, `done` where the cause was trained for before, `under way` where another task
-    submits it, `submitted`, or `ordered` where no Kubeflow Pipelines is set: then `gatehouse run` trains afterwards.
+    `action` is one of: `nothing`; `held back`; `done` if the cause was trained for before; `under way` if another task
+    submits it; `submitted`; `ordered` if Kubeflow Pipelines is not set up, so that `gatehouse run` trains afterwards.
     """
 
     action: Literal["nothing", "held back", "done", "under way", "submitted", "ordered"]
@@ -81,10 +81,10 @@ _SAID = {
     resources=Resources(cpu="500m", memory="1G", minutes=15),
 )
 def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
-    """Order a training where one is due and nothing holds it back; one cause is ordered once.
+    """Order a training if one is due and no limit holds it back; a cause is ordered once.
 
-    An order of this champion that nobody took up comes first: whoever gave it was killed. A window with an end orders
-    nothing: what was wrong in the past is no cause to train today.
+    An earlier order for this champion that was not submitted comes first: the process that gave it was killed. A window
+    with an end orders nothing: a problem in the past is no reason to train today.
 
     Raises:
         ConfigurationError: if Kubeflow Pipelines has no training pipeline of the project.
@@ -132,7 +132,7 @@ def _order(request: RetrainRequest, store: ArtifactStore, cause: str, why: tuple
 
 
 def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: Order) -> RetrainResult:
-    """Submit an order, or leave it to this machine."""
+    """Submit an order, or leave it to `gatehouse run` on this machine."""
     if orders.noted(order.cause, "ended"):
         return _told(order, "done")
     if orders.noted(order.cause, "submitted"):
@@ -146,13 +146,13 @@ def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: O
 
 
 def _told(order: Order, action: Literal["done", "under way", "submitted", "ordered"]) -> RetrainResult:
-    """The result for an order, with its run and reasons in words."""
+    """The result for an order, with its run and reasons."""
     summary = f"{order.run} {_SAID[action]}: {'; '.join(order.reasons)}"
     return RetrainResult(action=action, cause=order.cause, run=order.run, reasons=order.reasons, summary=summary)
 
 
 def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) -> None:
-    """Create the run of an order, unless a run of its name is there already, and note it."""
+    """Create and record the run of an order, unless a run of its name exists already."""
     from gatehouse.components.kfp_api.client import KfpApi
 
     api, name = KfpApi.connect(), f"{project}-training"
@@ -171,7 +171,7 @@ def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) ->
 
 
 def _age_days(registered: str) -> float:
-    """Days since the champion was registered; 0 where nobody knows when."""
+    """Days since the champion was registered; 0 if the time is not known."""
     if not registered:
         return 0.0
     return (datetime.now(UTC) - datetime.fromisoformat(registered)).total_seconds() / 86_400
