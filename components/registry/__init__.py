@@ -1,1 +1,1 @@
-"""Registration behind the gate, promotion, rollback: the ledger of champions."""
+"""Registration behind the gate, promotion and rollback, all recorded in the ledger of champions."""

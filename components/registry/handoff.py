@@ -1,4 +1,4 @@
-"""What a cluster needs to serve a version: KServe's InferenceService, and how many requests to wait for."""
+"""What a cluster needs to serve a version: KServe's InferenceService, and the number of requests to wait for."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,6 @@ from gatehouse.images import TRAINING, image
 PORT = 8080
 _SERVED = (CHAMPION, CANARY, SHADOW)
 _TAGGED = {"serving.kserve.io/enable-tag-routing": "true"}
-"""Standard errors that an interval of 95 % is wide."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,10 @@ class Serving:
     """How a version is served.
 
     Attributes:
-        address: Of the store, as pods reach it.
-        percent: Of the requests that a canary gets.
-        online: Whether it reads features by keys.
-        cpu, memory: Request and limit, as Kubernetes writes them.
+        address: Address of the store as seen from pods.
+        percent: Percent of requests that a canary gets.
+        online: Whether it reads features by key.
+        cpu, memory: Requests and limits in Kubernetes' notation.
     """
 
     address: str
@@ -44,7 +43,7 @@ def stage_of(found: Named) -> str:
     """The stage that a version is served in.
 
     Raises:
-        ConfigurationError: if it holds no alias that gets requests.
+        ConfigurationError: if it holds no alias that receives requests.
     """
     stage = found.ledger.state().stage_of(found.version)
     if stage not in _SERVED:
@@ -57,10 +56,10 @@ def stage_of(found: Named) -> str:
 
 
 def inference_service(found: Named, asked: Serving) -> dict[str, Any]:
-    """The InferenceService of a version; all versions of a model share its name, so that KServe divides the requests.
+    """The InferenceService of a version; all versions of a model share its name, so that KServe splits the requests.
 
     Raises:
-        ConfigurationError: if the version is not served, or pods do not reach the store.
+        ConfigurationError: if the version is not served, or pods cannot reach the store.
     """
     stage, name = stage_of(found), found.ledger.model_name
     if "://" not in asked.address or asked.address.startswith("file://"):
@@ -116,9 +115,9 @@ def _probe(what: str) -> dict[str, Any]:
 
 
 def plan(store: ArtifactStore, found: Named, percent: int) -> dict[str, Any]:
-    """How many units show, beside the champion, that a canary or a shadow keeps the margin of the policy.
+    """How many units are needed to show that a canary or shadow stays within the policy's margin of the champion.
 
-    `why` says why there is no number where there is none.
+    If there is no number, `why` says why.
     """
     stage, evaluation = stage_of(found), found.version.evaluation
     if stage == CHAMPION:

@@ -1,8 +1,8 @@
-"""The promotion ledger: numbered records that are created once, the truth about champions.
+"""The promotion ledger: numbered records that are created only once and decide which version is champion.
 
-`<store>/registry/<model>/ledger/<n>.json`, n from 1 without holes. A record is decided on the state that all records
-before it give, and created under the next number only if nobody else did so first; else it is decided again. So two
-writers never contradict each other, and a writer that is killed leaves a whole number of records.
+A record is `<store>/registry/<model>/ledger/<n>.json`, n from 1 without gaps. It is decided on the state after all
+earlier records, and created under the next number; if another writer took that number first, it is decided again. So
+two writers never contradict each other, and a killed writer leaves no partial record.
 """
 
 import json
@@ -48,19 +48,19 @@ class Ledger:
         return [record for record, _ in self._read()]
 
     def state(self) -> State:
-        """What the records say."""
+        """The state after all records."""
         return fold(self.records())
 
     def extend(self, decide: Callable[[State], Record | None], by: str = "") -> State:
-        """Append what `decide` asks for, one record after another, until it asks for nothing.
+        """Append the records that `decide` returns, one after another, until it returns None.
 
         Args:
-            decide: A pure function of the state; it may be asked several times, as other writers go ahead. What it
-                raises goes to the caller.
-            by: Who asks for it; empty for the user of this process.
+            decide: A pure function of the state. It is called again if another writer was faster. Its errors are passed
+                to the caller.
+            by: Who asks for the records; empty for the user of this process.
 
         Returns:
-            The state in which nothing is left to do.
+            The last state.
         """
         read = self._read()
         state, head = fold(record for record, _ in read), read[-1][1] if read else ""
@@ -79,7 +79,7 @@ class Ledger:
         return f"{self._prefix}/{number:06d}.json"
 
     def _read(self) -> list[tuple[Record, str]]:
-        """All records, each with its digest; those that were read before are not read again."""
+        """All records, each with its digest; records that were read before are not read again."""
         keys = list(self.store.objects.list(self._prefix))
         for number, key in enumerate(keys, start=1):
             if key != self._key(number):
@@ -109,7 +109,7 @@ class Ledger:
 
 
 def _sealed(record: dict[str, Any], previous: str) -> dict[str, Any]:
-    """The record as stored: chained to the one before it by digest."""
+    """The record as stored, with the digest of the record before it."""
     body = {"format": FORMAT, "previous": previous, "record": record}
     return body | {"digest": digest_of(body)}
 

@@ -1,6 +1,6 @@
-"""How a version of a model is named, everywhere: NAME:2 by its number, NAME@champion by what it is.
+"""Names of model versions: NAME:2 by number, NAME@champion by alias.
 
-The name may be left out where the store has one model only: `:2`, `@champion`.
+The name may be left out if the store has only one model: `:2`, `@champion`.
 """
 
 import re
@@ -16,7 +16,7 @@ _VERSION = re.compile(r"(?P<name>[a-z][a-z0-9-]*)?(?::(?P<number>\d+)|@(?P<alias
 
 
 class Named(NamedTuple):
-    """A model, and one of its versions; 0 where none is named."""
+    """A model and one of its versions; number 0 if none is named."""
 
     ledger: Ledger
     number: int
@@ -34,7 +34,7 @@ class Named(NamedTuple):
 
 
 def names_a_version(text: str) -> bool:
-    """Whether a text has the form of a version, and so not that of a reference."""
+    """Whether a text has the form of a version, and not of a reference."""
     return bool((":" in text or "@" in text) and _VERSION.fullmatch(text))
 
 

@@ -1,7 +1,7 @@
-"""The ledger as other places show it: MLflow, and the Kubeflow Model Registry where one is named.
+"""Copies of the ledger in other places: MLflow, and the Kubeflow Model Registry if one is set.
 
-The ledger is the truth, these are its projections: written after the ledger changed, from any state that a killed
-projection left behind, and never read back into a decision.
+The ledger decides. Its copies (projections) are written after it changed, also where an interrupted write left them
+incomplete, and are never read for a decision.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,22 +18,22 @@ from gatehouse.components.tracking.shown import Place, warning_on_failure
 
 
 class Projection(Protocol):
-    """A place that shows a ledger, and what it is called."""
+    """A place that shows a ledger, with its name."""
 
     title: str
 
     @property
     def place(self) -> Place:
-        """Where it is, and what it shows already."""
+        """Where it is, and how many records it shows already."""
         ...
 
     def writing(self) -> AbstractContextManager[Callable[[Ledger, State, int], None]]:
-        """A connection: a function that brings the place to a state of a ledger, given how many records it knows."""
+        """A connection: a function that updates the place to a ledger's state, given how many records it has seen."""
         ...
 
 
 def projections(store: ArtifactStore) -> Iterator[Projection]:
-    """Every place that shows the ledgers of this store."""
+    """All places that show the ledgers of this store."""
     if tracking := tracking_of(store):
         yield InMlflow(tracking)
     if registry := registry_of(store):
@@ -41,15 +41,15 @@ def projections(store: ArtifactStore) -> Iterator[Projection]:
 
 
 def project(store: ArtifactStore, model_name: str, state: State, label: str = "register:projection") -> None:
-    """Bring every place to what the ledger says, where the ledger changed since the last time.
+    """Update every place to the ledger's state, if the ledger changed since the last update.
 
-    What goes wrong is a warning in the run record: the decision stands, and the next run tries again.
+    An error becomes a warning in the run record: the decision is made, and the next run tries again.
 
     Args:
         store: The store that holds ledger and models.
         model_name: Name under which models are registered.
-        state: What the ledger says.
-        label: Under which the run record notes it.
+        state: The ledger's state.
+        label: Name of the entry in the run record.
     """
     for projection in projections(store):
         if state.size and not projection.place.is_shown(_marker(model_name, state.size)):
@@ -58,7 +58,7 @@ def project(store: ArtifactStore, model_name: str, state: State, label: str = "r
 
 
 def write(projection: Projection, ledger: Ledger, anew: bool = False) -> None:
-    """Bring one place to what the ledger says, by what it lacks, or `anew` whatever it was told before."""
+    """Update one place to the ledger's state: only what is new, or everything with `anew`."""
     place, name = projection.place, ledger.model_name
     with projection.writing() as bring:
         state = ledger.state()
@@ -68,7 +68,7 @@ def write(projection: Projection, ledger: Ledger, anew: bool = False) -> None:
         while told < state.size:
             bring(ledger, state, told)
             place.mark_shown(_marker(name, state.size))
-            # Who went ahead meanwhile may have shown more, and this here have been written over it.
+            # If another process wrote a newer state in the meantime, this write may have replaced it: check again.
             told, state = state.size, ledger.state()
 
 

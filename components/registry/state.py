@@ -1,4 +1,4 @@
-"""What a ledger says: the state of a registered model, as a fold over the ledger's records."""
+"""The state of a registered model, computed from the ledger's records one by one."""
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
@@ -11,21 +11,21 @@ from gatehouse.errors import GatehouseError
 
 STAGING, SHADOW, CANARY, CHAMPION = "staging", "shadow", "canary", "champion"
 ALIASES = (STAGING, SHADOW, CANARY, CHAMPION)
-"""What one version of a model is at a time, in the order in which a version rises."""
+"""The aliases that a version can have, from lowest to highest."""
 
 
 class LedgerError(GatehouseError):
-    """A ledger holds a record that cannot follow those before it: it was altered, or parts of two stores were mixed."""
+    """A record of a ledger cannot follow the records before it: it was altered, or two stores were mixed."""
 
     permanent = True
 
 
 class StaleVerdictError(GatehouseError):
-    """The champion moved since the candidate was judged: the verdict is about another champion than the present one."""
+    """The champion changed after the candidate was judged: the verdict is about an earlier champion."""
 
 
 class Subject(BaseModel):
-    """What a verdict is about: a candidate, the test set it was measured on, and the policy it was held against."""
+    """The subject of a verdict: a candidate, the test set it was measured on, and the policy it was judged by."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,14 +36,14 @@ class Subject(BaseModel):
 
 
 class Exemption(BaseModel):
-    """That one candidate may break one rule of the gate.
+    """Permission for one candidate to break one rule of the gate.
 
     Attributes:
         model: Identity of the candidate.
         rule: Name of the rule.
-        until: The last day on which it holds, in UTC, as `2013-01-15`.
+        until: The last valid day, in UTC, as `2013-01-15`.
         by, reason: Who gave it, and why.
-        champion: Of a rule that compares with the champion, the champion that it was given for; empty of other rules.
+        champion: For a rule that compares with the champion, that champion; empty for other rules.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,9 +60,9 @@ class Exemption(BaseModel):
 
 
 class Verdict(BaseModel):
-    """What the gate said on a subject, compared with `champion` (empty where there was none).
+    """The gate's verdict on a subject, compared with `champion` (empty if there was none).
 
-    `exempted` are the exemptions that were applied: rules that the candidate breaks and may break.
+    `exempted` lists the exemptions that were applied: rules that the candidate breaks and is allowed to break.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -80,18 +80,18 @@ class Verdict(BaseModel):
 
     @property
     def admits(self) -> bool:
-        """Whether the candidate becomes a version: it passed, or the test rows cannot tell and a person decides."""
+        """Whether the candidate becomes a version: it passed, or it is inconclusive and a person decides."""
         asked = self.verdict == "inconclusive" and self.approval == "manual" and not self.kept_out
         return self.verdict == "pass" or asked
 
     @property
     def told(self) -> str:
-        """The verdict, with the exemptions that were applied."""
+        """The verdict in words, with the exemptions that were applied."""
         return "; ".join([self.verdict, *map(str, self.exempted)])
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that it says: what an approval signs.
+        """SHA-256 of all its content: this is what an approval signs.
 
         Defaults are left out, so a new field with a default leaves old digests as they are. A default never changes.
         """
@@ -99,12 +99,12 @@ class Verdict(BaseModel):
 
 
 class Approval(BaseModel):
-    """A person's word on one verdict.
+    """A person's approval or rejection of one verdict.
 
     Attributes:
-        verdict: Digest of the verdict; the word says nothing about another one.
-        by: Who gave it.
-        until: Until when an approval holds, in UTC as `2013-01-15T08:15:00Z`; empty for a rejection.
+        verdict: Digest of the verdict; it does not apply to any other verdict.
+        by: The person.
+        until: End of the validity of an approval, in UTC as `2013-01-15T08:15:00Z`; empty for a rejection.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -119,8 +119,8 @@ class Record(BaseModel):
 
     `verdict` and `lineage` are given for `registered`, `verdict` for `refused`, `alias` for `promoted`, `approval` for
     `approved` and `rejected`, `exemption` for `exempted`, `tags` for `tagged`. `version` is 0 for `refused` and
-    `exempted`, and for `rolled_back` the version that is the champion again. `provenance` (who, when, in which run) and
-    `reason` (what a person gave) decide nothing.
+    `exempted`, and for `rolled_back` the version that becomes champion again. `provenance` (who, when, in which run)
+    and `reason` (a person's words) have no effect on the state.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -154,14 +154,14 @@ class ModelVersion:
     """One registered version.
 
     Attributes:
-        version: Its number, from 1 without holes.
-        model: Identity of the model; each model has one version at most.
+        version: Its number, from 1 without gaps.
+        model: Identity of the model; each model has at most one version.
         evaluation: Identity of the evaluation that it was registered with.
-        lineage: Identities of all that it was made from.
-        registered_at, staged_at, promoted_at: Numbers of the last records that did so; 0 for never.
-        withdrawn: A rollback took it out of production and of staging; only a person promotes it again, with a reason.
+        lineage: Identities of all artifacts that it was made from.
+        registered_at, staged_at, promoted_at: Numbers of the last such records; 0 for never.
+        withdrawn: A rollback took it out of production and staging; only a person can promote it again, with a reason.
         archived: It is kept for the record and cannot be promoted.
-        tags: What people noted about it, by name.
+        tags: Tags that people set.
     """
 
     version: int
@@ -177,22 +177,23 @@ class ModelVersion:
 
     @property
     def ended(self) -> str:
-        """How its way ended, in a word: archived, rolled back, or nothing where it has not."""
+        """The version's end in words: archived or rolled back; empty for any other state."""
         return "archived" if self.archived else "rolled back" if self.withdrawn else ""
 
 
 @dataclass(frozen=True)
 class State:
-    """All that a ledger says.
+    """The state after all records of a ledger.
 
     Attributes:
         size: Number of records.
-        versions: Registered versions; version n is at n - 1.
+        versions: Registered versions; version n is at index n - 1.
         verdicts: Number of the record and verdict, in order.
         staging, shadow, canary: The version with this alias; 0 for none.
-        approvals: What people said of verdicts, in order: records `approved` and `rejected`.
-        exemptions: All that were given, in order, also those that have expired.
-        champions: The champion last, before it the champions that a rollback can return to. No version twice.
+        approvals: Records `approved` and `rejected`, in order.
+        exemptions: All exemptions, in order, including expired ones.
+        champions: The champion last, before it the champions to which a rollback can return. No version is listed
+            twice.
     """
 
     size: int = 0
@@ -211,7 +212,7 @@ class State:
         return self.champions[-1] if self.champions else 0
 
     def version(self, number: int) -> ModelVersion | None:
-        """The version of this number, or None."""
+        """The version with this number, or None."""
         return self.versions[number - 1] if 0 < number <= len(self.versions) else None
 
     def version_of(self, model: str) -> ModelVersion | None:
@@ -228,7 +229,7 @@ class State:
         return held
 
     def stage_of(self, version: ModelVersion) -> str:
-        """Where a version is: its highest alias, archived, rolled back, replaced (as champion), or candidate."""
+        """The stage of a version: its highest alias, archived, rolled back, replaced (as champion), or candidate."""
         if version.ended or not (held := self.aliases_of(version.version)):
             return version.ended or ("replaced" if version.version in self.champions else "candidate")
         return held[-1]
@@ -238,11 +239,11 @@ class State:
         return next((each for each in reversed(self.verdicts) if each[1].subject.model == model), None)
 
     def word_on(self, verdict: Verdict) -> Record | None:
-        """What a person said last of a verdict, or None."""
+        """The last approval or rejection of a verdict, or None."""
         return self.word_with(verdict.digest)
 
     def word_with(self, digest: str) -> Record | None:
-        """What a person said last of the verdict with this digest, or None."""
+        """The last approval or rejection of the verdict with this digest, or None."""
         words = (each for each in reversed(self.approvals) if each.approval and each.approval.verdict == digest)
         return next(words, None)
 
@@ -256,13 +257,13 @@ class State:
         return next((each for each in reversed(self.verdicts) if each[1].subject == subject), None)
 
     def uses_before(self, number: int, subject: Subject) -> int:
-        """How many candidates were judged on the subject's test set before record `number`, itself not among them."""
+        """How many other candidates were judged on the subject's test set before record `number`."""
         data = (subject.training_set, subject.split)
         earlier = (each.subject for at, each in self.verdicts if at < number)
         return len({each.model for each in earlier if (each.training_set, each.split) == data} - {subject.model})
 
     def settled(self, number: int, verdict: Verdict) -> bool:
-        """Whether everything that the verdict of record `number` calls for has been done, or ruled out."""
+        """Whether everything that follows from the verdict of record `number` has been done, or ruled out."""
         version = self.version_of(verdict.subject.model)
         if not verdict.admits or version is None:
             return True
@@ -270,14 +271,14 @@ class State:
         return promoted or version.withdrawn or version.archived
 
     def stands(self, number: int, verdict: Verdict) -> bool:
-        """Whether judging again would be a no-op: settled, or still against the present champion."""
+        """Whether judging again would change nothing: settled, or still against the present champion."""
         return self.settled(number, verdict) or verdict.champion == self.champion_other_than(verdict.subject.model)
 
     def expected_champion(self, subject: Subject) -> str:
         """Identity of the champion that the subject's candidate is judged against; empty for none.
 
-        It is the champion other than the candidate; or, where a verdict on the subject stands, the champion of that
-        verdict, so that judging again is a no-op.
+        It is the champion other than the candidate. If a verdict on the subject is still current, it is that verdict's
+        champion, so that judging again changes nothing.
         """
         last = self.verdict_on(subject)
         if last is not None and self.stands(*last):
@@ -286,7 +287,7 @@ class State:
 
 
 def fold(records: Iterable[Record], state: State | None = None) -> State:
-    """The state after `records`; a record that is already true changes nothing but the size.
+    """The state after `records`; a record that is already true only increases the size.
 
     Raises:
         LedgerError: at the first record that cannot follow those before it.
@@ -417,7 +418,7 @@ _APPLY = {
 
 
 def _without(state: State, versions: Set[int], *aliases: str) -> State:
-    """The state in which none of the versions holds any of these aliases."""
+    """The state in which none of the versions holds any of the aliases."""
     cleared: dict[str, Any] = {alias: 0 for alias in aliases if state.holder(alias) in versions}
     return replace(state, **cleared)
 

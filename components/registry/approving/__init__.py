@@ -1,1 +1,1 @@
-"""A person's word on a verdict, where the policy asks for one."""
+"""A person's approval or rejection of a verdict, if the policy asks for one."""

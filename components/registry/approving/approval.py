@@ -1,4 +1,4 @@
-"""Approval: a person signs one verdict with a name and a reason, for some days, and may not be who made the model."""
+"""Approval: a person signs one verdict with a name and a reason, for some days; makers may be excluded."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -15,18 +15,18 @@ _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class ApprovalError(GatehouseError):
-    """A verdict cannot be approved by this person, or a version lacks an approval that holds; the message says why."""
+    """This person cannot approve the verdict, or a version has no valid approval; the message says why."""
 
 
 class ApproveRequest(StageModel):
-    """A person's word on the last verdict on a version.
+    """A person's approval or rejection of the last verdict on a version.
 
     Attributes:
         model_name: Name under which models are registered.
         version: The version; 0 for the one in staging.
         word: `approve` or `reject`.
-        reason: Why, in a person's words.
-        by: Who; empty for the user of this process.
+        reason: The person's reason.
+        by: The person; empty for the user of this process.
     """
 
     model_name: str
@@ -37,7 +37,7 @@ class ApproveRequest(StageModel):
 
 
 class ApproveResult(StageModel):
-    """What was signed: the version, the digest of its verdict, by whom, and until when an approval holds."""
+    """The signature: the version, the digest of its verdict, the person, and until when an approval is valid."""
 
     decision: Literal["approved", "rejected"]
     version: int
@@ -47,11 +47,11 @@ class ApproveResult(StageModel):
 
 
 def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
-    """Sign the last verdict on a version in the ledger: that it may be promoted, or that it may not.
+    """Sign the last verdict on a version in the ledger, to allow or forbid its promotion.
 
     Raises:
-        ApprovalError: if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if who
-            approves trained or submitted the model, or nobody knows who did.
+        ApprovalError: if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if the
+            approver trained or submitted the model, or if it is not known who did.
     """
     ledger, by = Ledger(store, request.model_name), request.by or whoami()
     if not request.reason.strip():
@@ -79,7 +79,7 @@ def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
 
 
 def require_approval(state: State, model_name: str, version: ModelVersion, verdict: Verdict, now: datetime) -> Approval:
-    """The approval of a verdict that holds now.
+    """The approval of a verdict, if it is valid now.
 
     Raises:
         ApprovalError: if there is none, it was a rejection, or it has expired.
@@ -101,10 +101,10 @@ def require_approval(state: State, model_name: str, version: ModelVersion, verdi
 
 
 def require_other_eyes(store: ArtifactStore, ledger: Ledger, version: ModelVersion, verdict: Verdict, by: str) -> None:
-    """Under a policy with `four_eyes`, make sure that `by` is nobody who trained or submitted the model.
+    """Under a policy with `four_eyes`, check that `by` neither trained nor submitted the model.
 
     Raises:
-        ApprovalError: if it is, or if nobody knows who did.
+        ApprovalError: if `by` did, or if it is not known who did.
     """
     if not verdict.four_eyes:
         return
@@ -122,7 +122,7 @@ def require_other_eyes(store: ArtifactStore, ledger: Ledger, version: ModelVersi
 
 
 def makers_of(store: ArtifactStore, ledger: Ledger, model: str) -> set[str]:
-    """Who trained a model, as provenance says, and who submitted it, as the ledger does; none if one is unknown."""
+    """Who trained a model (from provenance) and who submitted it (from the ledger); empty if one is unknown."""
     keys = (key for each in {model, trained_as(store, model)} for key in store.objects.list(f"provenance/{each}"))
     made = [read_record(store.objects, key) or {} for key in keys]
     entered = [each.provenance for each in ledger.records() if each.verdict and each.verdict.subject.model == model]
@@ -131,7 +131,7 @@ def makers_of(store: ArtifactStore, ledger: Ledger, model: str) -> set[str]:
 
 
 def standing(state: State, verdict: Verdict, now: datetime) -> str:
-    """What people say of a verdict that waits for them: `awaiting approval`, `awaiting promotion` or `rejected`."""
+    """The state of a verdict that waits for a person: `awaiting approval`, `awaiting promotion` or `rejected`."""
     word = state.word_on(verdict)
     if word is None or word.approval is None or (word.kind == "approved" and _text(now) > word.approval.until):
         return "awaiting approval"

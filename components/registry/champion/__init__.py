@@ -1,1 +1,1 @@
-"""The champion and what it was trained on."""
+"""Finds the champion and its training data."""

@@ -1,4 +1,4 @@
-"""The stage that finds the champion and what it was trained on."""
+"""The stage that finds the champion and its training data."""
 
 from gatehouse.components.artifacts.declaration import Resources
 from gatehouse.components.artifacts.reference import Reference
@@ -9,7 +9,7 @@ from gatehouse.errors import GatehouseError
 
 
 class ChampionRequest(StageModel):
-    """Whose champion is wanted.
+    """The model whose champion is wanted.
 
     Attributes:
         model_name: Name under which models are registered.
@@ -19,9 +19,9 @@ class ChampionRequest(StageModel):
 
 
 class ChampionResult(StageModel):
-    """The champion, its number, what it was trained on, its evaluation at the gate, and its probes or nothing.
+    """The champion, its version number, its training data, its evaluation at the gate, and its probes, if any.
 
-    `registered` is when it was registered, in UTC; empty where the ledger does not tell.
+    `registered` is when it was registered, in UTC; empty if the ledger does not say.
     """
 
     model: str
@@ -44,7 +44,7 @@ class NoChampionError(GatehouseError):
     resources=Resources(cpu="500m", memory="1G", minutes=5),
 )
 def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
-    """Find the champion and what it was trained on.
+    """Find the champion and its training data.
 
     Raises:
         NoChampionError: if there is none.
@@ -70,7 +70,7 @@ def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
 
 
 def _probes(store: ArtifactStore, model: str) -> str:
-    """The probes of a model; empty where it was not probed."""
+    """The probes of a model; empty if there are none."""
     name = Reference.parse(model).name
     of_name = (each for each in store.references("robustness") if each.name == name)
     return next((str(each) for each in of_name if store.manifest(each).derived_from.get("model") == model), "")

@@ -1,1 +1,1 @@
-"""How a person lets one candidate break one rule of the gate for some days."""
+"""Exemptions: a person allows one candidate to break one rule of the gate for some days."""

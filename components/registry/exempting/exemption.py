@@ -1,4 +1,4 @@
-"""Exemptions: a person lets one candidate break one rule until a day, with who and why, in the ledger."""
+"""Exemptions: a person allows one candidate to break one rule until a day; the ledger records who and why."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -13,22 +13,22 @@ from gatehouse.components.registry.state import Exemption, Record, State, Verdic
 from gatehouse.errors import GatehouseError
 
 _COMPARING = {"champion", "improvement", "regression", "regressions"}
-"""The first words of the rules that compare with the champion."""
+"""Prefixes of the rules that compare with the champion."""
 
 
 class ExemptionError(GatehouseError):
-    """A rule cannot be exempted from, or a version was let through by an exemption that has expired."""
+    """An exemption cannot be given, or a version passed by an exemption that has expired."""
 
 
 class ExemptRequest(StageModel):
-    """Lets a candidate break a rule.
+    """The request to allow a candidate to break a rule.
 
     Attributes:
         model: Reference of the candidate.
         rule: Name of the rule, as the verdict gives it.
-        until: The last day on which it holds, in UTC, such as 2026-12-31.
-        reason: Why, in a person's words.
-        by: Who; empty for the user of this process.
+        until: The last valid day, in UTC, such as 2026-12-31.
+        reason: The person's reason.
+        by: The person; empty for the user of this process.
     """
 
     model: str
@@ -39,18 +39,18 @@ class ExemptRequest(StageModel):
 
 
 class ExemptResult(StageModel):
-    """Under which name the candidate is judged, and the exemption as it stands in the ledger."""
+    """The model name in whose ledger the candidate is judged, and the recorded exemption."""
 
     model_name: str
     exemption: Exemption
 
 
 def exempt(request: ExemptRequest, store: ArtifactStore) -> ExemptResult:
-    """Enter an exemption in the ledger; it is applied when the candidate is registered, and held again at promotion.
+    """Record an exemption in the ledger; it applies at registration, and is checked again at promotion.
 
     Raises:
-        ExemptionError: if there is no reason, the day is over, or the gate's last verdict on the candidate does not say
-            that it breaks this rule.
+        ExemptionError: if there is no reason, the day has passed, or the gate's last verdict on the candidate does not
+            say that it breaks this rule.
     """
     if not request.reason.strip():
         raise ExemptionError("An exemption needs a reason: expected some words, found none. Give --reason.")
@@ -83,7 +83,7 @@ def rules_of(store: ArtifactStore, evaluation: str) -> tuple[Rule, ...]:
 
 
 def lifting(rules: Sequence[Rule], model: str, champion: str, state: State, moment: datetime) -> tuple[Exemption, ...]:
-    """The exemptions that hold at a moment for rules that this model breaks: of each rule the last that was given."""
+    """The exemptions valid at a moment for rules that this model breaks; for each rule the last one given."""
     broken = {rule.name for rule in rules if rule.refuses}
     own = (each for each in state.exemptions if each.model == model and each.champion in ("", champion))
     held = {each.rule: each for each in own if _holds(each, moment)}
@@ -91,7 +91,7 @@ def lifting(rules: Sequence[Rule], model: str, champion: str, state: State, mome
 
 
 def not_lifting(rule: str, model: str, state: State, moment: datetime) -> str:
-    """Why an exemption from a broken rule is not applied, in words; empty where there is none."""
+    """Why an exemption from a broken rule is not applied, in words; empty if there is no exemption."""
     for each in reversed(state.exemptions):
         if each.rule == rule and each.model == model:
             if not _holds(each, moment):
@@ -102,10 +102,10 @@ def not_lifting(rule: str, model: str, state: State, moment: datetime) -> str:
 
 
 def require_exemptions(name: str, verdict: Verdict, moment: datetime) -> None:
-    """Make sure that the very exemptions hold that a verdict hangs on; a later one makes another verdict.
+    """Check that the exemptions on which a verdict depends are still valid; a later one makes another verdict.
 
     Raises:
-        ExemptionError: if one has expired.
+        ExemptionError: if one of them has expired.
     """
     for each in verdict.exempted:
         if not _holds(each, moment):

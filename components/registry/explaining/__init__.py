@@ -1,1 +1,1 @@
-"""What a model was made from, how, by whom and why; and how two of them differ."""
+"""Explains a model: its origin, its makers and reasons, and how two models differ."""

@@ -1,7 +1,7 @@
 """The seven questions that every registered model answers: data, code, configuration, environment, seeds, parents, who.
 
-The answers are read off manifests, provenance and the measurement that its training left. A model that cannot answer
-one of them is not registered: nobody could explain or rebuild it.
+The answers come from manifests, provenance and the measurement of the training. A model that cannot answer one of the
+questions is not registered, because it could not be explained or rebuilt.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ class IncompleteLineageError(GatehouseError):
 
 
 class Answer(StageModel):
-    """One question, the facts that answer it, and what is missing; empty where it is answered."""
+    """One question, the facts that answer it, and what is missing; `missing` is empty if it is answered."""
 
     question: str
     facts: tuple[tuple[str, str], ...] = ()
@@ -33,10 +33,10 @@ class Answer(StageModel):
 
 
 def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
-    """What a model says to each of the seven questions.
+    """The model's answers to the seven questions.
 
     Raises:
-        MissingArtifactError, CorruptArtifactError: if a manifest of its lineage is not there or was altered.
+        MissingArtifactError, CorruptArtifactError: if a manifest of its lineage is missing or was altered.
     """
     manifest = store.manifest(model)
     made, trained = provenance_of(store, model), training_of(store, model)
@@ -53,7 +53,7 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
 
 
 def require_answers(store: ArtifactStore, model: str) -> None:
-    """Make sure that a model answers all seven questions.
+    """Check that a model answers all seven questions.
 
     Raises:
         IncompleteLineageError: if it does not; the message names what is missing.
@@ -68,24 +68,24 @@ def require_answers(store: ArtifactStore, model: str) -> None:
 
 
 def provenance_of(store: ArtifactStore, reference: Reference | str) -> dict[str, Any]:
-    """Who made an artifact first, when, in which run, by which stage, key and code; empty where nobody knows."""
+    """The first creation of an artifact: who, when, run, stage, key and code; empty if unknown."""
     first = next(iter(store.objects.list(f"provenance/{reference}")), None)
     return (read_record(store.objects, first) or {}) if first else {}
 
 
 def trained_as(store: ArtifactStore, model: str) -> str:
-    """The model as training published it: what a calibrated one was made from, else the model itself."""
+    """The model as training published it: the source of a calibrated model, else the model itself."""
     return store.manifest(model).derived_from.get("model", model)
 
 
 def training_of(store: ArtifactStore, model: str) -> dict[str, Any]:
-    """What the training of a model left beside it: settings, environment, time; empty where it left nothing."""
+    """What a model's training recorded: settings, environment, time; empty if there is no record."""
     measured = store.measurements(trained_as(store, model), "train")
     return measured[-1] if measured else {}
 
 
 def settings_of(store: ArtifactStore, model: str) -> Mapping[str, Any]:
-    """All settings of a training; where it left none, those that its manifest holds, which leaves out defaults."""
+    """All settings of a training; without a record of it, those in the manifest, which leaves out defaults."""
     written = store.manifest(model).configuration
     settings = training_of(store, model).get("settings") or written
     return {**settings, **{name: written[name] for name in ("calibration",) if name in written}}
@@ -150,7 +150,7 @@ def _answer(question: str, facts: Any, missing: str) -> Answer:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Path and value of everything in nested settings."""
+    """Path and value of every leaf in nested settings."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from leaves(inner, f"{path}.{name}" if path else str(name))

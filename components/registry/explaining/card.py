@@ -1,4 +1,4 @@
-"""A model card: what a registered version is, in Markdown as Hugging Face's hub reads it, from what the store holds."""
+"""Model cards: a registered version described in Markdown for Hugging Face's hub, from what the store holds."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,11 +23,11 @@ _IMPORTANT, _WORST = 10, 5
 
 
 def model_card(found: Explanation, store: ArtifactStore) -> str:
-    """The card of a version: a YAML head, then sections; what is not known of it has none.
+    """The card of a version: a YAML head, then sections; unknown facts have no section.
 
     Args:
         found: What is known of the version.
-        store: Holds the model and its evaluation.
+        store: The artifact store with the model and its evaluation.
     """
     evaluation = store.manifest(found.evaluation)
     task = str(evaluation.details.get("task", ""))

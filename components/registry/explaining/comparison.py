@@ -1,4 +1,4 @@
-"""How two registered versions differ: every number, and what changed in data, features, configuration and code."""
+"""Compares two registered versions: all numbers, and changes in data, features, configuration and code."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +25,7 @@ class CompareRequest(StageModel):
 
 
 class Pair(StageModel):
-    """One number of both versions; None where one has it not."""
+    """One number of both versions; None for a version that lacks it."""
 
     name: str
     first: Number | None
@@ -33,7 +33,7 @@ class Pair(StageModel):
 
 
 class Change(StageModel):
-    """What differs in `data`, `features`, `configuration`, `code` or `environment`; empty if a side lacks it."""
+    """A difference in `data`, `features`, `configuration`, `code` or `environment`; empty for a side that lacks it."""
 
     part: str
     name: str
@@ -42,7 +42,7 @@ class Change(StageModel):
 
 
 class Compared(StageModel):
-    """Two versions beside each other; `same_test` says whether their numbers are of the same test rows."""
+    """The comparison of two versions; `same_test` says whether their numbers are from the same test rows."""
 
     first: str
     second: str
@@ -69,7 +69,7 @@ def compare(request: CompareRequest, store: ArtifactStore) -> Compared:
 
 
 def _same_test(store: ArtifactStore, *evaluations: str) -> bool:
-    """Whether both evaluations are of the same test rows; not where one is gone."""
+    """Whether both evaluations used the same test rows; false if one of them no longer exists."""
     try:
         ours, theirs = (store.manifest(each).derived_from for each in evaluations)
     except MissingArtifactError:
@@ -97,13 +97,13 @@ def _changes(store: ArtifactStore, first: ModelVersion, second: ModelVersion) ->
 
 
 def _code(store: ArtifactStore, first: str, second: str) -> Iterator[tuple[str, Any, Any]]:
-    """What differs in the code that trained them."""
+    """Differences in the code that trained them."""
     digests = [str(provenance_of(store, each).get("code", "")) for each in (first, second)]
     yield from code_changes(store, digests[0], digests[1])
 
 
 def code_changes(store: ArtifactStore, first: str, second: str) -> Iterator[tuple[str, Any, Any]]:
-    """What differs between two code digests: modules and distributions where both are on record, else the digests."""
+    """Differences between two code digests: modules and distributions if both are recorded, else the digests."""
     if first == second:
         return
     digests = (first, second)
@@ -115,7 +115,7 @@ def code_changes(store: ArtifactStore, first: str, second: str) -> Iterator[tupl
 
 
 def _artifacts(lineage: tuple[str, ...]) -> dict[str, str]:
-    """Identities by kind and name; several of one kind and name stand in one line."""
+    """Identities by kind and name; several with the same kind and name are joined."""
     found: dict[str, str] = {}
     for identity in lineage:
         reference = Reference.parse(identity)

@@ -1,4 +1,4 @@
-"""Explains a registered version: the seven answers, what happened to it, its numbers, and its lineage as a graph."""
+"""Explains a registered version: the seven answers, its history, its numbers, and its lineage as a graph."""
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel
@@ -18,7 +18,7 @@ class ExplainRequest(StageModel):
 
 
 class Node(StageModel):
-    """One artifact of a lineage, its rows where it is a table, and how far it is from the sources, from 0."""
+    """One artifact of a lineage, its row count if it is a table, and its distance from the sources, from 0."""
 
     identity: str
     rows: int | None
@@ -34,7 +34,7 @@ class Edge(StageModel):
 
 
 class Act(StageModel):
-    """What happened to a version: which record of the ledger, when, by whom, and why."""
+    """An event in a version's history: the ledger record, when, by whom, and why."""
 
     number: int
     at: str
@@ -65,7 +65,7 @@ def explain(request: ExplainRequest, store: ArtifactStore) -> Explanation:
 
     Raises:
         ConfigurationError: if there is no such model or version.
-        MissingArtifactError, CorruptArtifactError: if a manifest of its lineage is not there or was altered.
+        MissingArtifactError, CorruptArtifactError: if a manifest of its lineage is missing or was altered.
     """
     found = named(store, request.model)
     version, state = found.version, found.ledger.state()
@@ -88,7 +88,7 @@ def explain(request: ExplainRequest, store: ArtifactStore) -> Explanation:
 
 
 def acts_on(ledger: Ledger, version: ModelVersion) -> tuple[Act, ...]:
-    """What the ledger holds about a version, in order."""
+    """The ledger's records about a version, in order."""
     numbered = list(enumerate(ledger.records(), start=1))
     return tuple(
         Act(
@@ -104,7 +104,7 @@ def acts_on(ledger: Ledger, version: ModelVersion) -> tuple[Act, ...]:
 
 
 def _models(record: Record) -> set[str]:
-    """The models that a record is about without their versions."""
+    """The models in records that name a model and no version."""
     about = [record.verdict.subject.model] if record.verdict else []
     return {*about, *([record.exemption.model] if record.exemption else [])}
 
@@ -124,7 +124,7 @@ def said(record: Record) -> str:
 
 
 def graph_of(store: ArtifactStore, reference: str) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
-    """An artifact and all that it was derived from, with the rows of tables, and what was derived from what."""
+    """An artifact and all artifacts it was derived from, with row counts, and the derivations between them."""
     manifests = {identity: store.manifest(identity) for identity in (*lineage_of(store, reference), reference)}
     levels: dict[str, int] = {}
 

@@ -1,4 +1,4 @@
-"""The numbers that an evaluation holds of its candidate, each with its interval where there is one."""
+"""The metrics of the candidate in an evaluation, with intervals if there are any."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from gatehouse.errors import ErasedArtifactError, MissingArtifactError
 
 
 class Number(StageModel):
-    """One number, and the bounds of its interval where the evaluation holds one."""
+    """One number, and the bounds of its interval if there is one."""
 
     name: str
     value: float
@@ -20,13 +20,13 @@ class Number(StageModel):
 
 
 def objective_first(store: ArtifactStore, evaluation: str, names: Iterable[str]) -> list[str]:
-    """Names of metrics, that by which models of the evaluation's task are compared before the others."""
+    """Names of metrics, with the one that compares models of the evaluation's task first."""
     objective = objective_of(str(store.manifest(evaluation).details.get("task", "")))
     return sorted(names, key=lambda name: name != objective)
 
 
 def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
-    """Every metric of the candidate on the whole test part, the objective first; none where the evaluation is gone."""
+    """Every metric of the candidate on the whole test part, the objective first; empty if the evaluation is gone."""
     try:
         measured = store.read_json(evaluation, "metrics.json")["candidate"]
     except (ErasedArtifactError, MissingArtifactError):
@@ -41,5 +41,5 @@ def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
 
 
 def _has_interval(metric: str) -> bool:
-    """Also of a metric that an earlier version knew."""
+    """Whether a metric has intervals; also for a metric that only an earlier version had."""
     return metric not in NAMES or metric_named(metric).has_interval

@@ -1,4 +1,4 @@
-"""The page that explains a registered version: answers, numbers, history, and the lineage drawn down to the sources."""
+"""Renders the page of a registered version: answers, numbers, history, and the lineage as a picture."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -10,7 +10,7 @@ from gatehouse.components.reports.page import Report
 from gatehouse.components.reports.style import LIGHT
 
 _WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE = 212, 46, 12, 40, 12
-_ACROSS = 4  # Boxes beside each other fit a page; more of one step stand below them.
+_ACROSS = 4  # Boxes side by side that fit a page; more boxes of one step are placed below them.
 _LONGEST = 26
 _STYLE = (
     f":root {{ {' '.join(f'--{name}: {value};' for name, value in LIGHT.items())} }}"
@@ -47,13 +47,13 @@ def explanation_page(found: Explanation) -> str:
 
 
 def lineage_picture(nodes: Sequence[Node], edges: Sequence[Edge], title: str, *, alone: bool = False) -> Html:
-    """A lineage as SVG: sources at the top, a box an artifact, and below them what each step made.
+    """A lineage as SVG: sources at the top, one box per artifact, and below them the results of each step.
 
     Args:
         nodes: The artifacts.
         edges: What was derived from what.
-        title: What the picture shows, for those who do not see it.
-        alone: Whether it stands in no page, and so brings its own style.
+        title: Text alternative of the picture.
+        alone: Whether the picture is used outside a page and needs its own style.
     """
     steps = [[each for each in nodes if each.level == level] for level in range(1 + max(each.level for each in nodes))]
     places = _places(steps, edges)
@@ -73,7 +73,7 @@ def _across(steps: Sequence[Sequence[Node]]) -> int:
 
 
 def _places(steps: Sequence[Sequence[Node]], edges: Sequence[Edge]) -> dict[str, tuple[float, float]]:
-    """Left upper corner of each box; boxes stand below what they were made from, so that few lines cross."""
+    """Upper left corner of each box; boxes are below the artifacts they were made from, so that few lines cross."""
     places: dict[str, tuple[float, float]] = {}
     middle, top = _EDGE + _across(steps) / 2, float(_EDGE)
 

@@ -21,9 +21,10 @@ class SearchRequest(StageModel):
     """Which versions are wanted.
 
     Attributes:
-        query: As of runs, on `name`, `version`, `stage`, `user`, settings, metrics and tags; empty for all.
-        trained_on: References that each of them was made from, also by a cut digest.
-        model_name: Of this model only; empty for all.
+        query: Query in the syntax of runs, on `name`, `version`, `stage`, `user`, settings, metrics and tags; empty for
+            all.
+        trained_on: References that all versions found were made from; a digest may be shortened.
+        model_name: Search only this model; empty for all.
     """
 
     query: str = ""
@@ -45,7 +46,7 @@ class Found(StageModel):
 
 @dataclass(frozen=True)
 class _Values:
-    """What a query reads of a version."""
+    """The values of a version that a query can use."""
 
     found: Found
     params: Mapping[str, str] = field(default_factory=dict)
@@ -65,10 +66,10 @@ class _Values:
 
 
 def search(request: SearchRequest, store: ArtifactStore) -> tuple[Found, ...]:
-    """The versions that meet a request, in the order of its query.
+    """The versions that match a request, in the order that its query asks for.
 
     Raises:
-        ConfigurationError: if the query is none (the message points at the column), or names what no version has.
+        ConfigurationError: if the query is invalid (the message gives the column), or has a name that no version has.
     """
     query = parse(request.query)
     names = [request.model_name] if request.model_name else model_names(store)
@@ -78,7 +79,7 @@ def search(request: SearchRequest, store: ArtifactStore) -> tuple[Found, ...]:
 
 
 def _require_known(names: tuple[str, ...], candidates: Sequence[_Values]) -> None:
-    """Refuse a name that no version has; one with its kind, such as `tags.reviewed`, may be still to come."""
+    """Refuse a name that no version has; a name with its kind, such as `tags.reviewed`, may come later."""
     for name in names:
         if not candidates or name.startswith(_KINDS) or any(lookup(each, name) is not None for each in candidates):
             continue

@@ -1,1 +1,1 @@
-"""What a person, or an approval pipeline, does to registered versions."""
+"""Actions of a person or an approval pipeline on registered versions."""

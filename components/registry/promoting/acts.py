@@ -1,4 +1,4 @@
-"""Promotion, rollback and archiving of registered versions: what a person, or an approval pipeline, does."""
+"""Promotion, rollback and archiving of registered versions, by a person or an approval pipeline."""
 
 import posixpath
 import re
@@ -38,31 +38,32 @@ def promote(
     to: str = CHAMPION,
     by: str = "",
 ) -> State:
-    """Give a version an alias, by default make it the champion. A version that has the alias already keeps it.
+    """Give a version an alias, by default champion. A version that has the alias already keeps it.
 
-    What it is bound to is verified again: the evaluation says what the ledger says of it, the model is whole, and where
-    the policy's approval is manual, a person's approval of the last verdict holds now; so do the exemptions that the
-    verdict hangs on. `shadow` and `staging` need no
-    approval: nobody gets the model's answers.
+    The version is verified again: the evaluation agrees with the ledger, the model's files are complete, and the
+    exemptions on which the verdict depends are still valid. If the policy's approval is manual, a person's approval of
+    the last verdict must be valid now. `shadow` and `staging` need no approval, because users do not get the model's
+    answers.
 
     Args:
         store: The store that holds the ledger.
         model_name: Name under which models are registered.
-        version: The version; 0 for the one that is in staging at first, also where another takes it meanwhile.
-        reason: Why, in a person's words; goes into the ledger. A version that was rolled back needs one.
-        override: Promote although the gate's last word was no, or was about another champion, or nobody approved it.
-            Needs a reason; under `four_eyes` it must come from somebody who neither trained nor submitted the model.
+        version: The version; 0 for the one in staging when this starts, even if another version takes its place later.
+        reason: The person's reason, recorded in the ledger. A version that was rolled back needs one.
+        override: Promote although the gate's last verdict was negative, or was about another champion, or there is no
+            approval. Needs a reason; under `four_eyes` it must come from somebody who neither trained nor submitted the
+            model.
         to: The alias.
-        by: Who; empty for the user of this process.
+        by: The person; empty for the user of this process.
 
     Raises:
-        PromotionError: if there is no such version or alias, or it is archived, or refused since, or it was rolled back
-            and there is no reason.
+        PromotionError: if there is no such version or alias; if it is archived, or was refused later; or if it was
+            rolled back and there is no reason.
         StaleVerdictError: if it was judged against another champion than the present one.
-        ExemptionError: if the gate let it through by an exemption that has expired.
-        ApprovalError: if the policy asks for an approval, and none holds.
-        WrongEvaluationError, MissingArtifactError, CorruptArtifactError: if the evaluation does not say what the ledger
-            does, or model or evaluation are not whole.
+        ExemptionError: if it passed by an exemption that has expired.
+        ApprovalError: if the policy asks for an approval, and no valid one exists. WrongEvaluationError,
+            MissingArtifactError, CorruptArtifactError: if the evaluation contradicts the ledger, or the model or
+            evaluation is incomplete.
     """
     if override and not reason.strip():
         raise PromotionError("An override needs a reason: expected some words, found none. Give them with --reason.")
@@ -81,9 +82,9 @@ def promote(
 def next_promotion(
     state: State, model_name: str, version: int, reason: str, override: bool, to: str = CHAMPION
 ) -> Record | None:
-    """The record that promotes `version`, or None where it has the alias; raises as `promote` does.
+    """The record that promotes `version`, or None if it has the alias already; raises as `promote` does.
 
-    It looks at the state alone: approval and binding are held against clock and store by `promote`.
+    It uses only the state: `promote` checks the approval and the evaluation with the clock and the store.
     """
     if to not in ALIASES:
         raise PromotionError(f"{model_name}: expected one of the aliases {', '.join(ALIASES)}, found {to!r}.")
@@ -110,7 +111,7 @@ def next_promotion(
 
 
 def _require_sound(ledger: Ledger, state: State, record: Record, by: str) -> None:
-    """Hold what is to be promoted against store and clock: its binding, and the approval that its policy asks for."""
+    """Check a version to promote against the store and the clock: its evaluation, and the approval in its policy."""
     version = state.version(record.version)
     assert version is not None
     last = state.last_verdict(version.model)
@@ -148,25 +149,25 @@ def _require_verdict(state: State, model_name: str, version: ModelVersion) -> No
 
 
 def rollback(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
-    """Take `version` out of production and of staging; a repeat changes nothing.
+    """Take `version` out of production and staging; a repeat changes nothing.
 
-    Of the champion, it returns to the one before it; canary, shadow and staging only end.
+    If it is the champion, the previous champion returns; canary, shadow and staging just end.
 
     Args:
         store: The store that holds the ledger.
         model_name: Name under which models are registered.
-        version: What to withdraw; naming it makes a retry harmless.
-        reason: Why, in a person's words; goes into the ledger.
-        by: Who; empty for the user of this process.
+        version: The version to withdraw; a retry with the same number changes nothing.
+        reason: The person's reason, recorded in the ledger.
+        by: The person; empty for the user of this process.
 
     Raises:
-        PromotionError: if `version` has no alias, or is the champion and there was none before it.
+        PromotionError: if `version` has no alias, or is the first champion.
     """
     return Ledger(store, model_name).extend(lambda state: next_rollback(state, model_name, version, reason), by)
 
 
 def next_rollback(state: State, model_name: str, version: int, reason: str) -> Record | None:
-    """The record that withdraws `version`, or None where that is done; raises as `rollback` does."""
+    """The record that withdraws `version`, or None if that is done; raises as `rollback` does."""
     wanted = _version(state, model_name, version)
     if state.champion != wanted.version:
         if wanted.withdrawn:
@@ -192,7 +193,7 @@ def next_rollback(state: State, model_name: str, version: int, reason: str) -> R
 
 
 def archive(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
-    """Archive a version: it is kept for the record and cannot be promoted any more. A repeat changes nothing.
+    """Archive a version: it is kept for the record and can no longer be promoted. A repeat changes nothing.
 
     Raises:
         PromotionError: if there is no such version, or it is the champion.
@@ -201,7 +202,7 @@ def archive(store: ArtifactStore, model_name: str, version: int, reason: str = "
 
 
 def next_archiving(state: State, model_name: str, version: int, reason: str) -> Record | None:
-    """The record that archives `version`, or None where that is done; raises as `archive` does."""
+    """The record that archives `version`, or None if that is done; raises as `archive` does."""
     wanted = _version(state, model_name, version)
     if wanted.archived:
         return None
@@ -214,10 +215,10 @@ def next_archiving(state: State, model_name: str, version: int, reason: str) -> 
 
 
 def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, str], by: str = "") -> State:
-    """Note something about a version: names and values by which it is found; an empty value removes a name.
+    """Set tags of a version, by which it can be found; an empty value removes a tag.
 
     Raises:
-        ConfigurationError: if MLflow would not take a name.
+        ConfigurationError: if MLflow does not accept a name.
         PromotionError: if there is no such version.
     """
     if wrong := [name for name in tags if not _is_tag(name)]:
@@ -236,7 +237,7 @@ def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, 
 
 
 def _is_tag(name: str) -> bool:
-    """Whether MLflow, to which the ledger is copied, takes the name of a tag, which may become part of a path."""
+    """Whether MLflow, where the ledger is copied, accepts the name of a tag; it may become part of a path."""
     shortest = posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
     return shortest and bool(name.strip()) and re.fullmatch(r"[\w./ :-]{1,250}", name) is not None
 

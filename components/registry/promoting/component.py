@@ -17,8 +17,8 @@ def promote(store: str, model_name: str, action: str, version: int, reason: str,
         store: Address of the artifact store.
         model_name: Name under which models are registered.
         action: promote, rollback or archive.
-        version: The version to act on: to promote (0 for the one in staging), to withdraw, or to archive.
-        reason: Why, in a person's words; goes into the ledger.
+        version: The version to promote (0 for the one in staging), to withdraw, or to archive.
+        reason: The person's reason, recorded in the ledger.
         to: The alias that a promoted version gets: staging, shadow, canary or champion.
     """
     from gatehouse.components.artifacts.store import ArtifactStore

@@ -13,10 +13,10 @@ _DONE = {"promote": "promoted", "rollback": "rolled back", "archive": "archived"
 
 
 class PromoteRequest(StageModel):
-    """An act on one version: `promote`, `rollback` or `archive`.
+    """An action on one version: `promote`, `rollback` or `archive`.
 
-    For `promote`, version 0 is the one in staging, and `to` the alias that it gets. `by` is who acts; empty for the
-    user of the process.
+    For `promote`, version 0 is the one in staging, and `to` is its new alias. `by` is the person; empty for the user of
+    the process.
     """
 
     model_name: str
@@ -29,9 +29,9 @@ class PromoteRequest(StageModel):
 
 
 class PromoteResult(StageModel):
-    """The version that was acted on, what became of it, the aliases that it holds now, and the champion after the act.
+    """The version, its decision, its aliases afterwards, and the champion afterwards.
 
-    `decision` is `promoted`, `rolled back`, `archived`, or such as `champion already` where nothing was to be done;
+    `decision` is `promoted`, `rolled back`, `archived`, or for example `champion already` if nothing had to be done;
     `champion` is an identity, empty for none.
     """
 
@@ -43,14 +43,14 @@ class PromoteResult(StageModel):
 
 @stage("promote", title="Move the champion alias", effects=WRITES_LEDGER)
 def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
-    """Promote, roll back or archive a version, and show it in MLflow; a repeat changes nothing.
+    """Promote, roll back or archive a version, and update MLflow; a repeat changes nothing.
 
     Raises:
         ConfigurationError: if there is no such action.
-        PromotionError: if the version cannot be acted on so.
+        PromotionError: if the action is not possible for this version.
         StaleVerdictError: if the version was judged against another champion than the present one.
-        ApprovalError: if the policy asks for an approval, and none holds.
-        WrongEvaluationError: if the evaluation does not say what the ledger does.
+        ApprovalError: if the policy asks for an approval, and no valid one exists.
+        WrongEvaluationError: if the evaluation contradicts the ledger.
     """
     if request.action not in _DONE:
         raise ConfigurationError(f"action: expected one of {', '.join(_DONE)}, found {request.action!r}.")

@@ -1,1 +1,1 @@
-"""What the gate's verdict does to the ledger."""
+"""Records the gate's verdict in the ledger."""

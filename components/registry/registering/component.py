@@ -11,7 +11,7 @@ from gatehouse.components.artifacts.image import image_of
 def register(
     store: str, model_name: str, model: str, evaluation: str, policy: str, summary: dsl.Output[dsl.Markdown]
 ) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("alias", str), ("verdict", str), ("reasons", list)]):
-    """Enter the gate's verdict in the ledger; a candidate that passed becomes a version with its aliases.
+    """Record the gate's verdict in the ledger; a candidate that passed becomes a version with its aliases.
 
     Args:
         store: Address of the artifact store.
@@ -21,11 +21,11 @@ def register(
         policy: The promotion policy, as canonical JSON of a GatePolicy.
 
     Returns:
-        decision: What became of the candidate.
+        decision: The decision about the candidate.
         version: Its version; 0 for none.
         alias: The highest alias that it holds; empty for none.
-        verdict: pass, or the decision that a person is told.
-        reasons: Why the gate refused, or which command goes on.
+        verdict: pass, or the decision to report to a person.
+        reasons: Why the gate refused, or which command to run next.
         summary: Decision and reasons for the UI, and the version's model card.
     """
     from gatehouse.components.artifacts.store import ArtifactStore

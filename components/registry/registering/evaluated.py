@@ -1,4 +1,4 @@
-"""The verdict that an evaluation holds, as the ledger keeps it."""
+"""The verdict of an evaluation, in the form that the ledger stores."""
 
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,7 @@ from gatehouse.errors import GatehouseError
 
 
 class WrongEvaluationError(GatehouseError):
-    """An evaluation does not judge the candidate, or not under the policy, that it is presented for."""
+    """An evaluation judges another candidate, or uses another policy, than it is given for."""
 
     permanent = True
 
@@ -22,17 +22,17 @@ class WrongEvaluationError(GatehouseError):
 def verdict_on(
     store: ArtifactStore, model: str, evaluation: str, policy: GatePolicy, state: State, moment: datetime
 ) -> Verdict:
-    """The gate's verdict on `model` as the ledger keeps it: read off `evaluation`, less the rules that it may break.
+    """The gate's verdict on `model` for the ledger: read from `evaluation`, without the rules that it is exempted from.
 
-    A verdict that hung on an exemption and has been acted on stays as it is when the exemption expires.
+    A verdict that depended on an exemption and led to a record stays as it is when the exemption expires.
 
     Args:
-        store: Where the evaluation is.
+        store: The artifact store.
         model: The candidate.
         evaluation: The evaluation that judged it.
         policy: The policy that it was judged under.
-        state: What the ledger says, with all exemptions.
-        moment: At which exemptions must hold.
+        state: The ledger's state, with all exemptions.
+        moment: The moment at which exemptions must be valid.
 
     Raises:
         WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
@@ -81,11 +81,11 @@ def verdict_on(
 
 
 def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
-    """Make sure that a verdict of the ledger is what its evaluation says of this model, data, champion and policy.
+    """Check that a verdict of the ledger equals what its evaluation says of this model, data, champion and policy.
 
     Raises:
         WrongEvaluationError: if the evaluation says something else.
-        MissingArtifactError, CorruptArtifactError: if evaluation or model are not whole.
+        MissingArtifactError, CorruptArtifactError: if the evaluation or model is incomplete.
     """
     manifest, subject = store.manifest(verdict.evaluation), verdict.subject
     expected = {"model": subject.model, "training_set": subject.training_set, "split": subject.split}

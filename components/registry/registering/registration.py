@@ -1,4 +1,4 @@
-"""What a verdict does to the ledger: a pure function of the state, asked until nothing is left to do."""
+"""The ledger records that follow from a verdict: a pure function of the state, called until nothing is left to do."""
 
 from datetime import datetime
 
@@ -7,18 +7,18 @@ from gatehouse.components.registry.state import CHAMPION, STAGING, Record, Stale
 
 
 def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) -> Record | None:
-    """The next record that `verdict` calls for, or None where all is done.
+    """The next record that follows from `verdict`, or None if all is done.
 
-    A refusal is recorded once. A candidate that passes becomes a version (a model is one version at most, however often
-    it is judged), then staging, then, where the policy's approval is automatic, champion.
+    A refusal is recorded once. A candidate that passes becomes a version; a model has at most one version, however
+    often it is judged. The version then gets staging and, if the policy's approval is automatic, champion.
 
     Args:
-        state: What the ledger says now.
+        state: The ledger's present state.
         verdict: The gate's verdict on the candidate.
-        lineage: Identities of all that the candidate was made from.
+        lineage: Identities of all artifacts that the candidate was made from.
 
     Raises:
-        StaleVerdictError: if the verdict compares with another champion than the one it would replace now.
+        StaleVerdictError: if the verdict compares with another champion than the present one.
     """
     subject = verdict.subject
     last = state.verdict_on(subject)
@@ -42,7 +42,7 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
 
 
 def _differs(state: State, number: int, last: Verdict, verdict: Verdict) -> bool:
-    """Whether a verdict is another than the last on the same subject; once settled, not for its evaluation alone."""
+    """Whether a verdict differs from the subject's last one; if settled, another evaluation alone does not count."""
     said, before = (
         (each.verdict, each.champion, each.exempted, each.reasons, each.kept_out) for each in (verdict, last)
     )
@@ -59,7 +59,7 @@ def _require_champion(present: str, verdict: Verdict) -> None:
 
 
 def decision_on(state: State, verdict: Verdict, now: datetime) -> str:
-    """What became of a judged candidate, in a word.
+    """The decision about a judged candidate, in words.
 
     `approved`, `awaiting approval`, `awaiting promotion` (approved by a person and not promoted yet), `rejected`,
     `refused`, `inconclusive`, `rolled back` or `archived`.

@@ -1,4 +1,4 @@
-"""The stage that enters the gate's verdict on a candidate in the ledger."""
+"""The stage that records the gate's verdict on a candidate in the ledger."""
 
 from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -15,7 +15,7 @@ from gatehouse.components.tracking.lineage import lineage_of
 
 
 class RegisterRequest(StageModel):
-    """A candidate and the evaluation that judged it. `by` is who presents it; empty for the user of the process."""
+    """A candidate and the evaluation that judged it. `by` is who submits it; empty for the user of the process."""
 
     model_name: str
     model: str
@@ -25,13 +25,13 @@ class RegisterRequest(StageModel):
 
 
 class RegisterResult(StageModel):
-    """What became of the candidate.
+    """The decision about the candidate.
 
-    `decision` is `approved`, `awaiting approval`, `awaiting promotion`, `rejected`, `refused`, `inconclusive`,
-    `rolled back` or `archived`; `verdict` is `pass` for `approved`, else the decision: what somebody is told. `version`
-    is 0 where there is none; `aliases` are those that the version holds now; `alias` is the highest of them, or empty.
-    `reasons` say why the gate refused, or which command goes on; `warnings` are the exemptions that were
-    applied. `earlier_uses` counts the candidates of this name that the same test set judged before; `summary` says it.
+    `decision` is `approved`, `awaiting approval`, `awaiting promotion`, `rejected`, `refused`, `inconclusive`, `rolled
+    back` or `archived`; `verdict`, for reports, is `pass` for `approved`, else the decision. `version` is 0 if there is
+    none; `aliases` are those that the version holds now; `alias` is the highest of them, or empty. `reasons` say why
+    the gate refused, or which command to run next; `warnings` list the exemptions that were applied. `earlier_uses`
+    counts the candidates of this name that were judged on the same test set before; `summary` says it in words.
     """
 
     decision: str
@@ -47,15 +47,15 @@ class RegisterResult(StageModel):
 
 @stage("register", title="Register behind the gate", effects=WRITES_LEDGER)
 def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
-    """Enter the gate's verdict in the ledger, and show the ledger in MLflow where it changed.
+    """Record the gate's verdict in the ledger, and update MLflow if the ledger changed.
 
-    Registering again with nothing changed writes nothing.
+    Registering again without a change writes nothing.
 
     Raises:
         WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
-        StaleVerdictError: if the champion moved since the candidate was judged.
-        IncompleteLineageError: if the candidate cannot say what it was made from, how, where or by whom.
-        CorruptArtifactError: if the candidate, or anything it was made from, does not verify.
+        StaleVerdictError: if the champion changed after the candidate was judged.
+        IncompleteLineageError: if the candidate's origin is not fully known: what, how, where and by whom.
+        CorruptArtifactError: if the candidate, or an artifact it was made from, does not verify.
     """
     ledger = Ledger(store, request.model_name)
     before = ledger.state()
@@ -87,7 +87,7 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
 
 
 def _next_step(decision: str, name: str, verdict: Verdict) -> tuple[str, ...]:
-    """What a person does where a candidate waits for one."""
+    """The next action of a person, for a candidate that waits for one."""
     if decision == "awaiting approval":
         days = "a day" if verdict.approval_days == 1 else f"{verdict.approval_days} days"
         eyes = "; not by who trained or submitted it" if verdict.four_eyes else ""

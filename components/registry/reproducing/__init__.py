@@ -1,1 +1,1 @@
-"""Rebuilds a registered model from its lineage, and says whether it is the same to the bit."""
+"""Rebuilds a registered model from its lineage, and checks whether the result is identical to the bit."""

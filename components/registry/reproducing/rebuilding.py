@@ -1,4 +1,4 @@
-"""Makes an artifact again in another store: what was read from outside is copied, every later stage runs again."""
+"""Makes an artifact again in another store: external inputs are copied, and every later stage runs again."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,14 +14,14 @@ _GIVEN = "config"
 
 
 class NotReproducibleError(GatehouseError):
-    """An artifact cannot be made again, as nobody knows how it was made, or what made it is not here."""
+    """An artifact cannot be made again: its origin is unknown, or the stage that made it is missing here."""
 
     permanent = True
 
 
 @dataclass(frozen=True)
 class Step:
-    """One artifact: `copied`, or made again by `stage` as `again`, by code that had the digest `code`."""
+    """One artifact: `copied`, or made again by `stage` as `again`, with code of digest `code`."""
 
     identity: str
     again: str
@@ -30,20 +30,20 @@ class Step:
 
     @property
     def same(self) -> bool:
-        """Whether it came out as it was."""
+        """Whether the result is identical."""
         return self.identity == self.again
 
 
 @dataclass
 class Rebuild:
-    """Makes artifacts of `source` again in `target`, which holds none of them.
+    """Makes artifacts of `source` again in the empty store `target`.
 
-    What a stage read from outside (snapshots, with their tables) and configuration are copied. Everything else is made:
-    the request of its provenance is taken, with what is made again in place of its inputs.
+    External inputs of stages (snapshots with their tables) and configuration are copied. Every other artifact is made
+    again from the request in its provenance, with inputs replaced by their rebuilt versions.
 
     Attributes:
-        steps: What was done, in order.
-        known: The identity that each artifact has in the target, where it is there.
+        steps: The steps taken, in order.
+        known: For each artifact in the target, by its original identity, its identity there.
     """
 
     source: ArtifactStore
@@ -52,10 +52,10 @@ class Rebuild:
     known: dict[str, str] = field(default_factory=dict)
 
     def make(self, identity: str) -> str:
-        """Make an artifact, and before it what its request names; gives the identity that it has now.
+        """Make an artifact, after the inputs that its request names; returns its new identity.
 
         Raises:
-            NotReproducibleError: if nobody knows how it, or something before it, was made.
+            NotReproducibleError: if the origin of the artifact, or of one of its inputs, is not known.
             GatehouseError: as the stages raise.
         """
         if identity not in self.known:
@@ -81,7 +81,7 @@ class Rebuild:
         return Step(identity, found, name, str(made.get("code", "")))
 
     def _replaced(self, value: Any) -> Any:
-        """A request with what is made again in place of its references."""
+        """A request with its references replaced by those of the rebuilt artifacts."""
         if isinstance(value, dict):
             return {name: self._replaced(inner) for name, inner in value.items()}
         if isinstance(value, list):
@@ -90,7 +90,7 @@ class Rebuild:
 
 
 def _like(identity: str, result: Any, stage: Stage[Any, Any]) -> str:
-    """The reference among a stage's results that stands for an artifact: itself, or one of its kind and name."""
+    """The reference among a stage's results that matches an artifact: the same one, or one of its kind and name."""
     wanted, found = Reference.parse(identity), references_in(result.model_dump(mode="json"))
     same = [each for each in found if (each.kind, each.name) == (wanted.kind, wanted.name)]
     if not same:

@@ -1,4 +1,4 @@
-"""Reproduces a registered model in a clean store, and names what differs, and by how much, where it is another one."""
+"""Reproduces a registered model in a clean store; if the result differs, says what differs and by how much."""
 
 import tempfile
 from collections.abc import Iterator
@@ -29,17 +29,17 @@ class ReproduceRequest(StageModel):
 
 
 class Reproduced(StageModel):
-    """What came of it.
+    """The result of a reproduction.
 
     Attributes:
         same: Whether the model was made again to the bit.
-        model, again: The model, and what was made; equal where it is the same.
-        weights, weights_again: SHA-256 of the weights of either.
-        processes: World size, which is that of the original.
+        model, again: The original and the rebuilt model; equal if they are identical.
+        weights, weights_again: SHA-256 of the weights of each.
+        processes: World size, equal to that of the original.
         copied, made: Artifacts that were copied, and that were made again.
-        first: The first artifact that came out otherwise; empty for none.
-        differences: What differs in code, environment and world sizes.
-        largest, mean: Difference of scores on up to 20,000 rows of the training set; 0 where the model is the same.
+        first: The first artifact that differs; empty for none.
+        differences: Differences in code, environment and world sizes.
+        largest, mean: Difference of scores on up to 20,000 rows of the training set; 0 for an identical model.
     """
 
     same: bool
@@ -57,11 +57,11 @@ class Reproduced(StageModel):
 
 
 def reproduce(request: ReproduceRequest, store: ArtifactStore) -> Reproduced:
-    """Rebuild a version from its snapshot, in a store that holds nothing else, at the world size of the original.
+    """Rebuild a version from its snapshot in an empty store, at the world size of the original.
 
     Raises:
-        ConfigurationError: if there is no such version, or the folder holds something.
-        NotReproducibleError: if provenance does not say how something of its lineage was made.
+        ConfigurationError: if there is no such version, or the folder is not empty.
+        NotReproducibleError: if the provenance of an artifact in its lineage is incomplete.
         GatehouseError: as the stages raise.
     """
     model = named(store, request.model).version.model
@@ -80,7 +80,7 @@ def _reproduced(store: ArtifactStore, clean: ArtifactStore, model: str) -> Repro
 
 
 def beside(rebuild: Rebuild, model: str, again: str) -> Reproduced:
-    """What a rebuild came to: a model, and what was made in its place."""
+    """The result of a rebuild, for a model and its rebuilt version."""
     store, clean = rebuild.source, rebuild.target
     other = next((each for each in rebuild.steps if not each.same), None)
     made = [each for each in rebuild.steps if each.stage]
@@ -111,7 +111,7 @@ def _weights(manifest: Manifest) -> str:
 def _differences(
     store: ArtifactStore, clean: ArtifactStore, model: str, again: str, made: list[Step]
 ) -> Iterator[Change]:
-    """What is otherwise than when the model was made: the code of each stage, the environment, the world sizes."""
+    """Differences from the original training: the code of each stage, the environment, the world sizes."""
     for step in made:
         now = declared_stages()[step.stage].sources()
         store.record(f"code/{now.digest}.json", now.to_json())

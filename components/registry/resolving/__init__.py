@@ -1,1 +1,1 @@
-"""Which champion a candidate must compare with."""
+"""Finds the champion that a candidate must be compared with."""

@@ -1,8 +1,8 @@
-"""NAME@ALIAS as a verified folder on this machine: from a copy of the ledger's last word and of the model's files.
+"""Resolves NAME@ALIAS to a verified folder on this machine, from local copies of the ledger and of the model's files.
 
-A resolver answers from this machine alone. What it knows is brought up to the ledger by `refresh`, which a server has
-done on a thread; so an answer is as old as the last refresh, says how old, and needs neither MLflow nor the store. A
-model that takes an alias is fetched and verified before the resolver knows of it, so that nobody waits for it.
+A resolver answers from this machine alone. `refresh` updates its copy of the ledger; a server does this on a thread. So
+an answer is as old as the last refresh, states its age, and needs neither MLflow nor the store. When a model gets an
+alias, its files are fetched and verified before the resolver returns it, so no request waits for them.
 """
 
 import json
@@ -30,20 +30,20 @@ logger = logging.getLogger(__name__)
 
 
 class UnknownAliasError(GatehouseError):
-    """No version holds the alias, as far as this machine knows."""
+    """No version holds the alias, according to this machine's copy of the ledger."""
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What an alias stands for.
+    """The version that holds an alias.
 
     Attributes:
-        name, alias: As asked for.
+        name, alias: Name and alias of the request.
         version: The number of the version.
         model: Its identity.
-        path: Folder with its verified files. Read them; never write to them.
-        record: How many records of the ledger were known.
-        age: Seconds since the ledger was looked at last.
+        path: Folder with its verified files. Read them, but never write to them.
+        record: Number of ledger records in the copy.
+        age: Seconds since the ledger was last read.
     """
 
     name: str
@@ -59,16 +59,16 @@ class Resolver:
     """Resolves the aliases of one model; several processes may share its folder.
 
     Attributes:
-        folder: What it keeps: `ledger.json`, and a folder for each model that held an alias.
+        folder: Its files: `ledger.json`, and a folder for each model that held an alias.
     """
 
     def __init__(self, address: str, model_name: str, folder: Path | None = None) -> None:
-        """Open the copy that this machine has; the store is not touched.
+        """Open this machine's copy; the store is not accessed.
 
         Args:
-            address: Of the store.
+            address: Address of the store.
             model_name: Name under which models are registered.
-            folder: Where it keeps what it knows; by default in the user's cache.
+            folder: Folder for its files; by default in the user's cache.
         """
         self._address, self._name = address, model_name
         place = sha256_bytes(str(address).encode())[:16]
@@ -83,13 +83,13 @@ class Resolver:
 
         Args:
             alias: One of the aliases.
-            at_most: Seconds that the answer may be old; where it is older, or nothing is known, the ledger is asked
+            at_most: Maximum age of the answer in seconds; if the copy is older, or there is none, the ledger is read
                 first. None for any age.
 
         Raises:
             UnknownAliasError: if no version holds it.
-            StoreError: if the ledger must be asked, and the store does not answer.
-            CorruptArtifactError: if the files here were altered, and the store cannot give them again.
+            StoreError: if the ledger must be read, and the store does not answer.
+            CorruptArtifactError: if files here were altered, and the store cannot provide them again.
         """
         if not self._known or (at_most is not None and time.time() - self._known["at"] > at_most):
             self.refresh()
@@ -106,15 +106,15 @@ class Resolver:
         )
 
     def refresh(self) -> bool:
-        """Bring what is known up to the ledger; gives whether something changed.
+        """Update the copy from the ledger; returns whether something changed.
 
         Raises:
-            StoreError: if the store does not answer, or has less than was read before, as the empty folder of a volume
-                that is not mounted; what was known stays.
+            StoreError: if the store does not answer, or has fewer records than before (for example an empty folder
+                because a volume is not mounted); the copy does not change then.
         """
         with self._refreshing:
             at = time.time()
-            expected = self._read().get("size", 0)  # From the file: who removes it has a running resolver forget it.
+            expected = self._read().get("size", 0)  # From the file: removing it makes a running resolver forget it.
             state = Ledger(self._opened(), self._name).state()
             if state.size < expected:
                 raise StoreError(
@@ -133,7 +133,7 @@ class Resolver:
             return before != state.size
 
     def keep_fresh(self, every: float, stop: threading.Event) -> threading.Thread:
-        """Refresh on a thread, every so many seconds until `stop` is set; while the store is away, it tries again."""
+        """Refresh on a thread every `every` seconds until `stop` is set; if the store does not answer, retry."""
 
         def run() -> None:
             told = ""
@@ -163,7 +163,7 @@ class Resolver:
         return self._store
 
     def _verified(self, model: str) -> Path:
-        """The folder of a model: its files are hashed when they come, and again where one of them was touched since."""
+        """The folder of a model. Files are hashed when they are fetched, and again if one was changed since."""
         folder = self.folder / model
         if model not in self._seen:
             try:
@@ -175,7 +175,7 @@ class Resolver:
         return self._checked(model, folder)
 
     def _checked(self, model: str, folder: Path) -> Path:
-        """Hash the files of a folder again; where one is not what it was, fetch all of them."""
+        """Hash the files of a folder again; if one has changed, fetch all of them."""
         try:
             digests = json.loads((folder / _VERIFIED).read_text())["digests"]
         except (OSError, ValueError, KeyError):
@@ -192,7 +192,7 @@ class Resolver:
             ) from error
 
     def _fetched(self, model: str, folder: Path) -> Path:
-        """Copy the verified files of a model beside its folder, and put them in place as a whole."""
+        """Copy the verified files of a model next to its folder, then move them into place together."""
         store = self._opened()
         manifest = store.manifest(model)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -221,7 +221,7 @@ class Resolver:
 
 
 def _stamp(path: Path) -> list[int]:
-    """What changes where a file is written to or replaced; empty where it is gone."""
+    """Values that change when a file is written or replaced; empty if it is gone."""
     try:
         found = os.stat(path)
     except OSError:

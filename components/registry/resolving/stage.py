@@ -1,4 +1,4 @@
-"""The stage that finds the champion that a candidate must compare with."""
+"""The stage that finds the champion that a candidate must be compared with."""
 
 from gatehouse.components.artifacts.declaration import Resources
 from gatehouse.components.artifacts.identity import identity_digest
@@ -10,7 +10,7 @@ from gatehouse.components.registry.state import Subject
 
 
 class ResolveRequest(StageModel):
-    """The candidate, the test set it will be measured on, and the policy it will be held against.
+    """The candidate, the test set to measure it on, and the policy to judge it by.
 
     Attributes:
         model_name: Name under which models are registered.
@@ -28,7 +28,7 @@ class ResolveRequest(StageModel):
 
 
 class ResolveResult(StageModel):
-    """Identity of the champion that the candidate must compare with; empty for none."""
+    """Identity of the champion that the candidate must be compared with; empty for none."""
 
     champion: str
 
@@ -40,7 +40,7 @@ class ResolveResult(StageModel):
     resources=Resources(cpu="500m", memory="1G", minutes=5),
 )
 def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
-    """Find the champion that the candidate must compare with: never the candidate itself."""
+    """Find the champion that the candidate must be compared with; it is never the candidate itself."""
     subject = Subject(
         model=request.candidate,
         training_set=request.training_set,

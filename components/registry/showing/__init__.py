@@ -1,1 +1,1 @@
-"""Where the ledger is shown: places outside of the store, which are written and never read back into a decision."""
+"""Places outside the store that show the ledger; they are written, and never read for a decision."""

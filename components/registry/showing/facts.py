@@ -1,4 +1,4 @@
-"""What is shown of a version, whatever the place."""
+"""Facts about a version that all places show."""
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.state import ModelVersion, State
@@ -8,12 +8,12 @@ MODEL, EVALUATION, VERDICT = "gatehouse.model", "gatehouse.evaluation", "gatehou
 
 
 def origin(version: ModelVersion) -> dict[str, str]:
-    """What never changes: the model, and all that it was made from."""
+    """Facts that never change: the model, and all artifacts it was made from."""
     return lineage_tags(version.lineage) | {MODEL: version.model}
 
 
 def standing(state: State, version: ModelVersion) -> dict[str, str]:
-    """Where a version is, the evaluation that it was registered with, and what people noted."""
+    """The stage of a version, the evaluation that it was registered with, and its tags."""
     status = version.ended or " ".join(state.aliases_of(version.version)) or state.stage_of(version)
     return {
         "gatehouse.version": str(version.version),
@@ -23,6 +23,6 @@ def standing(state: State, version: ModelVersion) -> dict[str, str]:
 
 
 def measured(store: ArtifactStore, evaluation: str) -> dict[str, float]:
-    """The candidate's metrics on the test rows, by the names under which they are shown."""
+    """The candidate's metrics on the test rows, by the names that are shown."""
     metrics = store.read_json(evaluation, "metrics.json")
     return {f"test_{name}": float(value) for name, value in metrics["candidate"].items()}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InMlflow:
-    """MLflow as a place that shows ledgers; it is imported when something is written.
+    """MLflow as a place that shows ledgers; MLflow is imported only for writing.
 
     Attributes:
         place: Where it is.
@@ -81,7 +81,7 @@ def _create(tracking: Tracking, client: "MlflowClient", model_name: str, version
 
 
 def _source(tracking: Tracking, model: str) -> str:
-    """The model's address; MLflow servers refuse local paths, so they get the identity under a scheme of its own."""
+    """The model's address; for a local path the identity with our own scheme, as MLflow servers refuse paths."""
     if tracking.uri.startswith("http") and isinstance(tracking.store.objects, LocalObjects):
         return f"gatehouse://local/{model}"
     return tracking.store.address_of(model)

@@ -1,7 +1,8 @@
-"""The ledger as the Kubeflow Model Registry shows it: a registered model, its versions, and where each model lies.
+"""The ledger in the Kubeflow Model Registry: a registered model, its versions, and the location of each model.
 
-What people add there by hand stays: only properties that begin with `gatehouse.` or `test_`, aliases, and states are
-written. An alias is a label, which there is a property without a value. A version whose way ended is archived.
+Entries that people add there are kept: only properties that begin with `gatehouse.` or `test_`, aliases, and states are
+written. An alias is a label, which in this registry is a property without a value. A version that is archived or rolled
+back is archived there too.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,7 @@ class Registry(Place):
     """A Model Registry that shows the ledgers of a store.
 
     Attributes:
-        api: How it is reached.
+        api: The API client.
     """
 
     api: RegistryApi
@@ -62,8 +63,8 @@ class InModelRegistry:
 def _show(registry: Registry, ledger: Ledger, state: State, told: int) -> None:
     """Create what is missing by name, then set what changed.
 
-    Where a version stands is set last: one that has it has its artifact too. Where nothing was `told` before, the
-    artifacts of all versions are looked at.
+    The stage of a version is set last, so a version that has it also has its artifact. If `told` is 0, the artifacts of
+    all versions are checked.
     """
     if not state.versions:
         return
@@ -90,7 +91,7 @@ def _show(registry: Registry, ledger: Ledger, state: State, told: int) -> None:
 
 
 def _ensure(api: RegistryApi, listed: str, created: str, name: str, body: Resource) -> Resource:
-    """The resource of a list that has this name, made where it is missing.
+    """The resource with this name from a list; it is created if it is missing.
 
     Names are compared here: the registry's own search by name takes `_` and `%` for wildcards.
     """
@@ -149,7 +150,7 @@ def _change(known: Resource, wanted: Resource) -> Resource:
 
 
 def _show_artifact(registry: Registry, name: str, version: ModelVersion, version_id: str, run: str) -> None:
-    """Say where the model of a version lies, and which pipeline run made it a version."""
+    """Set the location of a version's model, and the pipeline run that registered it."""
     reference = Reference.parse(version.model)
     wanted = {
         "uri": registry.store.address_of(reference),

@@ -1,4 +1,4 @@
-"""The REST interface of the Kubeflow Model Registry, v1alpha3, as far as a projection needs it."""
+"""The parts of the Kubeflow Model Registry's REST API, v1alpha3, that a projection needs."""
 
 import json
 import os
@@ -24,10 +24,10 @@ Resource = dict[str, Any]
 
 
 class ModelRegistryError(GatehouseError):
-    """The Model Registry is away or refuses a request; what was to be written there waits for the next time.
+    """The Model Registry does not answer or refuses a request; the next projection tries again.
 
     Attributes:
-        status: The HTTP status; 0 where there was no answer.
+        status: The HTTP status; 0 without an answer.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -37,20 +37,20 @@ class ModelRegistryError(GatehouseError):
 
 @dataclass(frozen=True)
 class RegistryApi:
-    """A Model Registry.
+    """Client of a Model Registry.
 
-    The methods raise `ModelRegistryError` where it is away, or refuses a request.
+    Its methods raise `ModelRegistryError` if the registry does not answer, or refuses a request.
 
     Attributes:
-        address: As `https://registry.example:443`.
-        author: Who registers.
+        address: Address, such as `https://registry.example:443`.
+        author: Author of new entries.
     """
 
     address: str
     author: str
 
     def every(self, path: str) -> Iterator[Resource]:
-        """Every resource of a list, page after page."""
+        """Every resource of a list, page by page."""
         token = ""
         while True:
             asked = {"pageSize": str(_PAGE)} | ({"nextPageToken": token} if token else {})
@@ -61,7 +61,7 @@ class RegistryApi:
                 return
 
     def create(self, path: str, body: Resource) -> Resource | None:
-        """Create a resource; None where there is one of this name already."""
+        """Create a resource; None if one with this name exists."""
         try:
             return self._send("POST", path, body)
         except ModelRegistryError as error:
@@ -70,11 +70,11 @@ class RegistryApi:
             raise
 
     def update(self, path: str, body: Resource) -> Resource:
-        """Change fields of a resource; `customProperties`, where given, are replaced as a whole."""
+        """Change fields of a resource; `customProperties`, if given, are replaced as a whole."""
         return self._send("PATCH", path, body)
 
     def _send(self, method: str, path: str, body: Resource | None = None) -> Resource:
-        """Send a request, again where that may help: what is created twice is refused as there already."""
+        """Send a request, with retries: a repeated creation does no harm, as the registry refuses it."""
         data = None if body is None else json.dumps(body).encode()
         for attempt in range(_ATTEMPTS):
             time.sleep(attempt * _PAUSE)
@@ -102,7 +102,7 @@ class RegistryApi:
         return given | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def _service_account(self) -> str:
-        """The token of the pod's service account, which is renewed while a pod runs; not for an open connection."""
+        """The token of the pod's service account, which changes while a pod runs; not for an unencrypted connection."""
         path = Path(os.environ.get(_TOKEN_PATH, "") or _TOKEN_FILE)
         return path.read_text().strip() if self.address.startswith("https://") and path.is_file() else ""
 

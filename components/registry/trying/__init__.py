@@ -1,1 +1,1 @@
-"""What a policy would have said of the candidates that a ledger holds."""
+"""Applies a policy to the candidates in a ledger, to show what it would have decided."""

@@ -1,4 +1,4 @@
-"""Holds every judged candidate of a name against another policy, from the evaluations in the store."""
+"""Judges every recorded candidate of a name by another policy, from the evaluations in the store."""
 
 from gatehouse.components.artifacts.stage import StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -9,17 +9,17 @@ from gatehouse.errors import MissingArtifactError
 
 
 class Tried(StageModel):
-    """What was said of a candidate, and what a policy says of the same evaluation.
+    """The recorded verdict on a candidate, and a policy's verdict on the same evaluation.
 
     Attributes:
-        version: The version that the candidate is; 0 where it was never registered.
+        version: The candidate's version; 0 if it was never registered.
         model: The candidate.
-        evaluation: What was measured on it.
-        then: The verdict that the ledger holds, with the exemptions that were applied.
-        now: `pass`, `refused`, `inconclusive`, or `not known` where a rule was not measured then and none refuses.
-        broken: Rules of the policy that do not hold and refuse, in words.
-        warnings: Those that do not hold and warn.
-        not_measured: Rules that need what the evaluation does not hold.
+        evaluation: The evaluation.
+        then: The verdict in the ledger, with the exemptions that were applied.
+        now: `pass`, `refused`, `inconclusive`, or `not known` if no rule refuses but one was not measured then.
+        broken: Broken rules of the policy that refuse, in words.
+        warnings: Broken rules that warn.
+        not_measured: Rules whose values are not in the evaluation.
     """
 
     version: int
@@ -33,9 +33,9 @@ class Tried(StageModel):
 
 
 def tried(store: ArtifactStore, policy: GatePolicy, candidates: Named) -> tuple[Tried, ...]:
-    """What a policy would have said of each judged candidate of a name, or of one version, in the ledger's order.
+    """What a policy would have decided about each judged candidate of a name, or of one version, in the ledger's order.
 
-    An evaluation stands once, with the last verdict that the ledger holds of it.
+    Each evaluation is listed once, with its last verdict in the ledger.
 
     Raises:
         ConfigurationError: if the policy does not fit the task of an evaluation.
