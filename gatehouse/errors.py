@@ -6,6 +6,11 @@ for, so a second attempt of a task does no work (see `RepeatedError`).
 """
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things, of one without the plural's s: `1 row`, `3,000 rows`."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 class GatehouseError(Exception):
     """Base of all errors that Gatehouse raises on purpose."""
 

@@ -5,14 +5,12 @@ It is in no key: it says how much is done at once, and never what is done.
 
 import math
 import os
-import re
 import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
-_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 
 def memory() -> int:
@@ -42,18 +40,6 @@ def confine_arrow() -> None:
 def cpus_of(quantity: str) -> float:
     """Processors of a quantity as Kubernetes writes it: `500m` are half of one."""
     return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
-
-
-def bytes_of(quantity: str) -> int:
-    """Bytes of a quantity as Kubernetes writes it: `512Mi` are 512 times 1024 times 1024, `4G` four billion.
-
-    Raises:
-        ValueError: if it is none.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:[eE]\d+)?)(?:([KMGTPE])(i)|([kMGTPE]))?", quantity)
-    if not found:
-        raise ValueError(f"expected an amount of memory, such as 4G or 512Mi, found {quantity!r}")
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** _UNITS[(found[2] or found[4] or "").upper()])
 
 
 def _found(controller: str, file: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from gatehouse.components.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
 from gatehouse.components.monitoring.collecting.stage import LATEST
 from gatehouse.components.snapshot.window import window_of
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 from gatehouse.images import HELD
 from gatehouse.kueue.spec import Kueue
 from gatehouse.project import Project
@@ -284,7 +284,7 @@ def load_platform(path: Path) -> Platform:
     platform = load_model(path.name, text, Platform, problems)
     if platform is None or problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ConfigurationError(f"{len(problems)} problem{'s' * (len(problems) > 1)} in the profile {path}:{listed}")
+        raise ConfigurationError(f"{counted(len(problems), 'problem')} in the profile {path}:{listed}")
     return platform
 
 

@@ -36,7 +36,7 @@ from gatehouse.components.tuning.configuration import configured, infeasible, no
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.components.validation.spec import StatisticsSpec
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 from gatehouse.schedule import Schedule
 from gatehouse.task_settings import StageSettings, TaskResources, of_stages
 from gatehouse.yaml_lines import at_line, lines_of, load_model, not_text
@@ -360,9 +360,7 @@ def assembled(parts: ProjectParts) -> Project:
     file, problems = parts.file, parts.problems
     if problems or file is None or parts.contract is None or parts.policy is None or parts.repository is None:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ConfigurationError(
-            f"{len(problems)} problem{'s' * (len(problems) > 1)} in the project {parts.folder}:{listed}"
-        )
+        raise ConfigurationError(f"{counted(len(problems), 'problem')} in the project {parts.folder}:{listed}")
     return Project(
         folder=parts.folder,
         file=file,

@@ -13,7 +13,7 @@ from rich.text import Text
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.reports.format import counted
+from gatehouse.errors import counted
 from gatehouse.local_run import LocalRun, PlannedTask
 
 _MANY_TABLES = 5
@@ -86,7 +86,7 @@ class Screen:
         gist, told = _gist(event, run.objective), len(event.body.get("result", {}).get("warnings") or ())
         line.append(gist)
         if told:
-            line.append(f"{', ' * bool(gist)}{told} warning{'s' * (told > 1)}", style="yellow")
+            line.append(f"{', ' * bool(gist)}{counted(told, 'warning')}", style="yellow")
         return line
 
     def summarise(self, run: LocalRun) -> None:
@@ -211,7 +211,7 @@ def _decision(result: dict[str, Any]) -> str:
     aliases = result.get("aliases") or ()
     alias = f" as {', '.join(aliases)}" if aliases else ""
     rings = len(result.get("alarms") or ())
-    rung = f"; {rings} alarm{'s' * (rings > 1)}" if rings else ""
+    rung = f"; {counted(rings, 'alarm')}" if rings else ""
     return f"{result['decision']}{version}{alias}{rung}"
 
 

@@ -40,16 +40,20 @@ _NO_YAML = {
     "block end": "found a line that is indented otherwise than its neighbours; align it",
 }
 """What to do, by words of libyaml."""
+METRICS_ELSEWHERE = {
+    **dict.fromkeys(("auc", "auroc", "roc"), "roc_auc"),
+    **dict.fromkeys(("logloss", "cross_entropy"), "log_loss"),
+    **dict.fromkeys(("ap", "pr_auc", "prauc"), "average_precision"),
+    **dict.fromkeys(("acc",), "accuracy"),
+}
+"""What other programs call a metric."""
 _ELSEWHERE = {
     **dict.fromkeys(("int", "integer", "bigint", "long"), "int64"),
     **dict.fromkeys(("float", "float64", "real", "decimal"), "double"),
     **dict.fromkeys(("text", "str", "varchar", "object"), "string"),
     **dict.fromkeys(("boolean", "logical"), "bool"),
     **dict.fromkeys(("datetime", "timestamptz", "date", "time"), "timestamp"),
-    **dict.fromkeys(("auc", "auroc", "roc"), "roc_auc"),
-    **dict.fromkeys(("logloss", "cross_entropy"), "log_loss"),
-    **dict.fromkeys(("ap", "pr_auc", "prauc"), "average_precision"),
-    **dict.fromkeys(("acc",), "accuracy"),
+    **METRICS_ELSEWHERE,
 }
 """Names that other programs have for the same."""
 _SECTION = (dict, list, date)

@@ -76,16 +76,6 @@ def test_the_limit_of_the_process_binds() -> None:
     assert int(told.stdout) == 10**9
 
 
-@pytest.mark.parametrize(("quantity", "expected"), [("4G", 4 * 10**9), ("512Mi", 512 << 20), ("1.5Ki", 1536), ("7", 7)])
-def test_quantities(quantity: str, expected: int) -> None:
-    assert limits.bytes_of(quantity) == expected
-
-
 @pytest.mark.parametrize(("quantity", "expected"), [("4", 4), ("0.5", 0.5), ("1500m", 1.5)])
 def test_quantities_of_processors(quantity: str, expected: float) -> None:
     assert limits.cpus_of(quantity) == expected
-
-
-def test_what_is_no_quantity_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected an amount of memory, such as 4G or 512Mi, found '4 GB'"):
-        limits.bytes_of("4 GB")

@@ -14,6 +14,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.monitoring.spec import DataDriftSpec, RetrainSpec
 from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.training.transformation.spec import NumericSpec
 from gatehouse.errors import ConfigurationError
@@ -256,7 +257,7 @@ def test_a_calibration_of_another_task_is_refused(project: Path) -> None:
     body["calibration"] = {"threshold": {"rule": "f_beta", "beta": 2}}
     (project / "project.yaml").write_text(yaml.safe_dump(body))
     calibration = load_project(project).file.calibration
-    assert calibration is not None and calibration.resolved("binary") == "platt"
+    assert calibration is not None and calibration.resolved(TASKS["binary"]) == "platt"
 
 
 @pytest.mark.parametrize(

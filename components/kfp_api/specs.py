@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 from gatehouse.yaml_lines import nearest
 
 _DIGITS = 32
@@ -92,7 +92,7 @@ def check_parameters(spec: Mapping[str, Any], values: Mapping[str, Any]) -> None
     if problems := list(problems_of(parameters_of(spec), values)):
         listed = "".join(f"\n  - {problem}" for problem in problems)
         name = spec.get("pipelineInfo", {}).get("name", "")
-        count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
+        count = f"{counted(len(problems), 'problem')}"
         raise ConfigurationError(f"{count} with the parameters of the pipeline {name}:{listed}")
 
 

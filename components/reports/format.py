@@ -38,11 +38,6 @@ def printed(value: Any) -> str:
     return value if isinstance(value, Html) else escape(value)
 
 
-def counted(count: int, what: str) -> str:
-    """A number of things, of one without the plural's s: `1 row`, `3,000 rows`."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
 def is_number(value: Any) -> bool:
     """Whether `value` is shown as a number: also numpy's, but no truth values."""
     return isinstance(value, Real) and not isinstance(value, bool)

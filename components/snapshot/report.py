@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.elements import shortened, table
-from gatehouse.components.reports.format import counted, moment
+from gatehouse.components.reports.format import moment
 from gatehouse.components.reports.page import Marked, Report, Verdict
 from gatehouse.components.snapshot.rejected import Group, groups_of, rejected_of
+from gatehouse.errors import counted
 
 _GROUPS, _EXAMPLES, _LONGEST = 50, 5, 300
 

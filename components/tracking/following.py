@@ -5,8 +5,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 
+from gatehouse.components.tracking.background import in_background
 from gatehouse.components.tracking.spool import Point, Position, read
 
 logger = logging.getLogger(__name__)
@@ -30,14 +32,8 @@ def followed(spool: Path) -> Iterator[None]:
     if follower is None:
         yield
         return
-    ended = threading.Event()
-    thread = threading.Thread(target=_follow, args=(spool, follower, ended), name="follow-metrics", daemon=True)
-    thread.start()
-    try:
+    with in_background(partial(_follow, spool, follower), "follow-metrics"):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _follow(spool: Path, follower: Follower, ended: threading.Event) -> None:

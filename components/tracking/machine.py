@@ -9,11 +9,11 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 from gatehouse.components.artifacts.run import TASK
+from gatehouse.components.tracking.background import in_background
 from gatehouse.process import descendants
 
 PREFIX = "system/"
@@ -85,20 +85,14 @@ def note_gpus(sample: Mapping[str, float]) -> None:
 @contextmanager
 def gpus_noted() -> Iterator[None]:
     """In this context the GPUs of this machine are sampled for the task, on a thread; it ends at once without GPUs."""
-    ended = threading.Event()
 
-    def note() -> None:
+    def note(ended: threading.Event) -> None:
         machine = Machine(os.getpid())
         while machine.has_gpus and not ended.wait(SAMPLING):
             note_gpus(machine.gpus())
 
-    thread = threading.Thread(target=copy_context().run, args=(note,), name="note-gpus", daemon=True)
-    thread.start()
-    try:
+    with in_background(note, "note-gpus"):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _gpus() -> Iterator[tuple[Any, Any]]:

@@ -13,6 +13,7 @@ from gatehouse.components.tasks.direction import is_minimized
 from gatehouse.components.training.spec import SETTINGS
 from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import METRICS_ELSEWHERE
 
 _KIND, _VERSION = "Experiment", "kubeflow.org/v1beta1"
 _SHORT = {
@@ -24,7 +25,7 @@ _SHORT = {
     "dropout_rate": "model.dropout", "embedding_dim": "model.embedding_size", "max_bin": "model.bins",
 }  # fmt: skip
 """What trainings elsewhere call a setting, apart from the last part of its own name."""
-_METRICS = {"loss": "log_loss", "logloss": "log_loss", "auc": "roc_auc", "acc": "accuracy", "roc": "roc_auc"}
+_METRICS = {"loss": "log_loss", **METRICS_ELSEWHERE}
 _RANDOM_STATE = "the seed is that of the project, so that the same project gives the same trials"
 
 

@@ -13,7 +13,7 @@ from gatehouse.components.validation.column_contract import ColumnContract, reve
 from gatehouse.components.validation.contract_names import name_problems
 from gatehouse.components.validation.graded import Graded, Listed, Part, Problem, Rule, merged, refuse
 from gatehouse.components.validation.rule_values import Count, Names, Positive, Sql
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 from gatehouse.yaml_lines import load_model
 
 CONTRACT_FILE = "contract.json"
@@ -197,7 +197,7 @@ def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
     contract = load_model(name, text, Contract, problems)
     if contract is None or problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ConfigurationError(f"{len(problems)} problem{'s' * (len(problems) > 1)} in the contract:{listed}")
+        raise ConfigurationError(f"{counted(len(problems), 'problem')} in the contract:{listed}")
     return contract
 
 
@@ -224,8 +224,7 @@ def published_contract(text: str) -> Contract:
         problems = [f"expected the JSON of a contract, found something else ({error})"]
     listed = "".join(f"\n  - {CONTRACT_FILE}: {problem}" for problem in problems)
     raise ConfigurationError(
-        f"{len(problems)} problem{'s' * (len(problems) > 1)} in the published contract. Publish it again, by "
-        f"`gatehouse run`:{listed}"
+        f"{counted(len(problems), 'problem')} in the published contract. Publish it again, by `gatehouse run`:{listed}"
     )
 
 

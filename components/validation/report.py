@@ -31,6 +31,7 @@ from gatehouse.components.validation.reports.contract_line import contract_line
 from gatehouse.components.validation.statistics import Statistics
 from gatehouse.components.validation.statistics.document import without_values
 from gatehouse.components.validation.statistics.measurement import Measurement, measurement, statistics_of
+from gatehouse.errors import counted
 
 ByColumn = Mapping[str, Mapping[str, Statistics]]
 Anchors = Mapping[tuple[str, str], str]
@@ -182,14 +183,14 @@ def _verdict(found: Judged) -> Verdict:
     failed, warned = ([one for one in found.anomalies if one.severity == word] for word in _SEVERITIES)
     unchecked = tuple(map(shortened, found.not_judged))
     warnings = tuple(shortened(text, 160) for text in (*found.delivery, *map(str, warned)))
-    with_warnings = f", with {len(warnings):,} warning{'s' * (len(warnings) > 1)}" if warnings else ""
+    with_warnings = f", with {counted(len(warnings), 'warning')}" if warnings else ""
     if not failed:
         text = f"The snapshot keeps its contract{with_warnings}."
         return Verdict("pass", text, warnings=warnings, unchecked=unchecked)
     reasons = [shortened(str(one), 160) for one in failed[:_REASONS]]
     if len(failed) > _REASONS:
         reasons.append(f"and {len(failed) - _REASONS:,} more, below")
-    text = f"The snapshot breaks its contract: {_rules(len(failed))} failed, {len(warned):,} warned."
+    text = f"The snapshot breaks its contract: {counted(len(failed), 'rule')} failed, {len(warned):,} warned."
     owners = ", ".join(sorted({one.owner for one in failed if one.owner}))
     todo = (
         f"ask {shortened(owners) or 'whoever delivers the data'} to correct it; where the data is right, copy the rule "
@@ -211,10 +212,6 @@ def _keys(body: Any) -> Iterator[str]:
     for key, value in body.items() if isinstance(body, dict) else ():
         yield key
         yield from _keys(value)
-
-
-def _rules(count: int) -> str:
-    return f"{count:,} rule{'s' * (count != 1)}"
 
 
 def _numbers(found: Judged) -> dict[str, Any]:
@@ -267,11 +264,7 @@ def _examples(one: Anomaly) -> tuple[str, Html] | None:
     if not one.examples:
         return None
     shown = len(one.examples)
-    title = (
-        f"{shown:,} of {one.rows:,} rows"
-        if one.rows and one.rows > shown
-        else f"{shown:,} example row{'s' * (shown != 1)}"
-    )
+    title = f"{shown:,} of {one.rows:,} rows" if one.rows and one.rows > shown else counted(shown, "example row")
     headers = list(one.examples[0])
     rows = [[_raw(example.get(header)) for header in headers] for example in one.examples]
     label = f"Example rows of {one.rule} in {one.table}"

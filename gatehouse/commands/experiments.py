@@ -8,7 +8,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tuning.reports.shown import Shown
 from gatehouse.components.tuning.reports.verdict import ending
-from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.errors import ConfigurationError, MissingArtifactError, counted
 
 KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
@@ -188,7 +188,7 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
     running = sum(not one.ended for one in trials)
     told = {
         RUNNING: f"Under way: {running} {'trial runs' if running == 1 else 'trials run'}",
-        INTERRUPTED: f"Interrupted with {running} {'trial' if running == 1 else 'trials'} under way",
+        INTERRUPTED: f"Interrupted with {counted(running, 'trial')} under way",
         ENDED: "Its trials have ended, and they are not published yet; resume does it if its controller is gone",
     }
     if spec.resume_policy == "never":  # Its study lies in the memory of its controller.

@@ -21,8 +21,7 @@ from gatehouse.commands.output import find, print_table
 from gatehouse.commands.place import store_address
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.reports.format import counted
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 
 if TYPE_CHECKING:
     from gatehouse.components.snapshot.sniffing import Sniffed, SniffedColumn

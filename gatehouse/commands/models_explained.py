@@ -22,7 +22,7 @@ from gatehouse.components.registry.naming import named
 from gatehouse.components.registry.projection import project
 from gatehouse.components.registry.promoting.acts import tag as tagged
 from gatehouse.components.reports.format import number
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 
 _METRICS = 3
 
@@ -75,7 +75,7 @@ def search(
         table.add_row(*map(Text, (f"{each.name}:{each.version}", each.stage, each.by, tags, metrics, short)))
     if found:
         print_table(table)
-    typer.echo(f"{len(found):,} version{'s' * (len(found) != 1)}", err=True)
+    typer.echo(counted(len(found), "version"), err=True)
 
 
 def compare(

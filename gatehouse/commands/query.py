@@ -19,9 +19,8 @@ from gatehouse.components.artifacts.querying import SOURCE, queried
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.tables import tables_in
-from gatehouse.components.reports.format import counted
 from gatehouse.components.validation.sensitivity import sensitive_columns
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 
 if TYPE_CHECKING:
     import duckdb

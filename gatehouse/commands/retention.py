@@ -25,8 +25,7 @@ from gatehouse.components.artifacts import deprecation, eraser
 from gatehouse.components.artifacts.collection import Collector, Item, Wish
 from gatehouse.components.artifacts.eraser import ErasurePlan, Scope, plan_erasure, unlisted_blobs
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.reports.format import counted
-from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.errors import ConfigurationError, StoreError, counted
 
 _SHOWN = 40
 _STYLES = {"found": "", "waiting": "yellow", "deleted": "green", "kept": "dim", "broken": "red"}

@@ -12,6 +12,7 @@ from rich.text import Text
 from gatehouse.commands.experiments import RUNNING, Found
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.tuning.reports.shown import Body, Shown, told, values_of
+from gatehouse.errors import counted
 
 _STYLES = {"failed": "red", "killed": "red", "early_stopped": "dim", "running": "yellow", "succeeded": ""}
 _SECONDS = 1.0
@@ -47,7 +48,7 @@ def headline(shown: Shown) -> str:
     states = [one["state"] for one in shown.trials]
     counts = ", ".join(f"{states.count(state):,} {state.replace('_', ' ')}" for state in dict.fromkeys(states))
     best = f"; best: trial {shown.best['number']} with {values_of(shown, shown.best)}" if shown.best else ""
-    trials = f"{len(states):,} {'trial' if len(states) == 1 else 'trials'}"
+    trials = counted(len(states), "trial")
     return f"{shown.name}: {trials}{f' ({counts})' if counts else ''}{best}"
 
 

@@ -6,9 +6,9 @@ from typing import Any
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.leakage.stage import REPORT
 from gatehouse.components.reports.elements import table
-from gatehouse.components.reports.format import counted
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.reports.row_charts import bar_chart
+from gatehouse.errors import counted
 
 
 def page(store: ArtifactStore, reference: str) -> str:

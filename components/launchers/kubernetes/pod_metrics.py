@@ -19,6 +19,7 @@ from typing import Any
 from gatehouse.components.artifacts.records import read_record
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.kubernetes.node import node_count, node_name
+from gatehouse.components.tracking.background import in_background
 from gatehouse.components.tracking.environment import capture_environment
 from gatehouse.components.tracking.machine import PREFIX, Machine, note_gpus
 from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, dropped, read
@@ -42,20 +43,17 @@ def sending_metrics(store: ArtifactStore, folder: str, spool: Path) -> Iterator[
         folder: The job's folder in the store.
         spool: The spool to which the ranks of this pod append.
     """
-    sender, ended = _Sender(store, folder, spool), threading.Event()
+    sender = _Sender(store, folder, spool)
 
-    def send() -> None:
+    def send(ended: threading.Event) -> None:
         while not ended.wait(_SEND_SECONDS):
             sender.send()
 
     store.append(f"{folder}/pods", {"environment": capture_environment().tags()})
-    thread = threading.Thread(target=send, name="send-metrics", daemon=True)
-    thread.start()
     try:
-        yield
+        with in_background(send, "send-metrics"):
+            yield
     finally:
-        ended.set()
-        thread.join()
         sender.send()
 
 

@@ -8,12 +8,13 @@ import yaml
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.metrics.catalogue.names import NAMES
 from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation, explain
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.task import Output
 from gatehouse.errors import GatehouseError
 
-_LARGE = 1e10  # From here on a person writes the power of ten.
 _KINDS: dict[Output, str] = {
     "probability": "tabular-classification",
     "probabilities": "tabular-classification",
@@ -115,17 +116,24 @@ def _evaluated(found: Explanation, store: ArtifactStore) -> Iterator[str]:
         ("metric", "this model", *interval, *others),
         (
             (
-                *(each.name, _written(each.value)),
-                *(["" if each.low is None else f"{_written(each.low)} to {_written(each.high)}"] if interval else []),
-                *(_written(every[role][each.name]) if each.name in every[role] else "" for role in others),
+                *(each.name, _written(each.name, each.value)),
+                *(
+                    ["" if each.low is None else f"{_written(each.name, each.low)} to {_written(each.name, each.high)}"]
+                    if interval
+                    else []
+                ),
+                *(_written(each.name, every[role].get(each.name)) for role in others),
             )
             for each in found.numbers
         ),
     )
 
 
-def _written(value: float | None) -> str:
-    return "" if value is None else f"{value:{'.4f' if abs(value) < _LARGE else '.3e'}}"
+def _written(metric: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    # An earlier version may have known other metrics.
+    return metric_named(metric).text(value) if metric in NAMES else f"{value:.4g}"
 
 
 def _limits(found: Explanation, store: ArtifactStore) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What is done to the probabilities of a calibrated model, and from which one on a row is positive: data, not code."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,6 @@ FILE = "calibration.json"
 _LEAST = 2.0**-52
 
 
-class Calibrator(Protocol):
-    """A correction of probabilities: a row's depends on that row alone, to the bit."""
-
-    def apply(self, probabilities: Floats) -> Floats:
-        """The probabilities as they come true, of the same shape."""
-
-
 @dataclass(frozen=True)
 class Platt:
     """A logistic function of the log odds; of probabilities of the positive label, shape (rows,)."""
@@ -30,7 +23,7 @@ class Platt:
     intercept: float
 
     def apply(self, probabilities: Floats) -> Floats:
-        """As `Calibrator`."""
+        """The probabilities as they come true, of the same shape; a row's depend on that row alone, to the bit."""
         return logistic(self.slope * log_odds(probabilities) + self.intercept)
 
 
@@ -42,7 +35,7 @@ class Isotonic:
     values: tuple[float, ...]
 
     def apply(self, probabilities: Floats) -> Floats:
-        """As `Calibrator`."""
+        """The probabilities as they come true, of the same shape; a row's depend on that row alone, to the bit."""
         return np.asarray(np.interp(probabilities, self.scores, self.values))
 
 
@@ -53,7 +46,7 @@ class Temperature:
     temperature: float
 
     def apply(self, probabilities: Floats) -> Floats:
-        """As `Calibrator`."""
+        """The probabilities as they come true, of the same shape; a row's depend on that row alone, to the bit."""
         return softmax(log_shares(probabilities) / self.temperature)
 
 

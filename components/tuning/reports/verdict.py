@@ -5,6 +5,7 @@ from collections import Counter
 from gatehouse.components.reports.format import number
 from gatehouse.components.reports.page import Verdict
 from gatehouse.components.tuning.reports.shown import Shown, values_of
+from gatehouse.errors import counted
 
 _ENDINGS = {
     "max_trial_count": "it made as many trials as max_trial_count says",
@@ -69,16 +70,16 @@ def optimism(shown: Shown) -> str:
 def _failures(shown: Shown) -> tuple[str, ...]:
     """How many trials ended without a value, by reason."""
     without = [one for one in shown.trials if one["state"] == "failed"]
-    counted = Counter(str(one.get("reason") or "no reason") for one in without)
-    lines = [f"{count:,} {'trial' if count == 1 else 'trials'}: {reason}" for reason, count in counted.most_common()]
+    reasons = Counter(str(one.get("reason") or "no reason") for one in without)
+    lines = [f"{counted(count, 'trial')}: {reason}" for reason, count in reasons.most_common()]
     return tuple(lines)
 
 
 def subtitle(shown: Shown) -> str:
     """What kind of experiment it is, in one line."""
-    counted = Counter(str(one["state"]) for one in shown.trials)
-    states = ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in counted.items())
+    numbers = Counter(str(one["state"]) for one in shown.trials)
+    states = ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in numbers.items())
     stopping = shown.about.get("early_stopping")
     pruned = f", early stopping by {stopping['name']}" if stopping else ""
-    count = f"{len(shown.trials):,} {'trial' if len(shown.trials) == 1 else 'trials'}"
-    return f"{count}{f' ({states})' if states else ''}, algorithm {shown.about['algorithm']['name']}{pruned}"
+    trials = counted(len(shown.trials), "trial")
+    return f"{trials}{f' ({states})' if states else ''}, algorithm {shown.about['algorithm']['name']}{pruned}"

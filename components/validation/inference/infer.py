@@ -17,7 +17,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.inference.profile import FEW_VALUES, MANY, Seen, SeenTable, profile
 from gatehouse.components.validation.inference.rounding import moment, round_bounds, year_before, years_after
 from gatehouse.components.validation.tables import opened, tables_of
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 
 _LINE = 112
 _FEW_ROWS = 20
@@ -64,7 +64,7 @@ def infer_contract(store: ArtifactStore, snapshot: Reference | str) -> str:
 
 def _table(seen: SeenTable, as_of: datetime | None) -> Iterator[str]:
     yield f"  {_flow(seen.table.name)}:"
-    yield f"    # {_count(seen.rows, 'row')}"
+    yield f"    # {counted(seen.rows, 'row')}"
     yield f"    min_rows: {_least_rows(seen.rows)}"
     if seen.rows >= MANY:
         yield "    # Against the baseline of a validation, where there is one."
@@ -131,7 +131,7 @@ def _foreign_keys(seen: SeenTable) -> Iterator[str]:
         if match.unmatched:
             # Half as many again, in per mille.
             key["tolerance"] = math.ceil(1500 * match.unmatched / seen.rows) / 1000
-        yield f"      # {_count(match.unmatched, 'row')} of {held:,} without a match"
+        yield f"      # {counted(match.unmatched, 'row')} of {held:,} without a match"
         yield f"      - {_flow(key)}"
 
 
@@ -183,7 +183,7 @@ def _nulls(seen: Seen, rules: dict[str, Any]) -> str:
             rules["nullable"] = False
         elif room >= 0.01:
             rules["completeness"] = math.floor(100 * room) / 100
-    return f"{_count(seen.nulls, 'null') if seen.nulls else 'no nulls'} in {_count(seen.rows, 'row')}"
+    return f"{counted(seen.nulls, 'null') if seen.nulls else 'no nulls'} in {counted(seen.rows, 'row')}"
 
 
 def _numeric(seen: Seen, rules: dict[str, Any], notes: list[str]) -> None:
@@ -228,13 +228,13 @@ def _texts(seen: Seen, hidden: bool, rules: dict[str, Any], notes: list[str]) ->
     if seen.longest is None:
         return
     shortest = f"{seen.shortest:,} to " if seen.shortest != seen.longest else ""
-    notes.append(shortest + _count(seen.longest, "character"))
+    notes.append(shortest + counted(seen.longest, "character"))
     if not hidden and _is_category(seen):
         allowed = sorted(value for value, _ in seen.values)
         least = min(count for _, count in seen.values)
         # Where a value is that rare, others may not have been seen yet.
         rules |= {"allowed": allowed} if least >= _OFTEN else {"warn": {"allowed": allowed}}
-        notes.append(f"{_count(len(seen.values), 'value')}, the rarest in {_count(least, 'row')}")
+        notes.append(f"{counted(len(seen.values), 'value')}, the rarest in {counted(least, 'row')}")
     elif not hidden and seen.pattern and (seen.distinct > 1 or seen.unique):
         rules["pattern"] = seen.pattern
         notes.append("all of one form")
@@ -302,10 +302,6 @@ def _reads_as(written: str, value: Any) -> bool:
 def _inline(text: str) -> str:
     """Text that a comment may hold."""
     return text if text.isprintable() else ascii(text)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _number(value: float) -> str:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from gatehouse.components.reports.format import (
     column_format,
-    counted,
     duration,
     escape,
     is_number,
@@ -17,6 +16,7 @@ from gatehouse.components.reports.format import (
     percent,
     ticks,
 )
+from gatehouse.errors import counted
 
 
 @pytest.mark.parametrize(
