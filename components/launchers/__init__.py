@@ -1,1 +1,1 @@
-"""Where training runs, on this machine or on a cluster, and what runs around the training program."""
+"""Launchers run training on this machine or on a cluster; this package also has what runs around the program."""

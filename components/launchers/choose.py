@@ -1,4 +1,4 @@
-"""Chooses the launcher that the environment names: a request cannot name it, as no result depends on it."""
+"""Chooses the launcher from the environment; a request cannot name it, because no result depends on it."""
 
 import os
 
@@ -13,7 +13,7 @@ LAUNCH = "GATEHOUSE_LAUNCH"
 
 
 def launch_of(text: str) -> Launch:
-    """The launch settings in the JSON `text`; those of the local launcher where it is empty.
+    """Parse the launch settings in the JSON `text`; an empty text gives the local launcher's settings.
 
     Raises:
         ConfigurationError: if they are not valid; the message names every problem.
@@ -32,8 +32,8 @@ def launcher(store: ArtifactStore, launch: Launch | None = None) -> Launcher:
     """The launcher whose settings are in `GATEHOUSE_LAUNCH`; the local one where that is not set.
 
     Args:
-        store: The store through which files go to a cluster.
-        launch: Other settings than those of the environment.
+        store: The store through which files are copied to a cluster.
+        launch: Settings to use instead of those of the environment.
 
     Raises:
         ConfigurationError: if the settings are not valid.

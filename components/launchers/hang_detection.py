@@ -10,8 +10,9 @@ from gatehouse.components.launchers.worker.heartbeat import STACKS_SIGNAL, Beat,
 from gatehouse.process import start_time
 
 _LONGEST_LOOK = 1.0
-"""Seconds that one look may add to the silence of a rank. If this process was stopped in between, as by a pause of the
-container, the ranks were stopped as well, and the time since the last look says nothing about them."""
+"""Maximum seconds that one look adds to the silence of a rank. If this process was stopped in between (for example a
+paused container), the ranks were stopped too, and the time since the last look says nothing about them.
+"""
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,18 @@ class Silence:
 class HangDetector:
     """Watches the ranks of this machine.
 
-    The time is counted here, from look to look, as long as the numbers of a rank stay the same. No number of a rank is
-    compared with a clock: whatever is read, one reading alone never makes a hang.
+    The time is counted here, from look to look, while the numbers of a rank stay the same. The ranks' numbers are never
+    compared with a clock, so no single reading can look like a hang.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Watch the ranks that tell of their progress in `folder`."""
+        """Watch the ranks that write their progress to `folder`."""
         self._folder = folder
         self._silences: dict[int, Silence] = {}
         self._looked = time.monotonic()
 
     def look(self) -> list[Silence]:
-        """The ranks that have begun to beat and have not ended, in order."""
+        """The ranks that have started to beat and have not ended, in order."""
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, _LONGEST_LOOK), now
         found = {}
@@ -54,17 +55,17 @@ class HangDetector:
 
 
 def _living(folder: Path) -> list[Beat]:
-    """The beats of ranks whose very process lives: a file outlives its rank."""
+    """The beats of ranks whose process still exists: a file can outlive its rank."""
     beats = (BeatFile(path).read() for path in folder.glob("rank-*"))
     return [beat for beat in beats if start_time(beat.pid) == str(beat.started)]
 
 
 def stacks(folder: Path, beats: list[Beat], seconds: float = 5.0) -> dict[int, str]:
-    """Have ranks write the stacks of all their threads.
+    """Ask ranks to write the stacks of all their threads.
 
     Args:
         folder: The folder of the heartbeats.
-        beats: Of the ranks to ask.
+        beats: The beats of the ranks to ask.
         seconds: How long to wait for all of them.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What a launcher is: it runs one training job somewhere, and returns only if the job succeeded and left its model."""
+"""The interface of launchers: a launcher runs one training job, and returns only if the job left its model."""
 
 import hashlib
 import json
@@ -12,20 +12,21 @@ from gatehouse.errors import LauncherError, StoppedError
 JOB = "job.json"
 """File of a job's directory that the program reads: what to train."""
 RESULT, WEIGHTS = "result.json", "weights"
-"""Files that the program leaves where it succeeds; the result names the SHA-256 of the weights."""
+"""Files that a successful program leaves; the result names the SHA-256 of the weights."""
 FAILURE = "failure.json"
-"""File that the program leaves where it fails in a way that another attempt would only repeat."""
+"""File that the program leaves when it fails in a way that a retry would repeat."""
 METRICS, LOG, PLACE = "metrics", "worker.log", "place.json"
 """Files that say how the job went: the spool of its metrics, its log, and where it ran."""
 CHECKPOINTS = "checkpoints"
-"""Folder of a job's directory from which it goes on."""
+"""Folder of a job's directory from which it resumes."""
 CHECKPOINT_STORE, CHECKPOINT_NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
-"""Variables of the environment: the artifact store that gets a copy of every checkpoint, and the run's name there."""
+"""Environment variables: the artifact store that gets a copy of every checkpoint, and the run's name there."""
 TAIL_LINES = 20
-"""Lines of a log that an error shows."""
+"""Number of log lines that an error shows."""
 HUNG_CODE, RETRY_CODE, PREEMPTED_CODE = 124, 128, 143
-"""Exit codes of the wrapper: a rank hung; the least code after which the job may be started again, because what ended
-it may pass; it was preempted, and goes on at its last checkpoint."""
+"""Exit codes of the wrapper: a rank hung; the lowest code after which the job may be started again, because the cause
+may pass; the job was preempted, and can resume at its last checkpoint.
+"""
 EVICTED = "Training failed: it was preempted or evicted more often than it may start again."
 HUNG = "a rank made no progress for launch.hang_seconds; the log has the stacks of all ranks."
 
@@ -35,15 +36,15 @@ class TrainingFailedError(LauncherError):
 
 
 class TrainingTimeoutError(LauncherError):
-    """The job ran longer than it may, and was stopped."""
+    """The job exceeded its time limit, and was stopped."""
 
 
 class SchedulingTimeoutError(LauncherError):
-    """The job waited longer than it may for its pods to run, and was withdrawn."""
+    """The pods of the job did not run within the time limit, and the job was withdrawn."""
 
 
 class UnschedulableError(LauncherError):
-    """The scheduler found no node for a pod of the job, until the job was withdrawn."""
+    """The scheduler found no node for a pod of the job within the time limit, and the job was withdrawn."""
 
 
 class ImagePullError(LauncherError):
@@ -51,7 +52,7 @@ class ImagePullError(LauncherError):
 
 
 class EvictedError(LauncherError):
-    """The job was preempted, evicted or lost its node, more often than it may start again."""
+    """The job was preempted, evicted or lost its node more often than it may restart."""
 
 
 class TrainingCancelledError(LauncherError):
@@ -59,7 +60,7 @@ class TrainingCancelledError(LauncherError):
 
 
 class TrainingStoppedError(LauncherError, StoppedError):
-    """Whoever began the training wants no more of it; a checkpoint keeps what was trained."""
+    """The process that started the training stopped it; a checkpoint keeps the progress."""
 
 
 class ClusterError(LauncherError):
@@ -71,12 +72,12 @@ class TrainingJob:
     """One run of a training program.
 
     Attributes:
-        directory: Holds `job.json` and the data, and takes checkpoints, weights and the result.
+        directory: Holds `job.json` and the data; receives checkpoints, weights and the result.
         program: Dotted name of the module that every worker runs, with the directory as its argument.
-        processes: Number of workers, on all machines together.
-        timeout_minutes: After so many minutes the job is stopped; time in which it waits for machines is not counted.
+        processes: Number of workers on all machines together.
+        timeout_minutes: Time limit of the job; waiting for machines is not counted.
         model_size: Number of workers that share one copy of the model; `processes` is a multiple of it.
-        builder: `package.module:builder` of a user's own model, whose code the workers need too; empty for none.
+        builder: `package.module:builder` of a user's own model, whose code the workers also need; empty for none.
     """
 
     directory: Path
@@ -91,34 +92,33 @@ class Launcher(Protocol):
     """Runs training jobs somewhere.
 
     Attributes:
-        remote: Whether jobs run on other machines than this one.
+        remote: Whether jobs run on other machines.
     """
 
     remote: bool
 
     def run(self, job: TrainingJob) -> None:
-        """Run `job`, from its last checkpoint where there is one, and return when its result and weights are there.
+        """Run `job`, resuming at its last checkpoint if there is one, and return when its result and weights exist.
 
-        Whatever ends this call, also a SIGTERM, no process of the job is left running. The first line of an error's
-        message is the same for the same cause. What the cluster said, and the last lines of the worker that failed,
-        follow it.
+        However this call ends, also by SIGTERM, no process of the job keeps running. The first line of an error message
+        is the same for the same cause. It is followed by the cluster's message and the last lines of the failed worker.
 
         Raises:
-            TrainingStoppedError: if it was stopped (`stopping.py`) before its result was there.
-            TrainingFailedError: if the job did not succeed, or without the weights that its result names.
-            TrainingTimeoutError: if it was stopped because it ran too long.
+            TrainingStoppedError: if it was stopped (`stopping.py`) before it had a result.
+            TrainingFailedError: if the job did not succeed, or the weights that its result names are missing.
+            TrainingTimeoutError: if it exceeded its time limit and was stopped.
             LauncherError: if it could not run; there is a class for each cause.
         """
 
     def forget(self, job: TrainingJob) -> None:
-        """Drop what is kept of a job that has succeeded. Call it when its model is published.
+        """Delete the files kept of a job that succeeded. Call it when its model is published.
 
-        Until then a launcher that starts again returns the kept result, and trains nothing.
+        Until then a restarted launcher returns the kept result without training.
         """
 
 
 def result_problem(directory: Path) -> str:
-    """What is wrong with the result of a job that reports success; empty where its weights are those that it names."""
+    """What is wrong with the result of a job that reports success; empty if the weights match it."""
     try:
         result = json.loads((directory / RESULT).read_text())
         digest = hashlib.sha256((directory / WEIGHTS).read_bytes()).hexdigest()
@@ -130,12 +130,12 @@ def result_problem(directory: Path) -> str:
 
 
 def stopped() -> TrainingStoppedError:
-    """The error of a job that its experiment stopped."""
+    """The error of a job that was stopped."""
     return TrainingStoppedError("Training was stopped by its experiment. The same training goes on at its checkpoint.")
 
 
 def timed_out(minutes: float, tail: str) -> TrainingTimeoutError:
-    """The error of a job that ran too long."""
+    """The error of a job that exceeded its time limit."""
     return TrainingTimeoutError(
         f"Training took longer than training.operation.timeout_minutes={minutes:g} and was stopped. "
         f"Give it more time or less work.\n{tail}"
@@ -143,5 +143,5 @@ def timed_out(minutes: float, tail: str) -> TrainingTimeoutError:
 
 
 def last_lines(lines: Sequence[str], where: str) -> str:
-    """The end of a worker's log, as errors show it."""
+    """The end of a worker's log for an error message."""
     return f"The last lines of {where}:\n" + "\n".join(lines[-TAIL_LINES:])

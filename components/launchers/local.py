@@ -40,7 +40,7 @@ _GRACE_SECONDS = 5.0
 
 
 class LocalLauncher:
-    """Runs a job with torchrun on this machine. Its log goes to `worker.log` and to the log of this process."""
+    """Runs a job with torchrun on this machine. Its output goes to `worker.log` and to the log of this process."""
 
     remote = False
 
@@ -48,14 +48,14 @@ class LocalLauncher:
         self._launch = launch or LocalLaunch()
 
     def run(self, job: TrainingJob) -> None:
-        """Run `job`. None of its processes is left behind, however this ends.
+        """Run `job`. However this ends, none of its processes keeps running.
 
         Raises:
-            TrainingFailedError: if the program does not end with exit code 0, or does not leave a result and the
-                weights that the result names.
-            TrainingTimeoutError: if it took too long.
+            TrainingFailedError: if the program's exit code is not 0, or it leaves no result, or not the weights that
+                the result names.
+            TrainingTimeoutError: if it exceeded its time limit.
             TrainingStoppedError: if it was stopped; its ranks were told to save.
-            EvictedError: if it was preempted more often than it may start again.
+            EvictedError: if it was preempted more often than it may restart.
         """
         if (stop := stop_here()).asked():
             raise stopped()
@@ -81,7 +81,7 @@ class LocalLauncher:
         (job.directory / PLACE).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
 
     def forget(self, job: TrainingJob) -> None:
-        """Do nothing: everything is in the job's directory."""
+        """Do nothing: all files are in the job's directory."""
 
     def _attempt(self, job: TrainingJob, deadline: float, stop: Stop) -> int:
         """Run the wrapper once; returns its exit code."""
@@ -111,7 +111,7 @@ class LocalLauncher:
 
 
 def _problem(job: TrainingJob, code: int) -> str:
-    """What is wrong with a job that has ended; empty where it left a result and the weights that the result names."""
+    """What is wrong with a job that has ended; empty if it left a result and the weights that the result names."""
     if (job.directory / FAILURE).exists():
         return str(json.loads((job.directory / FAILURE).read_text())["message"])
     if code == HUNG_CODE:
@@ -122,7 +122,7 @@ def _problem(job: TrainingJob, code: int) -> str:
 
 
 def _copy_lines(stream: IO[bytes], log: Path) -> None:
-    """Copy until the stream ends, also where the file cannot be written: a full pipe would stop the training."""
+    """Copy until the stream ends, even if the file cannot be written: a full pipe would block the training."""
     full = False
     for line in stream:
         try:

@@ -1,4 +1,4 @@
-"""The settings of a launcher: where and how a training job runs. None of them changes a bit of a model."""
+"""The settings of a launcher: where and how a training job runs. They never change the model."""
 
 from typing import Annotated, Any, Literal
 
@@ -22,7 +22,7 @@ class _Launch(Spec):
 
 
 class LocalLaunch(_Launch):
-    """Torchrun on the machine of the train task."""
+    """Settings for torchrun on the machine of the train task."""
 
     kind: Literal["local"] = "local"
     max_restarts: int = operational(
@@ -31,7 +31,7 @@ class LocalLaunch(_Launch):
 
 
 class Resources(Spec):
-    """What each node, that is each pod, asks for and may use."""
+    """Requests and limits of each node, that is each pod."""
 
     cpu: str = Field("2", pattern=r"^[0-9]+(\.[0-9]+|m)?$")
     memory: str = Field("4Gi", pattern=_MEMORY)
@@ -40,7 +40,7 @@ class Resources(Spec):
 
 
 class Toleration(Spec):
-    """A taint that the pods bear with."""
+    """A toleration of a taint by the pods."""
 
     key: str
     operator: Literal["Exists", "Equal"] = "Exists"
@@ -49,7 +49,7 @@ class Toleration(Spec):
 
 
 class Topology(Spec):
-    """How the pods of one job lie to each other."""
+    """Placement of the pods of one job relative to each other."""
 
     place: Literal["pack", "spread"] = Field(description="Together in one domain, or over as many as there are.")
     key: str = Field("topology.kubernetes.io/zone", description="Label of nodes whose values are the domains.")
@@ -57,7 +57,7 @@ class Topology(Spec):
 
 
 class FromSecret(Spec):
-    """An environment variable whose value a secret, or a config map, holds."""
+    """An environment variable whose value is in a secret or a config map."""
 
     variable: str
     source: Literal["secret", "config_map"] = "secret"
@@ -67,7 +67,7 @@ class FromSecret(Spec):
 
 
 class Volume(Spec):
-    """A claim that is mounted in every pod."""
+    """A persistent volume claim that is mounted in every pod."""
 
     claim: str = Field(pattern=_NAME)
     path: str = Field(pattern="^/")
@@ -90,7 +90,7 @@ CREDENTIAL_KEYS = {
     "aws-secret-access-key": "AWS_SECRET_ACCESS_KEY",
 }
 ONLINE_STORE = "GATEHOUSE_ONLINE_STORE"
-"""The variable of the key `online-store` of the credentials, for pods alone that read or write that store."""
+"""The variable for the key `online-store` of the credentials; only for pods that read or write that store."""
 STORE_SECRETS = (
     FromSecret(variable="AWS_ENDPOINT_URL", source="config_map", name=SETTINGS, key="aws-endpoint-url"),
     FromSecret(variable="AWS_DEFAULT_REGION", source="config_map", name=SETTINGS, key="aws-region"),
@@ -100,7 +100,7 @@ STORE_SECRETS = (
 
 
 class ClusterLaunch(_Launch):
-    """What every job on a cluster has."""
+    """Settings of every job on a cluster."""
 
     namespace: str = operational("", description="Empty for the launcher's own.")
     image: str = operational("", description="With the digest for a release; empty for the image of the train task.")
@@ -145,7 +145,7 @@ class ClusterLaunch(_Launch):
 
 
 class Elastic(Spec):
-    """Between how many nodes the job may run; a change of the world size may change bits, and is recorded."""
+    """Limits of the number of nodes; a change of the world size may change bits of the model, and is recorded."""
 
     min_nodes: int = Field(1, ge=1)
     max_nodes: int = Field(ge=1)
@@ -159,7 +159,7 @@ class Elastic(Spec):
 
 
 class RunPolicy(Spec):
-    """What the Training Operator does with a job as a whole."""
+    """How the Training Operator handles a job as a whole."""
 
     clean_pods: Literal["Running", "All", "None"] = Field("Running", description="Which pods go when the job ends.")
     backoff_limit: int = Field(3, ge=0, description="Restarts before the job has failed.")
@@ -201,12 +201,12 @@ class PyTorchJobLaunch(ClusterLaunch):
 
     @property
     def restarts(self) -> int | None:
-        """How often a pod may start again before the job has failed: the operator counts no pod that it makes anew."""
+        """How often a pod may restart before the job fails; the operator does not count pods that it creates anew."""
         return self.run_policy.backoff_limit
 
 
 class TrainJobLaunch(ClusterLaunch):
-    """A TrainJob of Kubeflow Trainer v2. Restarts, gang and priority class are its runtime's."""
+    """A TrainJob of Kubeflow Trainer v2. Its runtime decides restarts, gang and priority class."""
 
     kind: Literal["trainjob"]
     runtime: str = operational("torch-distributed", pattern=_NAME, description="Name of the training runtime.")
@@ -228,7 +228,7 @@ class TrainJobLaunch(ClusterLaunch):
 
     @property
     def restarts(self) -> int | None:
-        """None: its runtime says."""
+        """None: the runtime decides."""
         return None
 
 
@@ -236,12 +236,12 @@ Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discri
 
 
 def division_problem(launch: Launch, processes: int, name: str, model_size: int = 1) -> str:
-    """What is wrong with a number of processes that its nodes cannot share; empty where they can.
+    """What is wrong if the nodes cannot share a number of processes equally; empty if they can.
 
     Args:
-        launch: With the nodes.
-        processes: Over all of them.
-        name: Of the setting that says so.
+        launch: The settings with the number of nodes.
+        processes: Number of processes on all nodes.
+        name: Name of the setting with this number.
         model_size: Processes that share one copy of the model.
     """
     if isinstance(launch, LocalLaunch):

@@ -1,4 +1,4 @@
-"""The wish that training ends early: who made the trainings of a context can stop them, and launchers honour it."""
+"""Requests to stop training early: the process that started trainings can stop them, and launchers obey."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 
 class Stop:
-    """A wish that training ends at once and keeps its checkpoint; it may come at any time, from any thread."""
+    """A request to stop training at once and keep its checkpoint; it may be made at any time, from any thread."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -15,11 +15,11 @@ class Stop:
         self._ends: list[Callable[[], None]] = []
 
     def asked(self) -> bool:
-        """Whether the wish is there."""
+        """Whether a stop was requested."""
         return self._asked
 
     def ask(self) -> None:
-        """End what runs in the context of this wish, once; what begins in it later does not begin."""
+        """Stop what runs in the context of this request, once; nothing new starts in it afterwards."""
         with self._lock:
             ends = [] if self._asked else list(self._ends)  # A second signal would end a job without its checkpoint.
             self._asked = True
@@ -28,7 +28,7 @@ class Stop:
 
     @contextmanager
     def ending(self, end: Callable[[], None]) -> Iterator[None]:
-        """In this context `end` is called when the wish comes, or now if it is there; it may come after the context."""
+        """In this context `end` is called at a stop request, or now after one; possibly after the context has ended."""
         with self._lock:
             self._ends.append(end)
             asked = self._asked
@@ -42,9 +42,9 @@ class Stop:
 
 
 STOP: ContextVar[Stop] = ContextVar("gatehouse_stop")
-"""The wish that holds for the trainings of this context; see `stop_here`."""
+"""The stop request for the trainings of this context; see `stop_here`."""
 
 
 def stop_here() -> Stop:
-    """The wish of this context; one that nobody makes where there is none."""
+    """The stop request of this context; outside of a context, one that is never made."""
     return STOP.get(Stop())

@@ -1,17 +1,17 @@
-"""How long training waits for each thing. Each wait is longer than those above it, which must end first.
+"""The time limits of training. Each limit is longer than those above it in the table, which must end first.
 
-| wait | for | it ends in |
+| limit | waits for | ends in |
 | --- | --- | --- |
 | `launch.hang_seconds` | a step of a rank | the stacks of all ranks, and exit code 124 |
-| `collective_seconds` | the other ranks in a collective | an error of the rank, and a restart at the last checkpoint |
+| `collective_seconds` | the other ranks in a collective | an error of the rank, and a restart at the checkpoint |
 | `launch.scheduling_minutes` | pods that run | `UnschedulableError`, `SchedulingTimeoutError` |
 | `training.operation.timeout_minutes` | the end, from when the job runs | `TrainingTimeoutError` |
 | `job_minutes` | the launcher that should have ended the job | the operator ends the job |
 | `stage_minutes` | the whole task | KFP ends the task |
 
-A hang must be found before a collective times out. Otherwise the ranks that wait for the hanging one fail first, all
-are started again, and no stacks are left. A rank that waits for a dead one fails at once; a lost machine is found by
-torchrun's own heartbeats.
+A hang must be found before a collective times out. Otherwise the ranks that wait for the hanging rank fail first, all
+ranks are restarted, and no stacks are saved. A rank that waits for a dead rank fails at once; torchrun's own heartbeats
+find a lost machine.
 """
 
 import os
@@ -20,17 +20,17 @@ HANG_SECONDS = 900.0
 SCHEDULING_MINUTES = 30.0
 MARGIN_MINUTES = 15.0
 HANG = "GATEHOUSE_HANG_SECONDS"
-"""Variable in the environment of the ranks: for how many seconds a rank may make no progress."""
+"""Environment variable of the ranks: for how many seconds a rank may make no progress."""
 _STACKS_SECONDS = 60.0
 
 
 def collective_seconds() -> float:
-    """How long a rank waits for the others in a collective, in seconds: longer than it takes to find a hang."""
+    """How many seconds a rank waits for the others in a collective: longer than it takes to detect a hang."""
     return float(os.environ.get(HANG, HANG_SECONDS)) + _STACKS_SECONDS
 
 
 def job_minutes(scheduling: float, training: float) -> float:
-    """After how many minutes an operator ends a job whose launcher did not.
+    """After how many minutes an operator ends a job if the launcher did not.
 
     Args:
         scheduling: Minutes for which the job may wait.

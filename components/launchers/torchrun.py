@@ -1,7 +1,7 @@
-"""Runs torchrun so that restarted workers find each other, and that its exit code says how the first worker ended.
+"""Runs torchrun so that restarted workers find each other, and its exit code says how the first worker failed.
 
-A worker is forked from torchrun's own process, which has imported torch and what the program asks for. A new
-interpreter would import it all again, which takes seconds for every worker and every restart.
+Workers are forked from torchrun's own process, which has already imported torch and the program's libraries. A new
+interpreter would import them again, which takes seconds for every worker and every restart.
 """
 
 import contextlib
@@ -20,21 +20,21 @@ from gatehouse.components.launchers.launcher import RETRY_CODE
 from gatehouse.process import die_with_parent, follow_owner
 
 RENDEZVOUS_CODE = 128 + signal.SIGHUP
-"""Exit code where the machines did not meet, or lost the one on which they met."""
+"""Exit code if the machines did not connect, or lost the machine of the rendezvous."""
 
 
 def main() -> None:
-    """Run torchrun with our own arguments.
+    """Run torchrun with the arguments of this process.
 
     The process ends with 0, with `RENDEZVOUS_CODE`, or with the `exit_code` of the worker that failed first.
     """
     die_with_parent()
     follow_owner()
-    # By default the agent shares its store with the workers. A restarted worker then reads the keys of the attempt
-    # before, and waits for workers that are dead.
+    # By default the agent shares its store with the workers. A restarted worker then reads keys of the earlier attempt
+    # and waits for dead workers.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     program, directory = sys.argv[-2:]
-    gc.disable()  # Modules are no garbage, and looking through them takes a sixth of the time.
+    gc.disable()  # Modules are no garbage, and scanning them takes a sixth of the time.
     _watch_workers(forked=importlib.import_module(program).preload(Path(directory)))
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous.api import RendezvousError
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _watch_workers(forked: bool) -> None:
-    """Let torchrun hear of its workers as `Watched` tells of them, and fork them where that is allowed."""
+    """Make torchrun watch its workers through `Watched`, and fork them if allowed."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
     spawn = SubprocessHandler._popen
@@ -71,10 +71,10 @@ def _watch_workers(forked: bool) -> None:
 
 
 class Watched:
-    """A worker that tells of an error of its own one poll later than of a signal.
+    """A worker that reports an error of its own one poll later than a signal.
 
-    When a worker is killed, its peers lose their connection and end with errors. torchrun takes the lowest rank of
-    those that it finds ended at one poll for the first to fail, and so would name a peer and give its exit code.
+    When a worker is killed, its peers lose their connection and end with errors. Among the workers that ended at one
+    poll, torchrun takes the lowest rank as the first failure. So it could report a peer and the peer's exit code.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes] | Forked") -> None:
@@ -83,7 +83,7 @@ class Watched:
         self.pid = process.pid
 
     def poll(self) -> int | None:
-        """The exit code, negative for the signal that ended it; None while it runs, and at first for an own error."""
+        """The exit code, negative for a signal; None while it runs, and at the first poll after an error of its own."""
         if not self._found_ended:
             # The process is not reaped here: torchrun may still send its group a signal.
             with contextlib.suppress(ChildProcessError):
@@ -96,12 +96,12 @@ class Watched:
         return self._process.poll()
 
     def wait(self, timeout: float) -> int:
-        """The exit code; raises `TimeoutExpired` where the process does not end within `timeout` seconds."""
+        """The exit code; raises `TimeoutExpired` if the process does not end within `timeout` seconds."""
         return self._process.wait(timeout)
 
 
 class Forked:
-    """A forked worker; it has what torchrun uses of `subprocess.Popen`."""
+    """A forked worker, with the parts of `subprocess.Popen` that torchrun uses."""
 
     def __init__(self, arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None) -> None:
         context = get_context("fork")
@@ -109,7 +109,7 @@ class Forked:
         self._process = context.Process(target=_become, args=(told, arguments, environment, *streams))
         self._process.start()
         told.close()
-        # As with Popen, the worker has its own session from here on: torchrun sends its signals to that.
+        # As with Popen, the worker gets its own session here: torchrun sends signals to the session.
         with contextlib.suppress(EOFError):
             ready.recv_bytes()
         ready.close()
@@ -120,7 +120,7 @@ class Forked:
         return self._process.exitcode
 
     def wait(self, timeout: float) -> int:
-        """The exit code; as `Popen` does, it raises where the process does not end within `timeout` seconds."""
+        """The exit code; raises `TimeoutExpired` like `Popen` if the process does not end within `timeout` seconds."""
         self._process.join(timeout)
         code = self.poll()
         if code is None:
@@ -131,7 +131,7 @@ class Forked:
 def _become(
     told: Connection, arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None
 ) -> None:
-    """Turn a forked process into the worker: a session, signals, streams, environment and arguments of its own."""
+    """Turn a forked process into the worker, with its own session, signals, streams, environment and arguments."""
     os.setsid()
     told.send_bytes(b"has a session")
     told.close()
@@ -148,13 +148,13 @@ def _become(
 
 
 def exit_code(worker: int) -> int:
-    """The exit code that stands for a failed worker.
+    """The exit code to report for a failed worker.
 
     Args:
         worker: The exit code of the worker; negative for the signal that ended it.
 
     Returns:
-        128 plus the signal; the worker's own code where it asks for another try; else 1.
+        128 plus the signal; the worker's own code if it asks for a retry; else 1.
     """
     if worker < 0:
         return 128 - worker

@@ -40,9 +40,9 @@ _TORCHRUN = "gatehouse.components.launchers.torchrun"
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 10.0
-"""For how long checkpoint writers may finish, and for how long processes are ended, after torchrun has ended."""
+"""Time for checkpoint writers to finish and for processes to be ended, after torchrun has ended."""
 _FAILED_SECONDS = 1.0
-"""For how long ranks may end by themselves after one has written the failure file."""
+"""Time for ranks to end by themselves after one has written the failure file."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Options:
     Attributes:
         program: Dotted name of the module that the workers run.
         processes: Number of workers on this machine.
-        directory: The job's directory; it takes logs and the outcome.
-        nodes: The least and the greatest number of machines, `min:max`.
-        rendezvous: `host:port` where machines meet; empty for one machine alone.
-        run_id: Tells jobs apart that meet at one place.
-        max_restarts: How often all workers are started again after one has died.
+        directory: The job's directory; logs and the outcome are written there.
+        nodes: Minimum and maximum number of machines, `min:max`.
+        rendezvous: `host:port` of the rendezvous; empty for a single machine.
+        run_id: Distinguishes jobs that use the same rendezvous.
+        max_restarts: How often all workers are restarted after one has died.
         grace_seconds: Seconds from SIGTERM to the end of all processes; shorter than the pod's grace period.
         hang_seconds: How long a rank may make no progress.
     """
@@ -73,12 +73,12 @@ class Options:
 
 
 def main() -> None:
-    """Run as the command line says and end with one of the codes above."""
+    """Run according to the command line, and end with one of the codes above."""
     options = _parse(sys.argv[1:])
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     die_with_parent()
     follow_owner()
-    # A checkpoint writer outlives its killed rank for a moment. It then becomes a child of this process.
+    # A checkpoint writer can outlive its killed rank for a moment. It then becomes a child of this process.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     with tempfile.TemporaryDirectory(prefix="gatehouse-wrapper-") as folder:
         code = Wrapper(options, Path(folder)).run()
@@ -93,7 +93,7 @@ class Wrapper:
 
         Args:
             options: What to run.
-            folder: A folder of this machine for the preemption flag, the ranks' outcome and their heartbeats.
+            folder: A local folder for the preemption flag, the ranks' outcome and their heartbeats.
         """
         self._options = options
         self._folder = folder
@@ -103,7 +103,7 @@ class Wrapper:
         self._deadline = float("inf")
 
     def run(self) -> int:
-        """Run until the workers have ended or must be ended; no process is left behind.
+        """Run until the workers have ended or must be ended; no process keeps running.
 
         Returns:
             The exit code; see the top of this file.
@@ -171,7 +171,7 @@ class Wrapper:
         )
 
     def _await_writers(self) -> None:
-        """Wait until the checkpoint writers of ranks that have ended are done."""
+        """Wait until the checkpoint writers of ended ranks are done."""
         deadline = min(self._deadline, time.monotonic() + _END_SECONDS)
         while descendants(os.getpid()) and time.monotonic() < deadline:
             _reap()
@@ -183,13 +183,13 @@ class Wrapper:
             preempted.write(self._options.directory / PREEMPTED)
             saved = "saved" if preempted.saved else "not saved: the checkpoint before it counts"
             logger.info("Preempted after step %d, which is %s.", preempted.step, saved)
-        # A run that has finished stays finished, also where it was told to end at the same moment.
+        # A finished run stays finished, even if it was told to end at the same moment.
         ended_by_us = self._terms or code in (-signal.SIGTERM, PREEMPTED_CODE)
         return PREEMPTED_CODE if preempted is not None or (code != 0 and ended_by_us) else code
 
 
 def _end_all() -> None:
-    """Kill every process below this one, also those that are started meanwhile."""
+    """Kill all descendants of this process, including those started in the meantime."""
     deadline = time.monotonic() + _END_SECONDS
     while descendants(os.getpid()) and time.monotonic() < deadline:
         stop_descendants(os.getpid(), grace=0.0)
@@ -207,10 +207,10 @@ def _reap() -> None:
 
 
 def _arguments(options: Options) -> list[str]:
-    """The arguments of torchrun. It takes each option that is not among them from PET_* of the environment.
+    """The arguments of torchrun. torchrun reads missing options from PET_* environment variables.
 
-    An operator sets PET_* for a job of one machine too. By these alone torchrun would choose its static rendezvous,
-    which always shares the agent's store with the workers: a killed worker would not come back.
+    An operator sets PET_* even for a job of one machine. With these alone, torchrun would choose its static rendezvous,
+    which always shares the agent's store with the workers: a killed worker could not rejoin.
     """
     where = [f"--nproc-per-node={options.processes}"]
     if options.rendezvous:
@@ -230,7 +230,7 @@ def _arguments(options: Options) -> list[str]:
 
 
 def _is_alone(options: Options) -> bool:
-    """Whether the job has this machine only. The operator of an elastic job says itself where its machines meet."""
+    """Whether the job has only this machine. In an elastic job, the operator names the rendezvous."""
     return not options.rendezvous and "PET_RDZV_ENDPOINT" not in os.environ
 
 

@@ -33,14 +33,13 @@ class ApiConflict(Exception):
 class ApiTimeouts:
     """How long the launcher waits for the API, in seconds.
 
-    Attributes:
-        request: For the answer to one request.
-        retry: For the first good answer, when requests fail one after another.
-        first_pause: The first pause between two attempts at most; each next one may be twice as long.
-        longest_pause: A pause between two attempts at most.
-        resync: Between two looks at job and pods at most. A watch tells of changes in between.
-        min_interval: Between two looks at least.
-        cleanup: For all requests that remove the job, when the launcher is told to end.
+    request: For the answer to one request.
+    retry: For the first successful answer when requests fail one after another.
+    first_pause: Upper limit of the first pause between two attempts; the limit doubles for each further pause.
+    longest_pause: Upper limit of all pauses between two attempts.
+    resync: Longest time between two looks at job and pods. A watch reports changes in between.
+    min_interval: Shortest time between two looks.
+    cleanup: For all requests together that remove the job when the launcher is told to end.
     """
 
     request: float = 30.0
@@ -121,8 +120,8 @@ class KubernetesApi:
         """Create an object under `path`.
 
         Raises:
-            ApiConflict: with 409 if there is one of this name. The first attempt may have created it, where its answer
-                was lost and a second attempt was made.
+            ApiConflict: with 409 if the name exists. An earlier attempt of this call may have created it, if its answer
+                was lost.
         """
         return self._json("POST", path, body=body)
 
@@ -240,7 +239,7 @@ class KubernetesApi:
         return response
 
     def _retrying(self, send: Callable[[], Any], what: str) -> Any:
-        """Send until a good answer comes; where a token is refused, with credentials that are read again.
+        """Retry until a request succeeds; if a token is refused, read the credentials again.
 
         Raises:
             ApiConflict: if the answer is 404, 409 or 410.

@@ -1,4 +1,4 @@
-"""Remembers the pods of a job over its attempts, counts their failures, and knows which pod failed first."""
+"""Records the pods of a job over its attempts, counts their failures, and finds the pod that failed first."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,22 +10,22 @@ from gatehouse.components.launchers.kubernetes.pod_status import Pod
 class Attempts:
     """The pods of one job as they were last seen.
 
-    The operator may have removed a pod that failed. An attempt ends when fewer pods run than the job needs; once enough
-    of them run again, what ended the attempt before is no cause any more.
+    The operator may have removed a failed pod. An attempt ends when fewer pods run than the job needs. Once enough pods
+    run again, the cause of the earlier attempt's end no longer counts.
 
     Attributes:
         failures: How often the pod of each name has failed, over all attempts.
     """
 
     def __init__(self, min_pods: int) -> None:
-        """Remember nothing yet; the job runs where at least `min_pods` pods do."""
+        """Start without pods; the job runs if at least `min_pods` pods run."""
         self._min_pods = min_pods
         self._pods: dict[str, Pod] = {}
         self._counted: set[str] = set()
         self.failures: Counter[str] = Counter()
 
     def update(self, found: Iterable[Pod]) -> None:
-        """Take notice of the pods that there are now."""
+        """Record the present pods."""
         now = {pod["metadata"]["uid"]: pod for pod in found}
         runs = sum(map(pod_status.runs, now.values())) >= self._min_pods
         self._pods = now if runs else self._pods | now
@@ -39,11 +39,11 @@ class Attempts:
         return pod_status.failed(self._pods.values())
 
     def first(self) -> Pod | None:
-        """The pod that failed first in the last attempt, or any pod where none failed; None where there was none."""
+        """The pod that failed first in the last attempt, or any pod if none failed; None without pods."""
         return next(iter(self.failed() or self._pods.values()), None)
 
     def exceeding(self, restarts: int) -> str:
-        """Which pod failed more often than it may start again, as a sentence; empty where none did."""
+        """A sentence that names a pod which failed more often than it may restart; empty if there is none."""
         for name, failed in self.failures.most_common(1):
             if failed > restarts:
                 return f"Pod {name} failed {failed} times, with launch.run_policy.backoff_limit={restarts}."

@@ -21,19 +21,19 @@ from gatehouse.components.launchers.spec import ClusterLaunch
 class Deadlines:
     """The deadlines of one job.
 
-    The time to wait begins again whenever pods that ran are gone. The time to run is that of all periods together in
-    which the job ran.
+    The waiting time starts again whenever running pods are gone. The running time is the sum of all periods in which
+    the job ran.
 
     Attributes:
         launch: How long the job may wait.
         min_pods: Pods that must run for the job to run.
         minutes: How long it may run.
         tail: Gives the last log lines of a pod.
-        events: Gives what the cluster says about the job itself.
+        events: Gives the cluster's events about the job.
         waiting_since: When the job began to wait, by the monotonic clock of this process; None while it runs.
         running_since: When the job began to run, by the same clock; None while it waits.
         ran: Seconds that it ran in earlier periods.
-        changed_at: When it began to run or to wait, as the cluster writes times (RFC 3339); empty before it ran.
+        changed_at: When it started to run or to wait, as the cluster writes times (RFC 3339); empty before it ran.
     """
 
     launch: ClusterLaunch
@@ -48,16 +48,16 @@ class Deadlines:
     _pull_failed_since: float | None = None
 
     def progress(self) -> dict[str, Any]:
-        """What a launcher that finds the job later needs; it changes only when the job begins or ceases to run."""
+        """What a later launcher of the job needs; it changes only when the job starts or stops running."""
         return {"ran": round(self.ran), "since": self.changed_at, "runs": self.running_since is not None}
 
     def resume(self, job: Mapping[str, Any], pods: list[Pod], progress: Mapping[str, Any]) -> None:
-        """Go on counting for a job that another launcher has watched.
+        """Continue for a job that another launcher has watched.
 
         Args:
             job: The job's object.
             pods: Its pods as they are now.
-            progress: What the launcher before wrote last.
+            progress: The last record of the launcher before.
         """
         now = time.monotonic()
         self.ran = progress.get("ran", 0.0)
@@ -67,7 +67,7 @@ class Deadlines:
             began = max(unchanged, began) if progress.get("runs") else began
             self.waiting_since, self.running_since, self.changed_at = None, now - began, _ago(began)
         elif progress.get("runs"):
-            # It ceased to run while no launcher watched. Where nothing says when, it has waited since now.
+            # It stopped running while no launcher watched. If the time is not known, waiting starts now.
             waited = min((each for each in _waits(job, pods) if each < unchanged), default=0.0)
             self.ran, self.waiting_since, self.changed_at = self.ran + unchanged - waited, now - waited, _ago(waited)
         else:

@@ -56,9 +56,10 @@ _POD = "gatehouse.components.launchers.kubernetes.pod"
 class ClusterLauncher:
     """Runs a job as one object of a cluster's training operator.
 
-    The name of the object follows from run, job and program: a launcher that starts again finds the job of the launcher
-    before it. The launcher deletes the object when it ends, for whatever reason. Where it cannot, as after SIGKILL, a
-    deadline in the object ends the pods, and the cluster deletes the object with the launcher's pod, which owns it.
+    The name of the object follows from run, job and program, so a restarted launcher finds the job of its predecessor.
+    The launcher deletes the object when it ends, for whatever reason. If it cannot (for example after SIGKILL), a
+    deadline in the object ends the pods, and the cluster deletes the object together with its owner, the launcher's
+    pod.
     """
 
     remote = True
@@ -76,10 +77,10 @@ class ClusterLauncher:
 
         Args:
             store: The store through which files and checkpoints go.
-            operator: The operator of the cluster.
+            operator: The operator that runs the job.
             launch: The settings of the job.
-            api: The cluster; None for the one that the environment names.
-            python: The Python interpreter in the image.
+            api: The cluster; None for the one in the environment.
+            python: Path of the Python interpreter in the image.
         """
         self._store, self._operator, self._launch, self._python = store, operator, launch, python
         self._api = api or KubernetesApi(ApiTimeouts())
@@ -92,7 +93,7 @@ class ClusterLauncher:
 
         Raises:
             ConfigurationError: if the processes cannot be divided among the nodes.
-            TrainingStoppedError: if it was stopped: its pods have their grace period to save.
+            TrainingStoppedError: if it was stopped; its pods get their grace period to save.
         """
         if stop_here().asked():
             raise stopped()
@@ -115,7 +116,7 @@ class ClusterLauncher:
                 with checkpoints_in_use(self._store, digest):
                     self._run(job, inputs, owned, logs)
             except SystemExit:
-                # The launcher was told to end: its grace period may be too short to read the logs of all pods first.
+                # The launcher was told to end: its grace period may be too short to read all pods' logs first.
                 owned.delete()
                 raise
             finally:
@@ -178,7 +179,7 @@ class ClusterLauncher:
         return False
 
     def _body(self, job: TrainingJob, inputs: Inputs, owned: OwnedJob) -> dict[str, Any]:
-        """The object to create; its record is in the store when this returns."""
+        """The object to create. Its record is stored before this returns."""
         launch, identity = self._launch, uuid.uuid4().hex
         folder, processes = f"jobs/{owned.name}/{identity}", job.processes // launch.nodes
         about = {"kind": self._operator.kind, "namespace": self._namespace, "name": owned.name}

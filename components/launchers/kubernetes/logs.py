@@ -22,17 +22,17 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\
 class PodLogs:
     """The logs of one job.
 
-    Where a stream breaks, it is opened again from the last line on. The API gives each line its time, by which lines
-    that come again are known.
+    If a stream breaks, it is opened again at the last line. The API gives each line its time, by which repeated lines
+    are recognised.
     """
 
     def __init__(self, api: KubernetesApi, namespace: str, container: str, log: Path, *, named: bool) -> None:
-        """Begin the log file.
+        """Create the log file.
 
         Args:
             api: The cluster.
-            namespace: Of the pods.
-            container: Whose log it is.
+            namespace: Namespace of the pods.
+            container: The container whose log is read.
             log: Path of the file.
             named: Whether each line begins with the name of its pod.
         """
@@ -47,7 +47,7 @@ class PodLogs:
         self._tails: dict[str, deque[str]] = {}
 
     def follow(self, pods: Iterable[Pod]) -> None:
-        """Begin to stream the logs of pods that have been started, where that is not done yet."""
+        """Start to stream the logs of started pods, if not done yet."""
         for pod in pods:
             name, uid = name_of(pod), pod["metadata"]["uid"]
             started = pod.get("status", {}).get("phase") in ("Running", "Succeeded", "Failed")
@@ -56,7 +56,7 @@ class PodLogs:
                 threading.Thread(target=self._follow, args=(name, uid), name=f"log-{name}", daemon=True).start()
 
     def finish(self) -> None:
-        """Read the lines that the streams have not brought yet, and close the file."""
+        """Read the lines that the streams have not delivered yet, and close the file."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -69,7 +69,7 @@ class PodLogs:
             self._file.close()
 
     def tail(self, pod: Pod, *, ask: bool = True) -> str:
-        """The last lines of one pod, as errors show them; with `ask`, of the cluster where none has come yet."""
+        """The last lines of one pod for an error message; with `ask`, read from the cluster if none arrived yet."""
         name, uid = name_of(pod), pod["metadata"]["uid"]
         if ask and not self._tails.get(uid):
             with suppress(LauncherError, ApiConflict):
@@ -90,11 +90,11 @@ class PodLogs:
                         return
                     self._write(name, uid, line.decode(errors="replace"))
                 if phase in ("Succeeded", "Failed"):
-                    return  # The pod had ended before the stream began, so the stream was complete.
+                    return  # The pod had ended before the stream started, so the stream was complete.
             self._ended.wait(self._api.timeouts.min_interval)
 
     def _phase(self, name: str, uid: str) -> str:
-        """The phase of the pod with this uid; empty where it is gone, also where another pod has its name."""
+        """The phase of the pod with this uid; empty if it is gone, even if another pod has its name now."""
         found = self._api.get(f"{self._pods}/{name}")
         return str(found["status"]["phase"]) if found["metadata"]["uid"] == uid else ""
 
@@ -119,7 +119,7 @@ class PodLogs:
         logger.info("%s", shown)
 
     def _keep(self, line: str) -> None:
-        """Write to the file. Where the disk is full, the training goes on without its log."""
+        """Write to the file. If the disk is full, training continues without its log."""
         try:
             self._file.write(line.encode() + b"\n")
         except OSError as error:
@@ -129,9 +129,9 @@ class PodLogs:
 
 
 def _instant(stamp: str) -> str:
-    """The time of a line, in UTC and with nine digits, so that times compare as text; empty for a text that is no time.
+    """The time of a line, in UTC with nine digits, so that times compare as text; empty for a text that is no time.
 
-    A node writes times in its own zone, and may leave out zeros at the end.
+    A node writes times in its own zone, and may omit zeros at the end.
     """
     if not (found := _STAMP.fullmatch(stamp)):
         return ""

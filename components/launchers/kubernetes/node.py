@@ -1,9 +1,9 @@
-"""Which node of a job this pod is, as its operator says in the environment."""
+"""Finds which node of a job this pod is, from the operator's environment variables."""
 
 import os
 
 ENDPOINT = "PET_RDZV_ENDPOINT"
-"""Set by the operator of an elastic job: where its nodes meet."""
+"""Set by the operator of an elastic job: the address of the rendezvous."""
 
 
 def node_count() -> str:
@@ -12,18 +12,18 @@ def node_count() -> str:
 
 
 def node_name() -> str:
-    """What tells this node apart from the others of its job, the same for every pod that takes its place.
+    """An id that distinguishes this node from the others of its job, and stays the same for a replacement pod.
 
-    It is the rank of the node, or the name of the pod where the operator gives no rank, as in an elastic job.
+    It is the rank of the node, or the name of the pod if the operator gives no rank, as in an elastic job.
     """
     return os.environ.get("PET_NODE_RANK") or os.uname().nodename
 
 
 def rendezvous_options(launch: str) -> list[str]:
-    """Options of the wrapper that say where the nodes meet; none for one node, and for an elastic job.
+    """Options of the wrapper for the rendezvous; none for one node, and for an elastic job.
 
-    For several nodes, operators set a static rendezvous, with which a node that starts again is lost. With a store on
-    the first node it is found again.
+    For several nodes, operators set a static rendezvous, which a restarted node cannot join again. With a store on the
+    first node, it can.
 
     Args:
         launch: Identifies the launch of the job.

@@ -1,4 +1,4 @@
-"""What a training operator is to the launcher: it builds the object of a job, and reads the object's state."""
+"""The interface of training operators: builds the object of a job, and reads its state."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,13 +17,13 @@ class ClusterJob:
     Attributes:
         name: Name of the object.
         namespace: Where the object is created.
-        launch: Identifies this creation of the job. When it is created again after a failure, it has another one.
+        launch: Identifies this creation of the job. A job that is created again after a failure gets a new one.
         digest: Identifies the job's files and its program.
         image: Image of its pods.
-        env: Environment of its pods, apart from what the settings say.
-        command: What each pod runs.
-        processes: Number of workers of each pod.
-        deadline_seconds: After so many seconds the operator ends the job, also where its launcher is gone.
+        env: Environment of its pods, without the variables from the settings.
+        command: Command of each pod.
+        processes: Number of workers per pod.
+        deadline_seconds: After this time the operator ends the job, even without its launcher.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ClusterJob:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """The annotations by which a launcher finds the job again and knows that it trains the same."""
+        """The annotations by which a launcher finds the job again and checks that it trains the same."""
         return {LAUNCH: self.launch, JOB_DIGEST: self.digest}
 
 
@@ -62,7 +62,7 @@ class Operator(Protocol):
 
     Attributes:
         kind: Name of the kind.
-        resource: Where its objects are, `<group>/<version>/namespaces/{namespace}/<plural>` below `/apis`.
+        resource: Path of its objects below `/apis`: `<group>/<version>/namespaces/{namespace}/<plural>`.
         container: Name of the container that trains.
     """
 
@@ -77,10 +77,10 @@ class Operator(Protocol):
         """The labels that all pods of the job `name` have, and no others."""
 
     def end(self, found: dict[str, Any]) -> JobEnd | None:
-        """How a job ended, read from its object; None where it has not ended."""
+        """How a job ended, from its object; None if it has not ended."""
 
 
 def condition(found: dict[str, Any], kind: str) -> dict[str, Any] | None:
-    """The condition of type `kind` of an object, if its status is True. One with status False says nothing happened."""
+    """The condition of type `kind`, if its status is True; a condition with status False has not happened."""
     conditions = found.get("status", {}).get("conditions") or []
     return next((each for each in conditions if each["type"] == kind and each["status"] == "True"), None)

@@ -29,9 +29,9 @@ class OwnedJob:
 
         Args:
             api: The cluster.
-            path: Of the objects of its kind, `/apis/<group>/<version>/namespaces/<namespace>/<plural>`.
+            path: Path of the objects, `/apis/<group>/<version>/namespaces/<namespace>/<plural>`.
             name: Name of the object.
-            digest: What it trains; another annotation of the object holds it.
+            digest: Digest of what it trains, stored in another annotation of the object.
         """
         self._api, self.path, self.name, self.digest = api, path, name, digest
         self.uid = ""
@@ -39,12 +39,12 @@ class OwnedJob:
         self._owner = uuid.uuid4().hex
 
     def find(self) -> dict[str, Any] | None:
-        """The job, taken over from the launcher that owned it; None where there is none.
+        """The job, taken over from its earlier launcher; None if there is none.
 
-        Where the launcher before this one has deleted the job, this waits until the object is gone.
+        If the earlier launcher has deleted the job, this waits until the object is gone.
 
         Raises:
-            ClusterError: if an object of this name trains something else, or is being deleted and does not go.
+            ClusterError: if an object with this name trains something else, or its deletion does not finish.
         """
         until = time.monotonic() + self._api.timeouts.retry
         while (found := self._get()) is not None:
@@ -57,7 +57,8 @@ class OwnedJob:
             if "deletionTimestamp" not in metadata:
                 self.uid = metadata["uid"]
                 logger.info("Found the job %s again: watching it.", self.name)
-                # Its owner in the cluster was the pod of the launcher before. When that pod goes, the job goes with it.
+                # In the cluster it was owned by the earlier launcher's pod. When that pod is deleted, the job would be
+                # too.
                 self._patch({"annotations": {LAUNCHER: self._owner}} | self._owner_reference())
                 return found
             if time.monotonic() > until:
@@ -70,10 +71,10 @@ class OwnedJob:
         return None
 
     def create(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Create the job. Where an attempt whose answer was lost has created it, take that one.
+        """Create the job. If an earlier attempt of this call created it, but its answer was lost, use that job.
 
         Raises:
-            ClusterError: if the cluster does not take it.
+            ClusterError: if the cluster does not accept it.
         """
         metadata = body["metadata"]
         metadata |= {"annotations": metadata["annotations"] | {LAUNCHER: self._owner}} | self._owner_reference()
@@ -104,7 +105,7 @@ class OwnedJob:
         """The job as it is now.
 
         Raises:
-            TrainingCancelledError: if somebody deleted it.
+            TrainingCancelledError: if it was deleted.
         """
         found = self._get()
         if found is None or found["metadata"]["uid"] != self.uid or "deletionTimestamp" in found["metadata"]:
@@ -115,13 +116,13 @@ class OwnedJob:
         return found
 
     def save_progress(self, progress: str) -> None:
-        """Write on the job what a launcher that finds it later must know."""
+        """Write on the job what a later launcher must know."""
         self._patch({"annotations": {PROGRESS: progress}})
 
     def delete(self) -> None:
-        """Delete the job and its pods, if it is there and no other launcher has taken it over.
+        """Delete the job and its pods, if it exists and no other launcher has taken it over.
 
-        Where the cluster does not answer, a warning says what is left behind.
+        If the cluster does not answer, a warning says what remains.
         """
         try:
             with self._api.cleaning_up():
@@ -142,7 +143,7 @@ class OwnedJob:
             self._api.patch(f"{self.path}/{self.name}", {"metadata": metadata})
 
     def _owner_reference(self) -> dict[str, Any]:
-        """This pod as the owner of the job, where this is a pod, and in the namespace of the job."""
+        """This pod as the owner of the job, if this is a pod in the namespace of the job."""
         name, uid = os.environ.get(_POD_NAME, ""), os.environ.get(_POD_UID, "")
         if not uid or self.namespace != self._api.namespace:
             return {}

@@ -1,7 +1,7 @@
-"""The program of a pod: it fetches the job's files, trains, and sends back the result.
+"""The program of a pod: it fetches the job's files, trains, and sends the result.
 
-Every node fetches and trains. The node that has the result sends it. The others wait until it has been sent, because
-some operators end all pods of a job when one of them has ended.
+Every node fetches and trains. The node that has the result sends it. The others wait until then, because some
+operators end all pods of a job when one of them has ended.
 """
 
 import argparse
@@ -50,7 +50,7 @@ _RESULT_SECONDS, _RESULT_POLL_SECONDS = 900.0, 1.0
 
 
 def main() -> None:
-    """Train as the job's record says, and end with the exit code of the wrapper."""
+    """Train according to the job's record, and end with the exit code of the wrapper."""
     arguments = _parse()
     # Linux delivers a signal to the first process of a container only if the process has a handler for it.
     signal.signal(signal.SIGTERM, _end)
@@ -101,10 +101,10 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
 
 
 def _require_program(record: JobRecord) -> None:
-    """Refuse to train with another program than the launcher's.
+    """Refuse to train with a program that differs from the launcher's.
 
     Raises:
-        StaleSpecError: if this image holds another one.
+        StaleSpecError: if this image holds a different one.
     """
     if record.code != (found := program_code(record.program, record.builder)):
         raise StaleSpecError(
@@ -114,10 +114,10 @@ def _require_program(record: JobRecord) -> None:
 
 
 def _spool(directory: Path, name: str) -> Path:
-    """Where the metrics of this node go.
+    """Folder for the metrics of this node.
 
-    With `GATEHOUSE_SPOOL` they go to a folder of this node on that volume. The next pod of the node finds there what
-    this one could not send.
+    With `GATEHOUSE_SPOOL`, it is a folder of this node on that volume. The next pod of the node finds there what this
+    one could not send.
     """
     spool = directory / METRICS
     if volume := os.environ.get(SPOOL):
@@ -128,16 +128,16 @@ def _spool(directory: Path, name: str) -> Path:
 
 
 def _remove(spool: Path) -> None:
-    """Remove the spool, on a volume too: all of it has been sent, and no pod comes after this one."""
+    """Remove the spool, also on a volume: everything is sent, and no pod follows this one."""
     kept = spool.resolve()
     shutil.rmtree(kept, ignore_errors=True)
     if kept != spool:
-        with suppress(OSError):  # The folder of the job still holds the spool of another node.
+        with suppress(OSError):  # The folder of the job may still hold the spool of another node.
             kept.parent.rmdir()
 
 
 def _train(arguments: list[str]) -> int:
-    """Run the wrapper, pass the pod's SIGTERM on to it, and return its exit code."""
+    """Run the wrapper, forward the pod's SIGTERM to it, and return its exit code."""
     wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, *arguments])
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -149,7 +149,7 @@ def _train(arguments: list[str]) -> int:
 
 
 def _report(store: ArtifactStore, folder: str, directory: Path, code: int) -> None:
-    """Send the result or the failure. Nothing is reported where the operator may start the job again."""
+    """Send the result or the failure. Nothing is sent if the operator may start the job again."""
     if (directory / FAILURE).exists():
         report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"])
     elif code == 0 and (directory / RESULT).exists():
@@ -159,7 +159,7 @@ def _report(store: ArtifactStore, folder: str, directory: Path, code: int) -> No
 
 
 def _await_result(store: ArtifactStore, folder: str) -> None:
-    """Wait until the node that has the result has reported it."""
+    """Wait until the node with the result has sent it."""
     signal.signal(signal.SIGTERM, _end)
     until = time.monotonic() + _RESULT_SECONDS
     while not reported_end(store, folder) and time.monotonic() < until:

@@ -1,10 +1,10 @@
-"""Brings the metrics of pods to the launcher, through the store, while they train.
+"""Sends the metrics of pods to the launcher, through the store, while they train.
 
-Every ten seconds a pod appends what is new in its spool, and a sample of its CPU, memory and GPUs, to
-`jobs/<name>/<launch>/metrics/<hour>`. When it begins, it appends its environment to `jobs/<name>/<launch>/pods`. The
-launcher puts the metrics into its own spool, and ships them to MLflow from there. So the metrics of a pod arrive also
-where the pod fails, is evicted or does not have the result, and a pod needs no connection to MLflow. A point that
-arrives twice, as after a restart of the launcher, is kept once, because it carries its time.
+Every ten seconds a pod appends new points of its spool, and a sample of its CPU, memory and GPUs, to
+`jobs/<name>/<launch>/metrics/<hour>`. At its start it appends its environment to `jobs/<name>/<launch>/pods`. The
+launcher copies the metrics into its own spool, and ships them to MLflow from there. So metrics arrive even if the pod
+fails, is evicted or does not have the result, and a pod needs no connection to MLflow. A point that arrives twice (for
+example after a restart of the launcher) is kept once, because it carries its time.
 """
 
 import logging
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 _SEND_SECONDS = 10.0
 _POINTS = 20_000
-"""Points in one object of the store at most."""
+"""Maximum number of points in one object of the store."""
 _OPEN_HOURS = 2
-"""Pods may still append to the folders of the last two hours; the clocks of machines differ."""
+"""Hours whose folders pods may still append to; the clocks of machines differ."""
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def sending_metrics(store: ArtifactStore, folder: str, spool: Path) -> Iterator[
     """In this context a pod sends its metrics every ten seconds, and once more at the end.
 
     Args:
-        store: Where to.
+        store: The store to send to.
         folder: The job's folder in the store.
         spool: The spool to which the ranks of this pod append.
     """
@@ -65,7 +65,7 @@ class _Sender:
         self._machine, self._began = Machine(os.getpid()), time.monotonic()
 
     def send(self) -> None:
-        """Send what is new; what the store does not take is sent the next time."""
+        """Send new points; points that the store does not accept are sent the next time."""
         try:
             sampled = self._sample()
             while self._send_some(sampled):
@@ -74,7 +74,7 @@ class _Sender:
             logger.warning("Metrics are not sent for now: %s", error)
 
     def _sample(self) -> list[Point]:
-        """The load of this machine; the names of the metrics hold the name of the node, where there are several."""
+        """The load of this machine; with several nodes, the names of the metrics contain the name of the node."""
         node = "" if node_count() == "1" else f"{node_name()}/"
         now, step = time.time(), round(time.monotonic() - self._began)
         return [
@@ -88,7 +88,7 @@ class _Sender:
         if points or sampled or lost != self._dropped:
             # Values are sent as text, because JSON has no NaN and no infinity.
             rows = [[point.name, point.value.hex(), point.step, point.at] for point in (*points, *sampled)]
-            # There is a folder for each hour, so that no one ever lists all objects of a long job.
+            # There is a folder for each hour, so that no reader must list all objects of a long job.
             hour = f"{self._prefix}/{int(time.time()) // 3600:08d}"
             self._store.append(hour, {"points": rows, "dropped": lost - self._dropped})
         self._position, self._dropped = after, lost
@@ -98,15 +98,15 @@ class _Sender:
 
 
 class PodMetrics:
-    """What the pods of one job have sent, as its launcher receives it."""
+    """The metrics that the pods of one job have sent, as its launcher receives them."""
 
     def __init__(self, store: ArtifactStore, folder: str, spool: Path) -> None:
         """Prepare to receive.
 
         Args:
-            store: Where the pods send to.
+            store: The store that the pods send to.
             folder: The job's folder in the store.
-            spool: The launcher's spool; it is made when the first metrics arrive.
+            spool: The launcher's spool; it is created when the first metrics arrive.
         """
         self._store, self._folder, self._spool = store, folder, spool
         self._writer: SpoolWriter | None = None
@@ -115,7 +115,7 @@ class PodMetrics:
         self._dropped_before = 0
 
     def receive(self) -> None:
-        """Append what is new to the launcher's spool; what the store does not give is received the next time."""
+        """Append new points to the launcher's spool; points that cannot be read now are received the next time."""
         prefix = f"{self._folder}/metrics"
         try:
             hours = list(self._store.objects.folders(prefix))
@@ -128,14 +128,14 @@ class PodMetrics:
             logger.warning("Metrics of the pods are not read for now: %s", error)
 
     def close(self) -> None:
-        """Receive what is left, of every hour, and close the spool."""
+        """Receive the remaining points of every hour, and close the spool."""
         self._closed_hours = set()
         self.receive()
         if self._writer is not None:
             self._writer.close()
 
     def environments(self) -> list[dict[str, str]]:
-        """The environment of each pod that began, as tags."""
+        """The environment of each pod that started, as tags."""
         keys = self._store.objects.list(f"{self._folder}/pods")
         return [(read_record(self._store.objects, key) or {}).get("environment", {}) for key in keys]
 
@@ -148,6 +148,6 @@ class PodMetrics:
         for name, value, *_ in rows:
             note_gpus({name: float.fromhex(value)})
         lost = int(body.get("dropped", 0))
-        known = min(lost, self._dropped_before)  # A launcher that had this spool before has counted these.
+        known = min(lost, self._dropped_before)  # An earlier launcher with this spool has counted these.
         self._dropped_before -= known
         self._writer.drop(lost - known)

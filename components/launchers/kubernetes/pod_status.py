@@ -1,4 +1,4 @@
-"""Reads the status of a job's pods: whether they run, what keeps them from running, and which of them failed first."""
+"""Reads the status of a job's pods: which of them run, why others do not run, and which of them failed first."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,13 +18,13 @@ def runs(pod: Pod) -> bool:
 
 
 def started_at(pods: Iterable[Pod]) -> str:
-    """When the last of the running pods was started (RFC 3339); empty where none runs."""
+    """When the last of the running pods was started (RFC 3339); empty if none runs."""
     states = [state.get("running", {}) for pod in pods for state in _states(pod)]
     return max((state["startedAt"] for state in states if "startedAt" in state), default="")
 
 
 def unschedulable(pods: Iterable[Pod]) -> str:
-    """The scheduler's message about a pod for which it finds no node; empty where there is none."""
+    """The scheduler's message about a pod without a node; empty if there is none."""
     for pod in pods:
         for condition in _status(pod).get("conditions", []):
             if (condition["type"], condition["status"]) == ("PodScheduled", "False"):
@@ -33,7 +33,7 @@ def unschedulable(pods: Iterable[Pod]) -> str:
 
 
 def image_problem(pods: Iterable[Pod]) -> tuple[str, bool]:
-    """Why an image cannot be pulled, and whether another attempt cannot help; an empty text where nothing is wrong."""
+    """Why an image cannot be pulled, and whether retries are useless; an empty text if nothing is wrong."""
     for pod in pods:
         for state in _states(pod):
             waiting = state.get("waiting", {})
@@ -43,7 +43,7 @@ def image_problem(pods: Iterable[Pod]) -> tuple[str, bool]:
 
 
 def eviction(pod: Pod) -> str:
-    """Why the pod was removed from its node (eviction, preemption, a lost node); empty where it was not."""
+    """Why the pod was removed from its node (eviction, preemption, a lost node); empty if it was not."""
     status = _status(pod)
     if status.get("reason") in _EVICTED:
         return f"{status['reason']}: {status.get('message', '')}"
@@ -66,12 +66,12 @@ def failed(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def exit_code(pod: Pod) -> int:
-    """The exit code of the pod's container; 0 also where it has not ended or was not started."""
+    """The exit code of the pod's container; 0 also if it has not ended or was not started."""
     return next((end["exitCode"] for end in _ends(pod) if end.get("exitCode")), 0)
 
 
 def how_it_ended(pod: Pod) -> str:
-    """How a failed pod ended. The sentence is the same for the same cause."""
+    """How a failed pod ended, in a sentence that is the same for the same cause."""
     reasons = [end.get("reason", "") for end in _ends(pod)]
     if "OOMKilled" in reasons:
         return (

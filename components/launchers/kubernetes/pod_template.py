@@ -1,4 +1,4 @@
-"""The parts of a pod that are the same for all operators: environment, resources, volumes, and where it may run."""
+"""The parts of a pod that are the same for all operators: environment, resources, volumes and placement."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ def environment(launch: ClusterLaunch, about: dict[str, str]) -> list[dict[str, 
     """Environment of the container, in a fixed order.
 
     Args:
-        launch: The settings; `launch.env` wins over all else.
-        about: Variables that say what the job is.
+        launch: The settings; `launch.env` overrides all other sources.
+        about: Variables that describe the job.
     """
     ours = about | {"TMPDIR": WORK, "GATEHOUSE_CACHE": f"{WORK}/cache"}
     if launch.nodes > 1:
@@ -57,8 +57,8 @@ def placement(launch: ClusterLaunch, pods: dict[str, str], *, constraints: bool)
     Args:
         launch: The settings.
         pods: The labels that all pods of the job have, and no others.
-        constraints: Whether the operator takes topology spread constraints. Where it does not, spread pods have an
-            anti-affinity to each other.
+        constraints: Whether the operator supports topology spread constraints. If not, spread pods get an anti-affinity
+            to each other.
     """
     placed: dict[str, Any] = {"terminationGracePeriodSeconds": launch.grace_seconds}
     if launch.service_account:

@@ -24,7 +24,7 @@ class PyTorchJobs:
         return {"training.kubeflow.org/job-name": name}
 
     def build(self, job: ClusterJob) -> dict[str, Any]:
-        """One Master and the other nodes as Workers; Workers alone where the job is elastic."""
+        """One Master and the other nodes as Workers; only Workers if the job is elastic."""
         from kubeflow.training import models
         from kubernetes.client import ApiClient
 
@@ -81,7 +81,7 @@ class PyTorchJobs:
         }
         placed = placement(launch, self.pod_labels(job.name), constraints=True)
         spec = {"containers": [container], "volumes": own} | placed
-        # The operator looks at the job's own deadline only when a pod changes. The kubelet ends a pod at this one.
+        # The operator checks the job's own deadline only when a pod changes. At this deadline the kubelet ends a pod.
         spec["activeDeadlineSeconds"] = job.deadline_seconds
         if launch.priority:
             spec["priorityClassName"] = launch.priority

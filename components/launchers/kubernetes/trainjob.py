@@ -24,7 +24,7 @@ class TrainJobs:
         return {"jobset.sigs.k8s.io/jobset-name": name}
 
     def build(self, job: ClusterJob) -> dict[str, Any]:
-        """The TrainJob; what its runtime decides (restarts, gang, priority class) is not in it."""
+        """The TrainJob, without the settings that belong to its runtime (restarts, gang, priority class)."""
         launch = self._launch
         queue = {
             "kueue.x-k8s.io/queue-name": launch.queue,

@@ -1,8 +1,8 @@
-"""Brings the files of a job through the store: data to the pods, and weights and result back to the launcher.
+"""Copies the files of a job through the store: data to the pods, and weights and result back to the launcher.
 
-A pod does not see the launcher's directory. The launcher keeps the files as blobs in the store. Before it creates the
-job, it writes a record that lists them, `jobs/<name>/<launch>/job.json`. Pods append how the job ended to
-`jobs/<name>/<launch>/ended`. No manifest lists the blobs, so the garbage collection removes them after the launcher's
+A pod cannot read the launcher's directory. The launcher stores the files as blobs. Before it creates the job, it writes
+a record that lists them, `jobs/<name>/<launch>/job.json`. Pods append how the job ended to
+`jobs/<name>/<launch>/ended`. No manifest lists the blobs, so garbage collection removes them after the launcher's
 lease on them has ended. The weights stay, because the manifest of the model lists them.
 """
 
@@ -42,12 +42,12 @@ class Inputs:
 
 @contextmanager
 def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
-    """In this context the store holds what a job needs, and the garbage collection leaves it alone.
+    """In this context the store holds the files that a job needs, protected from garbage collection.
 
-    Files that a run of the job makes (checkpoints, weights, logs) are not uploaded.
+    Files that the job itself creates (checkpoints, weights, logs) are not uploaded.
 
     Args:
-        store: Where to.
+        store: The store to upload to.
         directory: The job's directory.
     """
     inputs = [path for path in sorted(directory.rglob("*")) if path.is_file() and not _is_output(path, directory)]
@@ -57,7 +57,7 @@ def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
 
     entries = tuple(side_by_side(store.objects, keep, inputs))
     with Lease(store.objects, [entry.blob for entry in entries]):
-        # The garbage collection may have removed a blob before the lease began.
+        # Garbage collection may have removed a blob before the lease began.
         found = store.objects.stats(entry.blob for entry in entries)
         side_by_side(store.objects, keep, [directory / entry.path for entry in entries if found[entry.blob] is None])
         yield Inputs(entries)
@@ -70,7 +70,7 @@ def _is_output(path: Path, directory: Path) -> bool:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What a pod must know of its job.
+    """What a pod must know about its job.
 
     Attributes:
         program: Dotted name of the module that the workers run.
@@ -91,14 +91,14 @@ def job_digest(inputs: Inputs, code: str) -> str:
 
 
 def program_code(program: str, builder: str) -> str:
-    """Digest of a job's program and of its builder, as they are on this machine.
+    """Digest of a job's program and builder on this machine.
 
     Args:
         program: Dotted name of the program's module.
         builder: `package.module:name`; empty for none.
 
     Raises:
-        BuilderError: if the builder's package is not here.
+        BuilderError: if the builder's package is not installed here.
     """
     return digest_of([code_digest(program), builder_code(builder)])
 
@@ -107,11 +107,11 @@ def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: Trainin
     """Write the record of a job.
 
     Args:
-        store: Where to.
+        store: The store to write to.
         folder: The job's folder in the store, `jobs/<name>/<launch>`.
         inputs: Files of the job.
-        job: Names the program.
-        **about: Kind, namespace and name of the object on the cluster, for people who look for a launcher's remains.
+        job: The job, which names the program.
+        **about: Kind, namespace and name of the object on the cluster, for people who look for its remains.
 
     Returns:
         The SHA-256 of the record, by which pods verify it.
@@ -124,17 +124,17 @@ def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: Trainin
 
 
 def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path) -> JobRecord:
-    """Put the files of a job into `directory`, and verify each.
+    """Copy the files of a job into `directory`, and verify each.
 
     Args:
-        store: Where from.
+        store: The store to read from.
         folder: The job's folder in the store.
         digest: SHA-256 of the record.
         directory: The job's directory on this machine.
 
     Raises:
         MissingArtifactError: if a file is not in the store.
-        CorruptArtifactError: if the record or a file is not what the launcher wrote.
+        CorruptArtifactError: if the record or a file differs from what the launcher wrote.
     """
     data = store.objects.get_bytes(f"{folder}/job.json")
     if sha256_bytes(data) != digest:
@@ -156,29 +156,29 @@ def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:
 
 
 def report_failure(store: ArtifactStore, folder: str, message: str) -> None:
-    """Report that the job failed, and would fail again."""
+    """Report that the job failed, and that a retry would fail again."""
     store.append(f"{folder}/ended", {"outcome": "failed", "message": message})
 
 
 def reported_end(store: ArtifactStore, folder: str) -> dict[str, Any]:
-    """What a pod reported last about the end of the job; empty for nothing."""
+    """The last report of a pod about the end of the job; empty if there is none."""
     keys = list(store.objects.list(f"{folder}/ended"))
     body: dict[str, Any] = json.loads(store.objects.get_bytes(keys[-1])) if keys else {}
     return body
 
 
 def fetch_outputs(store: ArtifactStore, folder: str, ended: dict[str, Any], directory: Path) -> None:
-    """Put result and weights into `directory`, and verify each.
+    """Copy result and weights into `directory`, and verify each.
 
     Args:
-        store: Where from.
+        store: The store to read from.
         folder: The job's folder in the store.
-        ended: What a pod reported about its success.
+        ended: A pod's report of success.
         directory: The job's directory on this machine.
 
     Raises:
         MissingArtifactError: if a file is not in the store.
-        CorruptArtifactError: if a file is not what the pod sent.
+        CorruptArtifactError: if a file differs from what the pod sent.
     """
     _fetch(store, folder, [FileEntry(**entry) for entry in ended["files"]], directory)
 
@@ -190,7 +190,7 @@ def ended_launches(store: ArtifactStore, name: str) -> list[str]:
 
 
 def checkpoints_in_use(store: ArtifactStore, digest: str) -> Lease:
-    """In this context nobody removes the checkpoints of a job, which two runs of the same job share."""
+    """In this context no run removes the checkpoints of a job, which two runs of the same job share."""
     return Lease(store.objects, [_checkpoints(digest)])
 
 
@@ -200,7 +200,7 @@ def remove_remains(store: ArtifactStore, name: str, digest: str) -> None:
     Checkpoints stay while another run of the same job uses them; that run removes them.
 
     Args:
-        store: Where.
+        store: The store.
         name: Name of the job on the cluster.
         digest: Identifies what it trains.
     """

@@ -29,7 +29,7 @@ _EVENTS = 3
 
 
 class JobWatch:
-    """Looks at a job and its pods whenever the job changes, and at regular intervals besides."""
+    """Checks a job and its pods whenever the job changes, and at regular intervals."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class JobWatch:
             api: The cluster.
             operator: The operator of its kind.
             owned: The job.
-            launch: How long it may wait, and how often it may start again.
+            launch: Settings for waiting times and restarts.
             minutes: How long it may run.
             logs: Streams the logs of the pods.
-            reported: Gives what a pod reported last about the end of the job; empty for nothing.
-            on_look: Called at every look.
+            reported: Gives the last report of a pod about the end of the job; empty if there is none.
+            on_look: Called at every check.
         """
         self._api, self._operator, self._owned, self._logs, self._reported = api, operator, owned, logs, reported
         self._on_look, self._restarts = on_look, launch.restarts
@@ -62,7 +62,7 @@ class JobWatch:
         self._progress, self._version = self._progress_now(), ""
 
     def resume(self, found: dict[str, Any]) -> None:
-        """Go on where the launcher before this one was, as it wrote on the job's object."""
+        """Continue from the state that the earlier launcher wrote on the job's object."""
         progress = json.loads(found["metadata"]["annotations"].get(PROGRESS, "{}"))
         self._deadlines.resume(found, self.pods(), progress)
         self._attempts.failures = Counter(progress.get("failures", {}))
@@ -71,7 +71,7 @@ class JobWatch:
         """Return when the job has succeeded.
 
         Raises:
-            LauncherError: if the job ended otherwise, was deleted, or met a deadline.
+            LauncherError: if the job did not succeed, was deleted, or exceeded a deadline.
         """
         try:
             while (left := self._look()) is not None:
@@ -82,7 +82,7 @@ class JobWatch:
             raise type(error)(f"{error}\n{self._logs.tail(first, ask=False)}" if first else str(error)) from error
 
     def _look(self) -> float | None:
-        """Seconds until the next deadline, or None where the job has succeeded."""
+        """Seconds until the next deadline, or None if the job has succeeded."""
         found = self._owned.current()
         self._version = found["metadata"]["resourceVersion"]
         pods = self.pods()
@@ -105,7 +105,7 @@ class JobWatch:
         return json.dumps(self._deadlines.progress() | {"failures": failures}, sort_keys=True)
 
     def pods(self) -> list[Pod]:
-        """The pods of the job as they are now, in order of their names."""
+        """The present pods of the job, in order of their names."""
         labels = self._operator.pod_labels(self._owned.name)
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
         found = sorted(self._api.list(f"{self._core}/pods", labelSelector=selector), key=pod_status.name_of)
@@ -113,7 +113,7 @@ class JobWatch:
         return found
 
     def events(self) -> str:
-        """The last warnings about the job itself, such as an exceeded quota; empty where there are none."""
+        """The last warnings about the job itself, such as an exceeded quota; empty if there are none."""
         with suppress(LauncherError, ApiConflict):
             found = self._api.list(f"{self._core}/events", fieldSelector=f"involvedObject.name={self._owned.name}")
             warnings = [each for each in found if each.get("type") == "Warning"]
@@ -122,20 +122,20 @@ class JobWatch:
         return ""
 
     def tail(self) -> str:
-        """The last log lines of the pod that failed first, or of any pod where none failed."""
+        """The last log lines of the pod that failed first, or of any pod if none failed."""
         first = self._attempts.first()
         return self._logs.tail(first) if first else "The job had no pod."
 
     def _failure(self, end: JobEnd) -> LauncherError:
-        """The error of a job whose operator says that it failed."""
+        """The error of a job that its operator reports as failed."""
         late = end.reason == "DeadlineExceeded" or "active longer than specified deadline" in end.message
         return self._cause(f"The operator says: {end.reason}: {end.message}", late=late)
 
     def _cause(self, said: str, *, late: bool = False) -> LauncherError:
-        """The error of which the pods of the last attempt tell.
+        """The error that explains the state of the last attempt's pods.
 
         Args:
-            said: What the operator, or the launcher, says about the end.
+            said: The operator's or the launcher's message about the end.
             late: Whether the operator ended the job at its deadline.
         """
         said = f"{said}\n{self.tail()}"

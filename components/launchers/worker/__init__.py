@@ -1,1 +1,1 @@
-"""What runs in the workers of a job: signs of life, preemption, and the barrier between two steps."""
+"""Code that runs in the workers of a job: heartbeats, preemption, and the barrier between two steps."""

@@ -1,4 +1,4 @@
-"""Fault injection for tests: the environment says at which step or epoch the last rank is to fail, and how."""
+"""Fault injection for tests: the environment says at which step or epoch the last rank fails, and how."""
 
 import os
 import signal
@@ -13,14 +13,14 @@ FAULT = "GATEHOUSE_TRAINING_FAULT"
 
 
 def inject(faults: str, step: int, epoch: int | None) -> None:
-    """Inject those faults into the last rank for which this is the step, or the end of the epoch, that they name.
+    """Inject faults into the last rank, if this is the step, or the end of the epoch, that they name.
 
     Args:
-        faults: `<action>:<epoch>` or `<action>:@<step>`, several with commas. The actions are kill, hang, raise,
-            preempt, and await, which waits until somebody preempts the job. An action that ends with `!` is taken in
-            the first attempt only.
+        faults: `<action>:<epoch>` or `<action>:@<step>`, separated by commas. The actions are kill, hang, raise,
+            preempt, and await, which waits until the job is preempted. An action that ends with `!` is taken only in
+            the first attempt.
         step: Optimizer steps taken.
-        epoch: Number of the epoch that ended with this step; None where none did.
+        epoch: Number of the epoch that ended with this step; None if none did.
 
     Raises:
         ValueError: for the action raise.

@@ -1,4 +1,4 @@
-"""Heartbeats: each rank tells by a few numbers in a mapped file that it makes progress, and after which step.
+"""Heartbeats: each rank writes a few numbers to a mapped file, which show that it makes progress, and its step.
 
 A rank that hangs in a collective or in a loader runs no Python, so it cannot report that it hangs. Another process
 reads its numbers (`hang_detection`). The rank also answers a signal with the stacks of its threads: `faulthandler`
@@ -30,12 +30,12 @@ _BYTES = 32
 
 @dataclass(frozen=True)
 class Beat:
-    """What a rank told last.
+    """The last numbers that a rank wrote.
 
     Attributes:
         rank: The rank.
         pid: Its process.
-        started: Start time of the process, in clock ticks since boot: a process id alone may be given out again.
+        started: Start time of the process, in clock ticks since boot; needed because process ids are reused.
         step: Optimizer steps done.
         count: Grows with every beat.
     """
@@ -51,7 +51,7 @@ class Heartbeat:
     """The heartbeat of one rank. `beat` costs less than a microsecond and takes no lock."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        """Begin to beat, and answer the signal for stacks; call it before anything that may hang."""
+        """Start to beat, and answer the signal for stacks; call it before anything that may hang."""
         self._stacks: IO[str] = open(stacks_file(folder, rank), "w")  # noqa: SIM115 - open as long as the process lives
         faulthandler.register(STACKS_SIGNAL, file=self._stacks, all_threads=True)
         path = folder / f"rank-{rank}"
@@ -62,12 +62,12 @@ class Heartbeat:
 
     @classmethod
     def of_environment(cls, rank: int) -> "Heartbeat | None":
-        """The heartbeat that the wrapper asks for; None where no wrapper watches."""
+        """The heartbeat that the wrapper asks for; None without a wrapper."""
         folder = os.environ.get(FOLDER)
         return cls(Path(folder), rank) if folder else None
 
     def beat(self, step: int) -> None:
-        """Tell that there was progress: `step` steps are done."""
+        """Record progress: `step` steps are done."""
         self._count += 1
         self._numbers[_STEP] = step
         self._numbers[_COUNT] = self._count
@@ -77,17 +77,17 @@ class BeatFile:
     """The file of one rank, mapped for reading."""
 
     def __init__(self, path: Path) -> None:
-        """Map the file; it stays mapped when a restarted rank puts another in its place."""
+        """Map the file; it stays mapped when a restarted rank replaces it."""
         self._rank = int(path.name.removeprefix("rank-"))
         with open(path, "rb") as file:
             self._numbers = memoryview(mmap.mmap(file.fileno(), _BYTES, access=mmap.ACCESS_READ)).cast("q")
 
     def read(self) -> Beat:
-        """The numbers as they are now; each is whole, and the count is not newer than the step."""
+        """The present numbers; each is complete, and the count is not newer than the step."""
         count = self._numbers[_COUNT]
         return Beat(self._rank, self._numbers[0], self._numbers[1], self._numbers[_STEP], count)
 
 
 def stacks_file(folder: Path, rank: int) -> Path:
-    """Where a rank writes its stacks when it is asked for them."""
+    """The file to which a rank writes its stacks when asked."""
     return folder / f"stacks-{rank}.txt"

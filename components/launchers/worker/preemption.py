@@ -1,7 +1,7 @@
 """Preemption: the wrapper writes a flag. The ranks agree on it between two steps, save, leave an outcome, and end.
 
-A SIGTERM does not tell a rank that it is preempted, because torchrun also sends it to the ranks that are left when one
-has died. So a rank has no handler for SIGTERM: it ends at once and without a collective. It looks for the flag instead.
+A SIGTERM does not mean that a rank is preempted, because torchrun also sends it to the other ranks when one rank has
+died. So a rank has no handler for SIGTERM: it ends at once and without a collective. It looks for the flag instead.
 """
 
 import json
@@ -16,7 +16,7 @@ FLAG, OUTCOME = "GATEHOUSE_PREEMPTION_FLAG", "GATEHOUSE_OUTCOME"
 
 @dataclass(frozen=True)
 class Flag:
-    """What the wrapper writes.
+    """The content of the flag file.
 
     Attributes:
         deadline: When the ranks must have ended, by the monotonic clock of the machine, in seconds.
@@ -26,7 +26,7 @@ class Flag:
 
     @classmethod
     def read(cls, path: Path) -> "Flag | None":
-        """The flag; None where it is not written."""
+        """The flag; None if it is not written."""
         try:
             return cls(**json.loads(path.read_text()))
         except FileNotFoundError:
@@ -39,7 +39,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Preempted:
-    """The outcome that preempted ranks leave.
+    """The outcome that preempted ranks write.
 
     Attributes:
         step: Optimizer steps that the run had taken.
@@ -51,7 +51,7 @@ class Preempted:
 
     @classmethod
     def read(cls, path: Path) -> "Preempted | None":
-        """The outcome that the ranks of this machine left; None where they were not preempted."""
+        """The outcome that the ranks of this machine wrote; None if they were not preempted."""
         try:
             return cls(**json.loads(path.read_text()))
         except FileNotFoundError:

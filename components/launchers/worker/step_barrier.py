@@ -1,4 +1,4 @@
-"""The barrier between two steps: a sign of progress, and the exchange of what the ranks must decide together."""
+"""The barrier between two steps: a heartbeat, and the exchange of what the ranks must decide together."""
 
 import math
 import os
@@ -23,7 +23,7 @@ class Agreement:
     Attributes:
         preempted: Whether to save and end.
         due: Whether to write a checkpoint.
-        seconds: How long the machine that is preempted still has; infinite where none is preempted.
+        seconds: How long the preempted machine still has; infinite if none is preempted.
     """
 
     preempted: bool = False
@@ -32,17 +32,17 @@ class Agreement:
 
 
 class StepBarrier:
-    """The barrier after every step, at which the ranks agree on what each of them sees alone.
+    """The barrier after every step, at which the ranks agree on facts that each of them sees alone.
 
     The exchange of one barrier runs during the next step, and its answer is read at the barrier after that step. So it
-    does not make a step longer, and all ranks act at the same step.
+    does not delay the step, and all ranks act at the same step.
     """
 
     def __init__(self, heartbeat: Heartbeat | None = None) -> None:
         """Prepare; this is a collective call where there is a process group of several ranks.
 
         Args:
-            heartbeat: Told of every step; None where nobody watches.
+            heartbeat: Gets every step; None if nobody watches.
         """
         self._heartbeat = heartbeat
         flag, outcome = os.environ.get(FLAG), os.environ.get(OUTCOME)
@@ -58,7 +58,7 @@ class StepBarrier:
         self._due = False
 
     def beat(self, step: int) -> None:
-        """Tell that there is progress between two barriers, after `step` steps."""
+        """Record progress between two barriers, after `step` steps."""
         if self._heartbeat is not None:
             self._heartbeat.beat(step)
 
@@ -68,7 +68,7 @@ class StepBarrier:
         Args:
             step: Optimizer steps taken, over the whole run.
             due: Whether this rank finds that a checkpoint is due.
-            epoch_ended: Number of the epoch that ended with this step; None where none did.
+            epoch_ended: Number of the epoch that ended with this step; None if none did.
         """
         self.beat(step)
         if self._fault:
@@ -89,7 +89,7 @@ class StepBarrier:
         return answer
 
     def report(self, preempted: Preempted) -> None:
-        """Leave the outcome for the wrapper of this machine. All ranks of a machine leave the same."""
+        """Write the outcome for the wrapper of this machine. All ranks of a machine write the same."""
         if self._outcome is not None:
             preempted.write(self._outcome)
 
