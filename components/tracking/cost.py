@@ -1,4 +1,4 @@
-"""What a machine costs by the hour, and so what a run has cost."""
+"""Prices of machines per hour, and the cost of runs."""
 
 import os
 from typing import Annotated
@@ -13,7 +13,7 @@ _HOUR = 3600.0
 
 
 class Prices(Spec):
-    """Prices by the hour, by type of machine. They say what a run cost, and never change what it does."""
+    """Prices per hour by type of machine. They only affect the reported cost."""
 
     currency: str = operational("USD", pattern="^[A-Z]{3}$", description="ISO 4217 code.")
     per_hour: dict[str, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]] = operational(
@@ -22,13 +22,13 @@ class Prices(Spec):
     )
 
     def cost(self, seconds: float, machine: str = "", machines: int = 1) -> float | None:
-        """What `machines` of a type cost for that long; None where no price is known."""
+        """The cost of `machines` machines of a type for `seconds`; None if no price is known."""
         price = self.per_hour.get(machine, self.per_hour.get("default"))
         return None if price is None else price * machines * seconds / _HOUR
 
 
 def prices_here() -> Prices:
-    """The price table of the environment (`GATEHOUSE_PRICES`, as JSON); an empty one where there is none.
+    """The price table of the environment (`GATEHOUSE_PRICES`, as JSON); an empty table if it is not set.
 
     Raises:
         ValueError: if it is not a price table.
@@ -38,6 +38,6 @@ def prices_here() -> Prices:
 
 
 def cost_here(seconds: float, machine: str = "", machines: int = 1) -> dict[str, float]:
-    """The metric `cost` of a run that took so long, by default on this machine; empty where no price is known."""
+    """The metric `cost` of a run of this duration, by default on this machine; empty if no price is known."""
     cost = prices_here().cost(seconds, machine or os.environ.get(MACHINE, ""), machines)
     return {} if cost is None else {"cost": cost}

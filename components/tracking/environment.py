@@ -1,4 +1,4 @@
-"""What a run ran on: commit, versions, hardware class, threads. Provenance only: it never changes a result."""
+"""Records what a run ran on: commit, versions, hardware class, threads. Provenance only: it never changes a result."""
 
 import os
 import platform
@@ -22,17 +22,17 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 
 @dataclass(frozen=True)
 class Environment:
-    """Where and with what code something ran.
+    """The machine and code of a run.
 
     Attributes:
-        commit: Commit of the code; empty where it is not known.
+        commit: Commit of the code; empty if unknown.
         dirty: Whether the code differs from the commit.
         python: Version of Python.
         distributions: Installed version by name of distribution.
-        hardware: Class of machine, e.g. `x86_64, Xeon Gold 6148, 2 cores, 24 GiB`; measurements compare within one.
+        hardware: Class of machine, e.g. `x86_64, Xeon Gold 6148, 2 cores, 24 GiB`; measurements of one class compare.
         threads: Thread settings that change the order of floating-point sums.
-        image: The image by its digest, as the pipeline names it; empty outside of a container.
-        machine: Type of machine, as the price table names it; empty where it is not said.
+        image: The image by its digest, as the pipeline names it; empty outside a container.
+        machine: Type of machine, as in the price table; empty if not set.
     """
 
     commit: str
@@ -53,7 +53,7 @@ class Environment:
             "gatehouse.dirty": str(self.dirty).lower() if self.commit else "unknown",
             "gatehouse.python": self.python,
             "gatehouse.hardware": self.hardware,
-            # MLflow's pages show and link this one.
+            # MLflow's pages show this tag as a link.
             "mlflow.source.git.commit": self.commit,
             "gatehouse.image": self.image,
             "gatehouse.machine": self.machine,
@@ -62,7 +62,7 @@ class Environment:
 
 
 def capture_environment(distributions: Iterable[str] = _DISTRIBUTIONS) -> Environment:
-    """Look at the process and the machine; imports none of the distributions."""
+    """Inspect the process and the machine; does not import the distributions."""
     commit, dirty = code_commit()
     return Environment(
         commit=commit,
@@ -79,9 +79,9 @@ def capture_environment(distributions: Iterable[str] = _DISTRIBUTIONS) -> Enviro
 
 @cache
 def code_commit() -> tuple[str, bool]:
-    """Commit of the code that runs and whether it was changed since.
+    """Commit of the running code, and whether the code was changed since.
 
-    Images carry it in the variable `GATEHOUSE_COMMIT` (`<commit>` or `<commit>+dirty`); a checkout is asked.
+    In images it is in the variable `GATEHOUSE_COMMIT` (`<commit>` or `<commit>+dirty`); otherwise git is asked.
     """
     given = os.environ.get(COMMIT, "")
     if given:

@@ -1,4 +1,4 @@
-"""Tells whoever made a training run what its job spools, while the job appends."""
+"""Passes the metrics that a training job spools to the code that started the training, while the job runs."""
 
 import logging
 import threading
@@ -16,17 +16,17 @@ logger = logging.getLogger(__name__)
 Follower = Callable[[Sequence[Point]], None]
 
 FOLLOWER: ContextVar[Follower | None] = ContextVar("gatehouse_follower", default=None)
-"""Who is told of the metrics of the trainings of this context."""
+"""The follower: called with the metrics of trainings in this context."""
 _LOOK_SECONDS = 0.05
 _POINTS = 10_000
 
 
 @contextmanager
 def followed(spool: Path) -> Iterator[None]:
-    """In this context the follower, if there is one, is told of all points of a spool, on a thread.
+    """In this context the follower, if there is one, gets all points of a spool, on a thread.
 
-    The points of one call to `SpoolWriter.log` come together. When this context ends, all have been told, also where it
-    ends by an error. A spool that was there before is told from its beginning.
+    The points of one call to `SpoolWriter.log` come together. When this context ends, also by an error, all points have
+    been passed on. A spool that existed before is read from its beginning.
     """
     follower = FOLLOWER.get()
     if follower is None:

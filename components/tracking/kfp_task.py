@@ -1,8 +1,8 @@
-"""The run that Kubeflow Pipelines keeps in MLflow for the task in whose pod this is, where its own integration is on.
+"""The MLflow run that Kubeflow Pipelines (KFP) creates for the task of this pod, if KFP's MLflow integration is on.
 
-KFP's driver begins a run for the task, below that of the pipeline run, and its launcher ends it; a pod gets both names,
-the server, its workspace and how to authenticate there. What is tracked in the pod hangs below the run of the task, and
-leaves it to KFP.
+KFP's driver creates a run for the task, below that of the pipeline run, and its launcher ends it. A pod gets the ids of
+both, the server, its workspace and the credentials. Runs that this pod tracks are children of the task's run, which KFP
+alone ends.
 """
 
 import os
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 OWN_URI, OWN_TOKEN = "GATEHOUSE_MLFLOW_TRACKING_URI", "GATEHOUSE_MLFLOW_TRACKING_TOKEN"
-"""Names the server that the project wants; KFP's variables say nothing of it."""
+"""Environment variable with the project's server; KFP does not set it."""
 URI, TOKEN, WORKSPACE = "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_WORKSPACE"
 _RUN, _EXPERIMENT = "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"
 _ACCESS = (TOKEN, WORKSPACE, "MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -22,7 +22,7 @@ _swapping = threading.RLock()
 
 @dataclass(frozen=True)
 class KfpTask:
-    """A task's run: where it is, and which.
+    """A task's run and its server.
 
     Attributes:
         server: Name of the server, as in `Tracking`.
@@ -35,25 +35,25 @@ class KfpTask:
     run: str
 
     def to_json(self) -> dict[str, str]:
-        """As it is kept beside what is to be shown later."""
+        """As JSON, stored with what is to be shown later."""
         return asdict(self)
 
 
 def server_uri() -> str:
-    """The server that is to be used: the project's own, else that of MLflow's variable, which KFP may have set."""
+    """The server to use: the project's own, else that of MLflow's variable, which KFP may have set."""
     return os.environ.get(OWN_URI, "") or os.environ.get(URI, "")
 
 
 def is_own(uri: str) -> bool:
-    """Whether this is the project's own server, of which MLflow's variables say nothing."""
+    """Whether this is the project's own server, to which MLflow's variables do not apply."""
     return uri == os.environ.get(OWN_URI, "") and _plain(uri) != _plain(os.environ.get(URI, ""))
 
 
 def task_here(uri: str, server: str) -> KfpTask | None:
-    """The run of the task in whose pod this is, on the server `uri`; None where KFP has none there.
+    """The run of this pod's task on the server `uri`; None if KFP has none there.
 
     Args:
-        uri: The server that is used.
+        uri: The server in use.
         server: Its name.
     """
     run, experiment = os.environ.get(_RUN, ""), os.environ.get(_EXPERIMENT, "")
@@ -61,14 +61,14 @@ def task_here(uri: str, server: str) -> KfpTask | None:
 
 
 def kept_task(kept: Mapping[str, Any], server: str) -> KfpTask | None:
-    """The run that `to_json` kept; None where there was none on this server."""
+    """The run that `to_json` stored; None if there was none on this server."""
     task = KfpTask(**kept) if kept else None
     return task if task and task.server == server else None
 
 
 @contextmanager
 def access_to(uri: str) -> Iterator[None]:
-    """Set MLflow's variables for this server, so that it is not sent the credentials that KFP gave for another one."""
+    """Set MLflow's variables for this server, so that it does not get KFP's credentials for another server."""
     if not is_own(uri):
         yield
         return

@@ -1,4 +1,4 @@
-"""How long a model takes to answer. A measurement: it varies, so it is kept beside the model, never in it."""
+"""Measures how fast a model answers. The result varies, so it is stored beside the model and not in it."""
 
 import os
 import platform
@@ -18,11 +18,11 @@ def measure_latency(predict: Callable[[pa.Table], Any], table: pa.Table) -> dict
     """Latency of single rows and of a batch, in milliseconds, with the class of hardware that it was measured on.
 
     Args:
-        predict: From a table of raw features to scores.
+        predict: Function from a table of raw features to scores.
         table: Rows to score, at least one.
 
     Returns:
-        Quantiles over 200 calls with one row and 20 with up to 1,024 rows, after calls that warm up; `rows_per_second`
+        Quantiles over 200 calls with one row and 20 calls with up to 1,024 rows, after warm-up calls; `rows_per_second`
         is that of the median batch.
     """
     single = [_time(predict, table.slice(index % table.num_rows, 1)) for index in range(_WARM_UP + _SINGLE)]
@@ -37,14 +37,14 @@ def measure_latency(predict: Callable[[pa.Table], Any], table: pa.Table) -> dict
 
 
 def hardware() -> str:
-    """The class of this machine: model of its processor, and how many of its cores this process may use."""
+    """The class of this machine: processor model, and number of cores that this process may use."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return f"{named or platform.machine()}, {len(os.sched_getaffinity(0))} cores"
 
 
 def _quantiles(times: list[float]) -> dict[str, float]:
-    """Of all but the first calls."""
+    """Quantiles of all times but the first ones."""
     found = np.quantile(times[_WARM_UP:], list(_SHARES.values()))
     return {name: round(float(value), 3) for name, value in zip(_SHARES, found, strict=True)}
 

@@ -1,4 +1,4 @@
-"""Lineage: everything that an artifact was made from, read off the manifests."""
+"""Lineage: all artifacts that an artifact was made from, read from the manifests."""
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -7,10 +7,10 @@ TAG = "gatehouse.lineage."
 
 
 def lineage_of(store: ArtifactStore, reference: Reference | str) -> tuple[str, ...]:
-    """Identities of all artifacts that `reference` was derived from, directly or not, sorted; without itself.
+    """Identities of all artifacts that `reference` was derived from, directly or not, sorted; without `reference`.
 
     Raises:
-        MissingArtifactError, CorruptArtifactError: if a manifest on the way is not there or was altered.
+        MissingArtifactError, CorruptArtifactError: if a manifest in the lineage is missing or was altered.
     """
     first = Reference.parse(reference)
     seen: set[Reference] = {first}
@@ -23,7 +23,7 @@ def lineage_of(store: ArtifactStore, reference: Reference | str) -> tuple[str, .
 
 
 def lineage_tags(lineage: tuple[str, ...]) -> dict[str, str]:
-    """MLflow tags: `gatehouse.lineage.<kind>.<name>` to the identities of that kind and name, in one line."""
+    """MLflow tags: `gatehouse.lineage.<kind>.<name>`, each with the identities of that kind and name, in one line."""
     tags: dict[str, list[str]] = {}
     for identity in lineage:
         reference = Reference.parse(identity)

@@ -1,7 +1,7 @@
-"""What the machine does while a job runs: CPU, memory and GPUs, under the names that MLflow's own page shows.
+"""Samples the machine while a job runs: CPU, memory and GPUs, under the names that MLflow's own page shows.
 
-Sampled by the process that ships metrics, on a cluster by each pod, never by the training loop. How busy GPUs were goes
-to the run record as well, for the table of operations, also where there is no MLflow.
+Samples are taken by the process that ships metrics, on a cluster by each pod, never by the training loop. GPU
+utilisation is also written to the run record, for the operations table, even without MLflow.
 """
 
 import os
@@ -18,14 +18,14 @@ from gatehouse.process import descendants
 
 PREFIX = "system/"
 GPU_PERCENT = "gpu_percent"
-"""In events of a task: the mean utilisation of the GPUs of its trainings."""
+"""Key in a task's events: the mean utilisation of the GPUs of its trainings."""
 SAMPLING = 5.0
 _IS_BUSY = re.compile(rf"{PREFIX}(.+/)?gpu_\d+_utilization_percentage")
 _MEGABYTE = 1e6
 
 
 class Machine:
-    """Samples this machine; `owner` is the process whose job it is, with all below it."""
+    """Samples this machine; `owner` is the process of the job, counted with all its descendants."""
 
     def __init__(self, owner: int) -> None:
         self._owner = owner
@@ -34,11 +34,11 @@ class Machine:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether there is a GPU here whose driver can be asked."""
+        """Whether there is a GPU whose driver can be queried."""
         return bool(self._gpus)
 
     def sample(self) -> dict[str, float]:
-        """Everything that can be read here and now; CPU is the mean since the last call."""
+        """All values that can be read now; CPU is the mean since the last call."""
         return self._cpu() | self._memory() | self.gpus()
 
     def _cpu(self) -> dict[str, float]:
@@ -59,10 +59,10 @@ class Machine:
         return found | {f"{PREFIX}job_memory_usage_megabytes": job / _MEGABYTE}
 
     def gpus(self) -> dict[str, float]:
-        """What the driver of each GPU knows; nothing where there is none."""
+        """The values of each GPU's driver; empty without GPUs."""
         found: dict[str, float] = {}
         for index, (nvml, handle) in enumerate(self._gpus):
-            # A driver may know one number and not another.
+            # A driver may report some values and not others.
             with suppress(nvml.NVMLError):
                 rates = nvml.nvmlDeviceGetUtilizationRates(handle)
                 found[f"{PREFIX}gpu_{index}_utilization_percentage"] = float(rates.gpu)
@@ -76,7 +76,7 @@ class Machine:
 
 
 def note_gpus(sample: Mapping[str, float]) -> None:
-    """Add how busy each GPU is, of a sample of any machine, to the mean of the task that this context works for."""
+    """Add the GPU utilisation in a sample of any machine to the mean of this context's task."""
     busy = [value for name, value in sample.items() if _IS_BUSY.fullmatch(name)]
     if busy and (task := TASK.get()):
         task.measure(GPU_PERCENT, busy)
@@ -84,7 +84,7 @@ def note_gpus(sample: Mapping[str, float]) -> None:
 
 @contextmanager
 def gpus_noted() -> Iterator[None]:
-    """In this context the GPUs of this machine are sampled for the task, on a thread; it ends at once without GPUs."""
+    """In this context a thread samples this machine's GPUs for the task; without GPUs it ends at once."""
 
     def note(ended: threading.Event) -> None:
         machine = Machine(os.getpid())
@@ -96,7 +96,7 @@ def gpus_noted() -> Iterator[None]:
 
 
 def _gpus() -> Iterator[tuple[Any, Any]]:
-    """NVML and a handle of each GPU; nothing where there is no GPU, no driver or no binding."""
+    """NVML and a handle of each GPU; nothing without a GPU, driver or binding."""
     try:
         import pynvml
     except ImportError:
@@ -108,7 +108,7 @@ def _gpus() -> Iterator[tuple[Any, Any]]:
 
 
 def _cpu_ticks() -> tuple[float, float]:
-    """Ticks that all CPUs together were busy, and had, since boot."""
+    """Busy and total ticks of all CPUs since boot."""
     try:
         fields = [float(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     except (OSError, ValueError):
@@ -118,7 +118,7 @@ def _cpu_ticks() -> tuple[float, float]:
 
 
 def _resident(pid: int) -> float:
-    """Bytes that a process holds in memory; pages that it shares count for each."""
+    """Bytes of memory of a process; shared pages count for each process."""
     try:
         return float(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):

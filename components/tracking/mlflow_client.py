@@ -1,7 +1,7 @@
-"""The MLflow of a store: where it is, what it shows already, and writing to it so that a repeat adds nothing.
+"""The MLflow of a store: where it is, what it shows already, and writes that change nothing when they are repeated.
 
-MLflow only shows what the store holds. It may be deleted, and it may fail, and no result changes. Importing this module
-does not import MLflow, which takes about two seconds: ask `is_shown` first.
+MLflow only shows the content of the store. If it is deleted or fails, no result changes. Importing this module does not
+import MLflow, which takes about two seconds: ask `is_shown` first.
 """
 
 import fcntl
@@ -60,36 +60,36 @@ Point = tuple[str, float, int]
 
 
 class ServerAwayError(GatehouseError):
-    """The MLflow server takes no connection; what was to be written there waits for the next time."""
+    """The MLflow server accepts no connection; the next run tries to write again."""
 
 
 @dataclass(frozen=True)
 class Tracking(Place):
-    """Where the runs and models of a store are shown.
+    """The place where the runs and models of a store are shown.
 
     Attributes:
         uri: MLflow's tracking and registry URI.
-        name: `embedded` for the database inside the store, else a digest of the URI, and of the workspace there.
-        task: What Kubeflow Pipelines began there for the task that is shown, or None: runs hang below it, and it is
-            not ended here.
+        name: `embedded` for the database inside the store, else a digest of the URI and the workspace.
+        task: The run that Kubeflow Pipelines created there for the present task, or None: other runs are its children,
+            and it is not ended here.
     """
 
     task: KfpTask | None = None
 
     @property
     def embedded(self) -> Path | None:
-        """The folder of the embedded database, or None where a server is used."""
+        """The folder of the embedded database, or None if a server is used."""
         return Path(self.store.address) / "mlflow" if self.name == "embedded" else None
 
     def is_shown(self, what: str) -> bool:
-        """Whether MLflow shows `what` already. This costs one look-up in the store, and no import of MLflow."""
+        """Whether MLflow shows `what` already. This needs one look-up in the store, and does not import MLflow."""
         if self.embedded and not (self.embedded / "mlflow.db").is_file():
             return False
         return super().is_shown(what)
 
     @contextmanager
     def client(self) -> "Iterator[MlflowClient]":
-        """An MLflow client, for one process at a time on a local store: MLflow has no create-only writes."""
+        """An MLflow client, for one process at a time on a local store, because MLflow has no create-only writes."""
         with self._exclusive(), access_to(self.uri):
             yield quiet_client(self.uri)
 
@@ -105,7 +105,7 @@ class Tracking(Place):
             yield
 
     def experiment(self, client: "MlflowClient", name: str) -> str:
-        """Id of the experiment of this name, created where it is missing; in a task of KFP's, the task's experiment."""
+        """Id of the experiment of this name, created if missing; in a KFP task, the task's experiment."""
         if self.task:
             return self.task.experiment
         found = client.get_experiment_by_name(name)
@@ -116,10 +116,9 @@ class Tracking(Place):
 
 
 def tracking_of(store: ArtifactStore) -> Tracking | None:
-    """Where this store's runs are tracked, or None for nowhere.
+    """The place where this store's runs are tracked, or None for nowhere.
 
-    On the server that `GATEHOUSE_MLFLOW_TRACKING_URI` or else `MLFLOW_TRACKING_URI` names, else in a database in the
-    store.
+    It is the server in `GATEHOUSE_MLFLOW_TRACKING_URI` or `MLFLOW_TRACKING_URI`, else a database in the store.
     """
     if uri := server_uri():
         workspace = "" if is_own(uri) else os.environ.get(WORKSPACE, "")
@@ -153,7 +152,7 @@ def find_anywhere(client: "MlflowClient", tag: str, value: str) -> "Run | None":
 
 
 def end_above(tracking: Tracking, client: "MlflowClient", run: str, status: str = "", at: int | None = None) -> None:
-    """End the run above others, unless it is none (empty), or KFP's, which KFP ends."""
+    """End the parent run, unless there is none (empty), or it is KFP's run, which KFP ends."""
     if run and not (tracking.task and tracking.task.run == run):
         client.set_terminated(run, status or None, at)
 
@@ -168,7 +167,7 @@ def ensure_run(
     parent: str = "",
     started: float | None = None,
 ) -> "Run":
-    """The first run whose `tag` is `value`, created like `create_run` does where it is missing."""
+    """The first run whose `tag` is `value`; created like in `create_run` if it is missing."""
     found = find_run(client, experiment, tag, value)
     return found or create_run(client, experiment, tag, value, name, tags, parent, started)
 
@@ -193,7 +192,7 @@ def create_run(
 
 
 def pipeline_run(tracking: Tracking, client: "MlflowClient", experiment: str, run: str) -> str:
-    """Id of the MLflow run that stands for the pipeline run `run`, or for KFP's task; empty outside of any run."""
+    """Id of the MLflow run for the pipeline run `run`, or of KFP's task run; empty outside of any run."""
     if tracking.task:
         return tracking.task.run
     if not run:
@@ -214,15 +213,14 @@ def log(
 ) -> None:
     """Log parameters, then metrics, then tags, in as few calls as MLflow's limits allow.
 
-    Metrics are stamped with the start of the run, so that logging them again adds nothing. Values that are not finite
-    are left out.
+    Metrics get the start time of the run, so that logging them again adds nothing. Non-finite values are left out.
 
     Args:
         client: An open client.
         run: The run.
         params: Parameters; values are cut at MLflow's limit.
         points: Name, value and step of each metric.
-        tags: Written last: a tag that is there says that what went before is complete.
+        tags: Tags, written last: if they exist, parameters and metrics are complete.
     """
     from mlflow.entities import Metric, Param, RunTag
 
@@ -238,14 +236,14 @@ def log(
 
 
 def _ordered(value: Any) -> Any:
-    """The value with its keys in order: MLflow refuses a parameter that is written again as another text."""
+    """The value with sorted keys: MLflow refuses a parameter that is written again with a different text."""
     if isinstance(value, Mapping):
         return {key: _ordered(value[key]) for key in sorted(value)}
     return [_ordered(each) for each in value] if isinstance(value, list) else value
 
 
 def log_points(client: "MlflowClient", run: str, points: Sequence[SpooledPoint]) -> None:
-    """Log spooled points, at most a thousand, in one call, each with its own time; NaN and infinity are kept."""
+    """Log up to a thousand spooled points in one call, each with its own time; NaN and infinity are kept."""
     from mlflow.entities import Metric
 
     entries = [Metric(metric_name(point.name), point.value, int(point.at * 1000), point.step) for point in points]
@@ -253,7 +251,7 @@ def log_points(client: "MlflowClient", run: str, points: Sequence[SpooledPoint])
 
 
 def metric_name(name: str) -> str:
-    """The name under which MLflow takes a metric: one that it refuses would hold up everything behind it."""
+    """The metric's name in the form that MLflow accepts: a refused name would block all later metrics."""
     allowed = re.sub(r"[^\w.\- :/]", "_", name)[:_LONGEST_NAME] or "_"
     plain = allowed == posixpath.normpath(allowed) and not allowed.startswith(("/", "..")) and allowed != "."
     return allowed if plain else "_" + re.sub(r"[/.]", "_", allowed)[: _LONGEST_NAME - 1]
@@ -276,10 +274,10 @@ def short(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def quiet_client(uri: str) -> "MlflowClient":
-    """A client that says nothing but warnings, sends no telemetry, and gives a server up that is silent for a minute.
+    """A client that logs only warnings, sends no telemetry, and gives up on a server after a minute of silence.
 
     Raises:
-        ServerAwayError: if the server takes no connection.
+        ServerAwayError: if the server accepts no connection.
     """
     require_server(uri)
     client = load_mlflow()
@@ -290,10 +288,10 @@ def quiet_client(uri: str) -> "MlflowClient":
 
 @cache
 def load_mlflow() -> "type[MlflowClient]":
-    """Import MLflow, once in a process. No other thread may import meanwhile: pandas and scipy seem to be missing."""
+    """Import MLflow, once per process. No other thread may import meanwhile: pandas and scipy seem to be missing."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    # MLflow shows data frames as data sets where it finds pandas. Nothing here gives it any.
+    # MLflow shows data frames as data sets if it finds pandas. Nothing here passes data frames to it.
     with warnings.catch_warnings(), without("pandas", "scipy"):
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
@@ -305,9 +303,9 @@ def load_mlflow() -> "type[MlflowClient]":
 
 
 def _leave_out_feast() -> None:
-    """Load MLflow's plug-ins for the headers of requests, but not Feast's, which imports all of Feast.
+    """Load MLflow's plug-ins for request headers, but not Feast's plug-in, which imports all of Feast.
 
-    It adds a header to what Feast itself sends, and to nothing else.
+    Feast's plug-in only adds a header to Feast's own requests.
     """
     from mlflow.utils import plugins
 
@@ -324,12 +322,12 @@ def _leave_out_feast() -> None:
 
 
 def require_server(uri: str) -> None:
-    """Look whether MLflow's server takes connections, before MLflow is imported, which costs more than to find out.
+    """Check that MLflow's server accepts connections before MLflow is imported, because the import takes longer.
 
-    What is no address of a server, or is reached through a proxy, is left to MLflow.
+    A URI that is not a server's address, or a server behind a proxy, is left to MLflow.
 
     Raises:
-        ServerAwayError: if it does not within seconds.
+        ServerAwayError: if it does not accept a connection within seconds.
     """
     from urllib.request import getproxies, proxy_bypass
 

@@ -1,4 +1,4 @@
-"""The language that runs are searched with: `learning_rate < 1e-3 and status = finished order by log_loss limit 5`.
+"""The query language for runs: `learning_rate < 1e-3 and status = finished order by log_loss limit 5`.
 
     query      := [condition] [ORDER BY name [ASC|DESC] {, name [ASC|DESC]}] [LIMIT whole]
     condition  := condition OR condition | condition AND condition | NOT condition | ( condition ) | predicate
@@ -6,13 +6,13 @@
                 | name [NOT] BETWEEN value AND value | name [NOT] IN ( value {, value} )
                 | name [NOT] LIKE value | name IS [NOT] NULL
 
-A name is that of an attribute of the run (`ATTRIBUTES`), a parameter, a metric or a tag, looked for in this order;
-`params.`, `metrics.` and `tags.` before it say which, and backticks allow any character in it. A parameter of a group
-is found by its last part too: `learning_rate` is `optimizer.learning_rate`, unless another group has one. Values are
-numbers, text in quotes, or single words. Where both sides are numbers they compare as numbers, exactly, however MLflow
-keeps them; else equality and LIKE compare text, and greater and less only text in quotes. A run that lacks a name meets
-no predicate on it but IS NULL, and NOT does not change that (SQL's three-valued logic); in order it comes last, both
-ways.
+A name is an attribute of the run (`ATTRIBUTES`), a parameter, a metric or a tag, looked up in this order. The prefixes
+`params.`, `metrics.` and `tags.` select one of them, and backticks allow any character. A parameter in a group can also
+be named by its last part: `learning_rate` is `optimizer.learning_rate`, unless another group has one too. Values are
+numbers, quoted text, or single words. If both sides are numbers, they compare as exact numbers, however MLflow stores
+them. Otherwise, equality and LIKE compare text; greater and less compare only quoted text. A run without a name meets
+no predicate on it but IS NULL, and NOT does not change that (SQL's three-valued logic). In both sort orders it comes
+last.
 """
 
 import re
@@ -39,7 +39,7 @@ _WORDS = frozenset(["and", "or", "not", "between", "in", "like", "is", "null", "
 
 
 class Values(Protocol):
-    """What a query reads of a run: attributes by name, and the three dictionaries that MLflow keeps."""
+    """The values of a run that a query can use: attributes by name, and MLflow's three dictionaries."""
 
     @property
     def attributes(self) -> Mapping[str, Any]: ...  # noqa: D102 - a field
@@ -57,7 +57,7 @@ Condition = Callable[[Values], bool | None]
 
 @dataclass(frozen=True)
 class Literal:
-    """A value of a query: its text, the number it is, if it is one, and whether it stood in quotes."""
+    """A value in a query: its text, its number if it is one, and whether it was quoted."""
 
     text: str
     number: Decimal | None
@@ -66,13 +66,13 @@ class Literal:
 
 @dataclass(frozen=True)
 class Query:
-    """A query that was read.
+    """A parsed query.
 
     Attributes:
-        condition: Whether a run is wanted: true, false, or None where it lacks what was asked for.
-        order: Names to order by, each with whether it descends.
-        limit: Most runs wanted; None for all.
-        names: Every name that the query has.
+        condition: Whether a run matches: true, false, or None if it lacks a name in the query.
+        order: Names to order by, each with whether the order is descending.
+        limit: Maximum number of runs; None for all.
+        names: All names in the query.
     """
 
     condition: Condition | None
@@ -81,7 +81,7 @@ class Query:
     names: tuple[str, ...]
 
     def select(self, runs: Iterable[Run]) -> list[Run]:
-        """The runs that meet the query, in its order; equal ones stay in the order given."""
+        """The runs that match the query, in its order; ties keep the given order."""
         found = [run for run in runs if self.condition is None or self.condition(run)]
         for name, descending in reversed(self.order):
             found = _ordered(found, name, descending)
@@ -89,19 +89,20 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Read a query.
+    """Parse a query.
 
     Raises:
-        ConfigurationError: if it is not one; the message points at the column.
+        ConfigurationError: if the query is invalid; the message gives the column.
     """
     return _Parser(text).query()
 
 
 def lookup(run: Values, name: str) -> Any:
-    """What a run has under a name: text, a number, or None.
+    """The value of a name in a run: text, a number, or None.
 
     Raises:
-        ConfigurationError: if the name is the last part of several parameters, as `rate` is of `a.rate` and `b.rate`.
+        ConfigurationError: if the name is the last part of several parameters, such as `rate` for `a.rate` and
+            `b.rate`.
     """
     kind, _, rest = name.partition(".")
     groups = {"params": run.params, "metrics": run.metrics, "tags": run.tags}
@@ -114,7 +115,7 @@ def lookup(run: Values, name: str) -> Any:
 
 
 def _parameter(run: Values, name: str) -> str | None:
-    """The parameter of this name, or of a group that is called so, as `learning_rate` of `optimizer.learning_rate`."""
+    """The parameter with this name, or with this last part: `learning_rate` finds `optimizer.learning_rate`."""
     if run.params.get(name) is not None:
         return run.params[name]
     found = [each for each in run.params if each.count(".") == 1 and each.endswith(f".{name}")]
@@ -124,9 +125,9 @@ def _parameter(run: Values, name: str) -> str | None:
 
 
 def number_of(value: Any) -> Decimal | None:
-    """The number that a value is or spells in full, exactly as written.
+    """The exact number that a value is, or that its whole text spells.
 
-    None for everything else, NaN and exponents beyond any that a computer counts with included.
+    None for everything else, including NaN and exponents beyond the range of computers.
     """
     if isinstance(value, bool) or value is None:
         return None
@@ -142,7 +143,7 @@ def _infinite(value: Any) -> Decimal | None:
 
 
 def _ordered(runs: Sequence[Run], name: str, descending: bool) -> list[Run]:
-    """Numbers, then text, then what is missing or NaN; `descending` turns the order within numbers and within text."""
+    """Numbers, then text, then missing values and NaN; `descending` reverses the order within numbers and text."""
     numbers: list[tuple[Decimal, Run]] = []
     texts: list[tuple[str, Run]] = []
     missing: list[Run] = []
@@ -161,7 +162,7 @@ def _ordered(runs: Sequence[Run], name: str, descending: bool) -> list[Run]:
 
 
 class _Parser:
-    """Recursive descent over the tokens; each method reads one rule of the grammar."""
+    """Recursive-descent parser over the tokens; each method reads one rule of the grammar."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""Reads runs from MLflow: whole pages at a time, with their latest metrics, and histories only where they are drawn."""
+"""Reads runs from MLflow: whole pages with their latest metrics, and metric histories only when needed."""
 
 import math
 import re
@@ -20,7 +20,7 @@ _INFINITE = 1.797e308
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """One run as MLflow has it; times in seconds since 1970.
+    """One run in MLflow; times in seconds since 1970.
 
     Attributes:
         id: MLflow's id.
@@ -28,9 +28,9 @@ class TrackedRun:
         experiment: Name of its experiment.
         status: RUNNING, FINISHED, FAILED, KILLED or SCHEDULED.
         user: Who started it.
-        started: When.
-        ended: When; None while it runs.
-        params: Parameters, as the text that MLflow keeps.
+        started: Start time.
+        ended: End time; None while it runs.
+        params: Parameters, as MLflow's text.
         metrics: The last value of each metric.
         tags: Tags.
     """
@@ -48,7 +48,7 @@ class TrackedRun:
 
     @property
     def parent(self) -> str:
-        """Id of the run above it, or nothing."""
+        """Id of the parent run, or empty."""
         return self.tags.get(PARENT, "")
 
     @property
@@ -58,12 +58,12 @@ class TrackedRun:
 
     @cached_property
     def attributes(self) -> Mapping[str, Any]:
-        """What it has besides params, metrics and tags, by the names that a query uses."""
+        """Its values besides params, metrics and tags, by the names that a query uses."""
         names = ("id", "name", "experiment", "status", "user", "started", "ended", "duration")
         return {name: getattr(self, name) for name in names}
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for programs; what JSON has no number for (NaN, infinity) as null."""
+        """All fields as JSON; numbers that JSON lacks (NaN, infinity) become null."""
         metrics = {name: _jsonable(value) for name, value in self.metrics.items()}
         return asdict(self) | {"duration": self.duration, "parent": self.parent, "metrics": metrics}
 
@@ -77,15 +77,15 @@ class Observed:
     at: float
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; what JSON has no number for as null."""
+        """As JSON; numbers that JSON lacks become null."""
         return asdict(self) | {"value": _jsonable(self.value)}
 
 
 class RunReader:
-    """Runs of one MLflow, in a database or behind a server."""
+    """Reads runs of one MLflow, from a database or a server."""
 
     def __init__(self, uri: str, experiment: str = "") -> None:
-        """Look at the experiment of this name, or at all that are not deleted.
+        """Use the experiment with this name, or all that are not deleted.
 
         Raises:
             ConfigurationError: if there is no such experiment.
@@ -109,7 +109,7 @@ class RunReader:
                 return
 
     def runs(self, condition: str = "", limit: int | None = None) -> Iterator[TrackedRun]:
-        """Runs, the newest first, that meet a filter of MLflow's; one call a thousand."""
+        """Runs that match an MLflow filter, newest first; one call per thousand runs."""
         token: str | None = None
         left = math.inf if limit is None else limit
         while self._experiments and left > 0:
@@ -127,10 +127,10 @@ class RunReader:
                 return
 
     def find(self, text: str) -> TrackedRun:
-        """The run that `text` names: its id, the beginning of its id, or its name, where that is unique.
+        """The run with the id `text`, with an id that begins with `text`, or with this name if it is unique.
 
         Raises:
-            ConfigurationError: if none or several are meant.
+            ConfigurationError: if there is no such run, or several.
         """
         found: list[TrackedRun] = []
         if re.fullmatch(r"[0-9a-fA-F]{4,}", text):
@@ -152,7 +152,7 @@ class RunReader:
         return list(self.runs(f"tags.`{PARENT}` = '{run.id}'"))[::-1]
 
     def history(self, run: TrackedRun, names: Sequence[str]) -> dict[str, list[Observed]]:
-        """All values of these metrics by step and time; one call a metric."""
+        """All values of these metrics by step and time; one call per metric."""
         found: dict[str, list[Observed]] = {}
         for name in names:
             points = self._client.get_metric_history(run.id, name)
@@ -178,7 +178,7 @@ class RunReader:
 
 
 def _logged(value: float) -> float:
-    """The value that was logged: MLflow's databases keep infinity as the largest number that they have."""
+    """The value that was logged: MLflow's databases store infinity as their largest number."""
     return math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
 
 

@@ -1,14 +1,14 @@
-"""Ships spooled metrics to MLflow: a process beside the training loop, and later runs for what it had to leave.
+"""Ships spooled metrics to MLflow: from a process beside the training loop, or in later runs for what was left.
 
-The spool of a job is a folder that outlives the job's directory and its process: under the store's scratch, or under
-`GATEHOUSE_SPOOL`, a volume that the next pod mounts too. It holds the metrics, what is known of the job (`about.json`),
-the MLflow run (`run.json`), how far it was shipped (`shipped.json`), and a second spool with samples of the machine.
+The spool of a job is a folder that outlives the job's directory and process: in the store's scratch folder, or in
+`GATEHOUSE_SPOOL`, a volume that the next pod mounts too. It holds the metrics, facts about the job (`about.json`), the
+MLflow run (`run.json`), the shipped position (`shipped.json`), and a second spool with samples of the machine.
 
-A batch may be sent twice, where a process is killed between sending it and noting so. It still arrives once: points
-carry the time at which they were logged, and MLflow keeps one point of the same name, step, time and value.
+A batch may be sent twice, if a process is killed between sending it and recording that. Its points are still stored
+once: they carry the time at which they were logged, and MLflow keeps one point per name, step, time and value.
 
-A job that goes on from a checkpoint logs the steps since then again, to the same bits. The run holds each step of a
-metric once, as it came first: of every metric it is known how far the run is (in `run.json`, at first from MLflow).
+A job that resumes from a checkpoint logs the steps after the checkpoint again, with identical values. The run keeps
+only the first points of each step: `run.json` records the last step of every metric (read from MLflow at the start).
 """
 
 import fcntl
@@ -60,7 +60,7 @@ _ABOUT, _RUN, _SHIPPED, _CLOSED, _LOCK, _MACHINE = "about.json", "run.json", "sh
 _STOPPED = "TrainingStoppedError"
 _LONGEST_WAIT = 30.0
 _BUDGET, _PAUSE = 60.0, 0.002
-_held: dict[Path, IO[str]] = {}  # The spools that this process's jobs use.
+_held: dict[Path, IO[str]] = {}  # Spools in use by jobs of this process.
 
 
 def open_spool(
@@ -72,15 +72,15 @@ def open_spool(
     params: Mapping[str, Any] | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Path:
-    """The spool folder of a training job, which outlives the job's directory; a job that goes on takes up its own.
+    """Open the spool folder of a training job. It outlives the job's directory; a resumed job uses it again.
 
     Args:
         store: The store that the job publishes to.
         job: The job's key.
         experiment: MLflow's experiment.
-        link: Where the job finds it.
-        params: The job's configuration, shown from the start; with it also a job that fails says what it tried.
-        inputs: References that the job reads, by their role.
+        link: Link through which the job finds the folder.
+        params: The job's configuration, shown from the start, so that a failed job also shows it.
+        inputs: References of the job's inputs, by role.
     """
     folder = _spools(store) / job
     link.unlink(missing_ok=True)
@@ -89,7 +89,8 @@ def open_spool(
     about |= {"began": time.time(), "model": "", "error": "", "task": _task(store)}
     while True:
         folder.mkdir(parents=True, exist_ok=True)
-        # Whoever delivers the spool of the same job, which another run has finished, removes it first.
+        # Another process may be shipping the finished spool of the same job; it removes the spool before this one
+        # starts.
         with suppress(FileNotFoundError), _exclusive(folder, wait=True):
             if (folder / _LOCK).exists():
                 (folder / _CLOSED).unlink(missing_ok=True)
@@ -101,20 +102,20 @@ def open_spool(
 
 
 def _task(store: ArtifactStore) -> dict[str, str]:
-    """The run of KFP's task below which the job is shown, whoever delivers it."""
+    """KFP's task run below which the job is shown, whichever process ships it."""
     tracking = tracking_of(store)
     return tracking.task.to_json() if tracking and tracking.task else {}
 
 
 def is_spooled(store: ArtifactStore, job: str) -> bool:
-    """Whether metrics of a job are still to be shipped."""
+    """Whether a job has metrics that are not shipped yet."""
     return (_spools(store) / job).exists()
 
 
 def close_spool(store: ArtifactStore, folder: Path, model: str, error: str = "") -> None:
-    """Say which model came of the job, or the class of the `error` for which none did, and that no more is appended.
+    """Record the job's model, or the class of the `error` if there is none; nothing is appended afterwards.
 
-    Without tracking, the spool is dropped.
+    Without tracking, the spool is deleted.
     """
     _release(folder)
     if tracking_of(store) is None:
@@ -132,11 +133,11 @@ def _release(folder: Path) -> None:
 
 @contextmanager
 def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled: bool = True) -> Iterator[None]:
-    """Ship a spool every half second from a process of its own, which also samples the machine if it is `sampled`.
+    """Ship a spool every half second from a separate process, which also samples the machine if `sampled`.
 
-    Then the run record also says how busy its GPUs are, with tracking or without. Should what is done meanwhile fail,
-    the spool is closed with the error, so that the run says so. Without tracking, or where it is not `live`, nothing is
-    shipped meanwhile.
+    The run record then also gets the GPU utilisation, with or without tracking. If the body of this context fails, the
+    spool is closed with the error, so that the run shows it. Without tracking, or with `live` false, nothing is shipped
+    in this context.
     """
     process = None
     try:
@@ -150,24 +151,24 @@ def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled:
         close_spool(store, folder, "", type(error).__name__)
         raise
     finally:
-        # What is left is shipped by `deliver`, which this process or a later one calls when the model is known.
+        # The rest is shipped by `deliver`, which this process or a later one calls when the model is known.
         if process is not None:
             process.terminate()
             process.wait()
 
 
 def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
-    """Ship what is left in spools that nobody will append to, of this process or of others, and remove them.
+    """Ship the rest of finished spools, of this process or of others, and remove them.
 
-    The run of a job whose process is gone without a word is marked as killed; a job that goes on takes its run up
-    again. What goes wrong is a warning in the run record, never an error: the spool stays for the next time.
+    If the process of a job is gone without a recorded end, its run is marked as killed; if the job resumes, its run is
+    reopened. An error becomes a warning in the run record, and the spool stays for the next attempt.
 
     Args:
         store: The store that the jobs published to.
-        seconds: After these, what is left stays for the next time: this may stand before or after a training.
+        seconds: Time limit, because this may run before or after a training; the rest stays for the next time.
 
     Returns:
-        The models whose metrics are complete now.
+        The models whose metrics are now complete.
     """
     tracking, until = tracking_of(store), time.monotonic() + seconds
     folders: list[Path] = []
@@ -177,15 +178,15 @@ def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
     with warning_on_failure(store, "metrics:tracking"):
         folders = [path.parent for path in sorted(_spools(store).glob(f"*/{_ABOUT}")) if _finished(path.parent)]
     for folder in folders:
-        # What cannot be shipped, as a run that was deleted in MLflow, keeps no other from it; another process that
-        # delivers removes what it has shipped.
+        # A spool that cannot be shipped, for example because its run was deleted in MLflow, does not block others.
+        # Another process that ships at the same time removes what it has shipped.
         with warning_on_failure(store, "metrics:tracking"), suppress(FileNotFoundError):
             delivered.add(_deliver(tracking, folder, until))
     return delivered - {""}
 
 
 def _finished(folder: Path) -> bool:
-    """Whether nobody will append to a spool; one that is being removed is left to whoever does so."""
+    """Whether a spool is finished and not in use; a spool that is being removed is left to the process that does it."""
     try:
         return (folder / _CLOSED).exists() or not in_use(folder)
     except FileNotFoundError:
@@ -193,13 +194,13 @@ def _finished(folder: Path) -> bool:
 
 
 def _deliver(tracking: Tracking, folder: Path, until: float) -> str:
-    """Ship a finished spool and remove it. Returns the model; nothing where it is not done, or there is none.
+    """Ship a finished spool and remove it. Returns the model; empty if shipping is not complete, or there is no model.
 
-    The lock is let go after each batch: the same job, beginning again, waits for one and no more.
+    The lock is released after each batch, so that the same job, if it starts again, waits for one batch at most.
     """
     while time.monotonic() < until:
         with _exclusive(folder) as mine:
-            # Asked first: what is appended after the last batch belongs to a job that goes on.
+            # Checked first: points that are appended after the last batch belong to a resumed job.
             if not mine or not _finished(folder):
                 return ""
             if not ship(tracking, folder):
@@ -213,7 +214,7 @@ def _deliver(tracking: Tracking, folder: Path, until: float) -> str:
 
 
 def ship(tracking: Tracking, folder: Path) -> bool:
-    """Send one batch of a job's metrics and one of the machine's. Returns False where nothing new was there."""
+    """Send one batch of a job's metrics and one of the machine's. Returns False if there is nothing new."""
     found = False
     for part in (folder, folder / _MACHINE):
         before = _position(part)
@@ -231,7 +232,7 @@ def ship(tracking: Tracking, folder: Path) -> bool:
 
 
 def _once(points: Sequence[Point], run: Mapping[str, Any]) -> list[Point]:
-    """The points that a run lacks, whose `reached` is moved on; samples of a machine count the seconds of the run."""
+    """The points that a run lacks; updates the run's `reached`. Steps of machine samples are seconds of the run."""
     kept: list[Point] = []
     for point in points:
         name = metric_name(point.name)
@@ -244,9 +245,9 @@ def _once(points: Sequence[Point], run: Mapping[str, Any]) -> list[Point]:
 
 
 def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, Any]:
-    """The MLflow run of a job, which is begun where it is missing, and takes up what was ended before.
+    """The MLflow run of a job; it is created if it is missing, and reopened if it was ended.
 
-    Its `id`, when it `began` in seconds since 1970, and by metric the last step that it has `reached`.
+    The result has its `id`, when it `began` in seconds since 1970, and by metric the last step `reached`.
     """
     with suppress(FileNotFoundError):
         known: dict[str, Any] = json.loads((folder / _RUN).read_text())
@@ -257,7 +258,7 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, 
     experiment = tracking.experiment(client, about["experiment"])
     above = pipeline_run(tracking, client, experiment, about["run"])
     run = find_run(client, experiment, JOB, about["job"], newest=True)
-    # A job that starts again after its run finished gets a run of its own.
+    # A job that starts again after its run finished gets a new run.
     if run is None or (run.info.status == "FINISHED" and run.info.end_time < about["began"] * 1000):
         tags = capture_environment().tags()
         run = create_run(client, experiment, JOB, about["job"], "train", tags, above, about["began"])
@@ -265,7 +266,7 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, 
     log(client, run, about.get("params", {}), tags=read_tags)
     if run.info.status in ("FAILED", "KILLED"):
         client.update_run(run.info.run_id, status="RUNNING")
-    # Of each metric MLflow tells the point of the greatest step.
+    # MLflow returns the point with the greatest step of each metric.
     reached = {metric.key: metric.step for metric in run.data.to_proto().metrics}
     known = {"server": tracking.name, "id": run.info.run_id, "began": run.info.start_time / 1000, "reached": reached}
     _write(folder / _RUN, known)
@@ -273,7 +274,7 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, 
 
 
 def _end(client: "MlflowClient", run: str, folder: Path) -> None:
-    """End the run: name the model, so that its parameters and lineage join the run there, or say why there is none."""
+    """End the run: tag it with the model, so that its parameters and lineage are added there, or with the error."""
     about = _about(folder)
     if lost := dropped(folder):
         client.set_tag(run, "gatehouse.metrics_dropped", str(lost))
@@ -287,19 +288,19 @@ def _end(client: "MlflowClient", run: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Ship a spool until the parent ends; a server that is down is tried again.
+    """Ship a spool until the parent process ends; retry while a server is down.
 
-    The command line has the store's address and the spool, and `sampled` where the machine is to be sampled.
+    The command line has the store's address and the spool, and `sampled` if the machine is to be sampled.
     """
     die_with_parent()
-    os.nice(10)  # What is shipped a moment later is not lost; what the loop waits for is.
+    os.nice(10)  # Shipping can wait; the training loop cannot.
     logging.disable(logging.CRITICAL)
     store, folder = ArtifactStore.open(sys.argv[1]), Path(sys.argv[2])
     tracking = tracking_of(store)
     wait = INTERVAL
     if tracking is None:
         return
-    # Whoever delivers what an earlier life of the job left has it for a batch.
+    # Another process that ships an earlier attempt's metrics holds the lock for one batch.
     with _exclusive(folder, wait=True):
         if sys.argv[3:] == ["sampled"]:
             threading.Thread(target=_sample, args=(folder / _MACHINE,), daemon=True).start()
@@ -316,7 +317,7 @@ def main() -> None:
 
 
 def _sample(folder: Path) -> None:
-    """Spool samples of the machine; their steps follow from their times (`_once`)."""
+    """Add samples of the machine to a spool; their steps follow from their times (`_once`)."""
     machine, writer = Machine(os.getppid()), SpoolWriter(folder)
     while True:
         time.sleep(SAMPLING)
@@ -325,7 +326,7 @@ def _sample(folder: Path) -> None:
 
 @contextmanager
 def _exclusive(folder: Path, wait: bool = False) -> Iterator[bool]:
-    """Whether this is the only process that ships the spool; with `wait` it is, sooner or later."""
+    """Whether this is the only process that ships the spool; with `wait`, wait until it is."""
     with open(folder / _LOCK, "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -1,4 +1,4 @@
-"""A place outside of the store that shows what the store holds, and that may be away without anything being lost."""
+"""A place outside the store that shows the store's content; if it does not answer, nothing is lost."""
 
 import logging
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Place:
-    """Where what the store holds is shown.
+    """A place that shows the store's content.
 
     Attributes:
         store: The store.
         uri: The address of the place.
-        name: A name of it that is no secret; what it shows is remembered in the store under it.
+        name: A name without secrets, under which the store records what the place shows.
     """
 
     store: ArtifactStore
@@ -28,11 +28,11 @@ class Place:
     name: str
 
     def is_shown(self, what: str) -> bool:
-        """Whether `what` is shown already. This costs one look-up in the store."""
+        """Whether `what` is shown already. This needs one look-up in the store."""
         return self.store.objects.stat(self._marker(what)) is not None
 
     def mark_shown(self, what: str) -> None:
-        """Remember that `what` is shown. The URI is not kept, as it may hold a password."""
+        """Record that `what` is shown. The URI is not stored, as it may contain a password."""
         self.store.record(self._marker(what), {"server": self.name})
 
     def _marker(self, what: str) -> str:
@@ -41,12 +41,12 @@ class Place:
 
 @contextmanager
 def warning_on_failure(store: ArtifactStore, label: str, title: str = "MLflow") -> Iterator[None]:
-    """In this context an exception becomes a warning in the log and in the run record: showing never fails a run.
+    """In this context an exception becomes a warning in the log and the run record, so that it never fails a run.
 
     Args:
-        store: Holds the run record.
-        label: What was done, as the run record names it.
-        title: What could not be written.
+        store: The artifact store with the run record.
+        label: Name of the entry in the run record.
+        title: Name of the place, for the message.
     """
     try:
         yield

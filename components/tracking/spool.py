@@ -1,17 +1,17 @@
-"""The spool of a training loop's metrics: an append costs microseconds, and what was appended outlives the process.
+"""The spool of a training loop's metrics: an append takes microseconds, and appended points outlive the process.
 
-A spool is a folder of segments, files of a fixed size that are mapped into memory. One process appends; another reads
-behind it and ships (`shipping.py`). An append stores words into the mapping: no system call, nothing that gives the
-interpreter lock to another thread, and the kernel keeps the pages when the process is killed.
+A spool is a folder of segments: files of a fixed size that are mapped into memory. One process appends; another reads
+and ships (`shipping.py`). An append writes words into the mapping. It makes no system call and does not release the
+interpreter lock, and the kernel keeps the pages when the process is killed.
 
-A segment is 8-byte words of the machine's order, one record after another; zero ends what has been written so far. A
-record is its seal, then the place of its names in the segment, the time in seconds since 1970 (float64), the step
-(int64) and the values (float64). Names are a record themselves, before the first that refers to them: the seal, minus
-the length, and a JSON list of that length in bytes. A seal is made of the sum of the words that follow, and is stored
-last: a record that a kill tore does not match it, and the next process begins a new segment after it.
+A segment has 8-byte words in the machine's byte order, one record after another; a zero marks the end. A record has its
+seal, the position of its names in the segment, the time in seconds since 1970 (float64), the step (int64) and the
+values (float64). Names are a separate record before the first record that refers to them: the seal, minus the length,
+and a JSON list with that length in bytes. A seal is computed from the sum of the words after it, and is written last.
+An incomplete record after a kill does not match its seal, and the next process starts a new segment after it.
 
-After a training step little of an append is in the processor's caches, and what it costs is the memory that it touches,
-code included. That is why names are written once, why the checksum is a sum, and why `struct` and `zlib` have no part.
+After a training step, little of this code and data is in the processor's caches, so the cost of an append is the memory
+that it touches. That is why names are written once, the checksum is a sum, and `struct` and `zlib` are not used.
 """
 
 import fcntl
@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 SEGMENT_BYTES = 1 << 22
 SEGMENTS = 64
 _WORD = 8
-_HEAD = 4  # Words of a record before its values: seal, place of the names, time, step.
-_WIDEST = 500  # Values of one record; a call with more is several.
+_HEAD = 4  # Words of a record before its values: seal, position of the names, time, step.
+_WIDEST = 500  # Maximum values per record; a call with more writes several.
 _LONGEST_NAME = 250
 _PRIME = (1 << 61) - 1
 _SUFFIX = ".spool"
@@ -53,21 +53,21 @@ class Point:
 
 @dataclass(frozen=True, order=True)
 class Position:
-    """How far a spool was read: the segment's number and the bytes read of it."""
+    """The read position of a spool: the segment's number and the bytes read of it."""
 
     segment: int = 1
     offset: int = 0
 
 
 class SpoolWriter:
-    """Appends metrics to a spool, from one thread: a lock would be a fifth of what an append costs.
+    """Appends metrics to a spool, from one thread: a lock would take a fifth of the time of an append.
 
-    What is not shipped is bounded: beyond `segments` segments, or where the disk is full, `log` waits at most
-    `patience` seconds in all for room, and then drops: that is logged once, and counted in `dropped` and in the spool.
+    The space is limited: with more than `segments` segments, or a full disk, `log` waits at most `patience` seconds in
+    all for space, and then drops points. This is logged once, and counted in `dropped` and in the spool.
     """
 
     def __init__(self, folder: Path, *, segments: int = SEGMENTS, patience: float = 1.0) -> None:
-        """Open `folder`, creating it where it is missing, and begin a segment after those that are there."""
+        """Open `folder`, creating it if it is missing, and start a segment after the existing ones."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.dropped = 0
@@ -79,16 +79,16 @@ class SpoolWriter:
         self._enter(memoryview(b""))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Append every metric with the time of this call."""
+        """Append all metrics with the time of this call."""
         self._append(tuple(metrics), metrics.values(), step, time.time())
 
     def take(self, points: Iterable[Point]) -> None:
-        """Append points that were logged elsewhere, with the times that they have."""
+        """Append points that were logged elsewhere, with their own times."""
         for point in points:
             self._append((point.name,), (point.value,), point.step, point.at)
 
     def drop(self, number: int) -> None:
-        """Count points that are lost."""
+        """Count lost points."""
         if number <= 0:
             return
         if not self.dropped:
@@ -123,12 +123,12 @@ class SpoolWriter:
         for value in values:
             place += 1
             floats[place] = value
-        # The seal comes last: a reader sees a record only when it is whole.
+        # The seal is written last: a reader sees a record only when it is complete.
         words[start] = _seal(words[start + 1 : end])
         self._end = end
 
     def _name(self, names: tuple[str, ...]) -> bool:
-        """Write names for records to refer to, into a new segment where this one has no room for them and a record."""
+        """Write names for later records, in a new segment if this one has no space for them and a record."""
         text = json.dumps([name[:_LONGEST_NAME] for name in names], ensure_ascii=False).encode()
         text += b" " * (-len(text) % _WORD)
         length = 2 + len(text) // _WORD
@@ -153,11 +153,11 @@ class SpoolWriter:
         path = self.folder / f"{self._number + 1:08d}{_SUFFIX}"
         try:
             with open(path, "x+b") as file:
-                # Blocks are taken now: a full disk found out through the mapping would kill the process.
+                # Blocks are reserved now: a full disk at a write into the mapping would kill the process.
                 os.posix_fallocate(file.fileno(), 0, SEGMENT_BYTES)
                 fresh = mmap.mmap(file.fileno(), SEGMENT_BYTES)
             with suppress(OSError, ValueError):
-                # All pages at once, instead of a fault at every page that `log` comes to.
+                # Map all pages at once, instead of a page fault for every page that `log` reaches.
                 fresh.madvise(_POPULATE_WRITE)
         except OSError:
             path.unlink(missing_ok=True)
@@ -167,7 +167,7 @@ class SpoolWriter:
         return True
 
     def _enter(self, segment: memoryview) -> None:
-        """Append to a segment from its beginning; the one before is unmapped with the last view of it."""
+        """Append to a segment from its beginning; the previous segment is unmapped with its last view."""
         self._room = len(segment) // _WORD
         self._end = 0
         whole = segment[: self._room * _WORD]
@@ -176,7 +176,7 @@ class SpoolWriter:
         self._places: dict[tuple[str, ...], int] = {}
 
     def close(self) -> None:
-        """Unmap; what was appended stays."""
+        """Unmap the segment; appended points stay."""
         self._enter(memoryview(b""))
         self._patience = 0.0
         self._use.close()
@@ -184,7 +184,7 @@ class SpoolWriter:
 
 
 def use(folder: Path) -> IO[str]:
-    """Say that this process uses a spool, until the file returned is closed or the process ends, however it does."""
+    """Mark a spool as used by this process, until the returned file is closed or the process ends in any way."""
     file = open(folder / _USERS, "a+")  # noqa: SIM115 - held for as long as the spool is in use
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
@@ -201,11 +201,11 @@ def in_use(folder: Path) -> bool:
 
 
 def read(folder: Path, position: Position, limit: int) -> tuple[list[Point], Position]:
-    """At most `limit` points after `position`, in the order they were appended, and the position after them.
+    """Up to `limit` points after `position`, in the order they were appended, and the position after them.
 
-    The points of one record stay together, also where they are more than `limit`.
+    The points of one record stay together, even if they are more than `limit`.
 
-    Safe beside the process that appends. Nothing is returned where nothing new is there.
+    It is safe while another process appends. Without new points, the list is empty.
     """
     points: list[Point] = []
     numbers = sorted(number for number in _segments(folder) if number >= position.segment)
@@ -243,7 +243,7 @@ def _segments(folder: Path) -> list[int]:
 
 
 def _number(path: Path) -> "memoryview[int]":
-    """A number in a file, mapped: it is stored and read whole. It begins with 0.
+    """A number in a mapped file, read and written as a whole. It starts with 0.
 
     Raises:
         OSError: if the disk is full.
@@ -254,7 +254,7 @@ def _number(path: Path) -> "memoryview[int]":
 
 
 def _words(segment: Path) -> memoryview:
-    """A segment as it is on the disk, mapped: names stand before what is new, what lies between is not read again."""
+    """A segment from the disk, mapped: names are before new records, and what is between is not read again."""
     with open(segment, "rb") as file:
         size = os.fstat(file.fileno()).st_size // _WORD * _WORD
         data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
@@ -262,7 +262,7 @@ def _words(segment: Path) -> memoryview:
 
 
 def _record(words: memoryview, place: int) -> tuple[list[Point], int] | None:
-    """The points of a record, none where it holds names, and the place after it; None where no whole one is there."""
+    """The points of a record (empty for names), and the position after it; None if there is no complete record."""
     names = _names(words, place)
     if names is not None:
         return [], names[1]
@@ -277,7 +277,7 @@ def _record(words: memoryview, place: int) -> tuple[list[Point], int] | None:
 
 
 def _names(words: memoryview, place: int) -> tuple[list[str], int] | None:
-    """The names that a record holds, and the place after it; None where none is there."""
+    """The names in a record, and the position after it; None if there are none."""
     if not 0 <= place < len(words) - 1 or words[place + 1] >= 0:
         return None
     end = place + 2 - words[place + 1] // _WORD

@@ -1,4 +1,4 @@
-"""Shows a pipeline run in MLflow: one run for it, and below it one for each stage that ran."""
+"""Shows a pipeline run in MLflow: one run for it, with one child run for each stage that ran."""
 
 import json
 import os
@@ -37,11 +37,11 @@ _IN_VAIN = ("failed", "stopped")
 
 
 def track_run(store: ArtifactStore, run: str) -> None:
-    """Show the stages of a pipeline run: durations, cost, results and errors; what came from the memo is only named.
+    """Show the stages of a pipeline run: durations, cost, results and errors; stages from the memo are only named.
 
-    A stage is shown once, and training and tuning by the runs that they have anyway. The experiment is that of the
-    model, or has the project's name where the run has none. A run that had all its work in the memo costs one look at
-    its record and does not import MLflow. What goes wrong is a warning in the run record, never an error.
+    A stage is shown once; training and tuning have their own runs. The experiment has the name of the model, or of the
+    project if the run has no model. If all results came from the memo, this only reads the run's record and does not
+    import MLflow. An error becomes a warning in the run record.
 
     Args:
         store: The store that holds the run's record.
@@ -57,7 +57,7 @@ def track_run(store: ArtifactStore, run: str) -> None:
 
 
 def close_run(store: ArtifactStore, run: str) -> None:
-    """End what MLflow shows of a run that was killed, and so never ends itself; also what stands below it.
+    """End the MLflow runs of a killed pipeline run, which cannot end them itself; child runs are ended too.
 
     Args:
         store: The store that holds the run's record.
@@ -77,15 +77,15 @@ def close_run(store: ArtifactStore, run: str) -> None:
 
 
 def track_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.Popen[bytes] | None":
-    """Do what `track_run` does in a process of its own, so that nobody waits for MLflow, which takes seconds to import.
+    """Run `track_run` in a separate process, so that the caller does not wait seconds for the import of MLflow.
 
     Args:
         store: The store that holds the run's record.
         run: The pipeline run.
-        log_file: Gets what the process says.
+        log_file: Log file of the process.
 
     Returns:
-        The process, which goes on when this one has ended; None where there is nothing to show.
+        The process, which continues after this one has ended; None if there is nothing to show.
     """
     tracking = tracking_of(store)
     if tracking is None or not _is_due(tracking, run, _ended(store, run)):
@@ -106,12 +106,12 @@ def _is_due(tracking: Tracking, run: str, ended: list[Event]) -> bool:
 
 
 def _works(event: Event) -> bool:
-    """Whether a stage did work that the memo could have spared; what has no memo runs every time."""
+    """Whether a stage did work that the memo could have saved; a stage without a memo runs every time."""
     return event.event == "finished" and bool(event.body.get("memo"))
 
 
 def _ended(store: ArtifactStore, run: str) -> list[Event]:
-    """How the newest attempt at each stage of a run ended, in order of time; parts of stages left out."""
+    """How the newest attempt at each stage of a run ended, in order of time; sub-stages are left out."""
     latest: dict[str, Event] = {}
     for _, event in events(store, run):
         if ":" in event.stage or event.event not in ("finished", "hit", *_IN_VAIN):
@@ -122,7 +122,7 @@ def _ended(store: ArtifactStore, run: str) -> list[Event]:
 
 
 def _experiment(store: ArtifactStore, run: str, ended: Iterable[Event]) -> str:
-    """The experiment of the model that the run is about, so that all of it stands in one place."""
+    """The experiment of the run's model, so that everything about the model is in one place."""
     for event in ended:
         result = event.body.get("result", {})
         made = result.get(_SHOWN_BY_THEIR_RESULT.get(event.stage, ""), "")
@@ -164,7 +164,7 @@ def _show_stage(client: "MlflowClient", experiment: str, above: str, run: str, e
         points += [(name, float(each), 0) for name, each in _named(field, value).items() if _is_number(each)]
     tags = {f"gatehouse.result.{name}": str(value) for name, value in result.items() if references_in(value)}
     if event.event in _IN_VAIN:
-        # Not its message, which may quote rows: these could not be erased from MLflow.
+        # Not the error's message, which may quote rows: they could not be erased from MLflow.
         tags["gatehouse.error"] = str(event.body.get("error", ""))
     log(client, shown, points=points, tags=tags)
     status = {"failed": "FAILED", "stopped": "KILLED"}.get(event.event, "FINISHED")
@@ -172,7 +172,7 @@ def _show_stage(client: "MlflowClient", experiment: str, above: str, run: str, e
 
 
 def _named(field: str, value: Any) -> dict[str, Any]:
-    """The values of a field of a result by name; one from any field but `metrics` has the field's name as a prefix."""
+    """The values of a result's field by name; fields other than `metrics` get the field's name as a prefix."""
     if not isinstance(value, dict):
         return {field: value}
     prefix = "" if field == "metrics" else f"{field.removesuffix('_metrics')}."
@@ -185,7 +185,7 @@ def _is_number(value: Any) -> bool:
 
 if __name__ == "__main__":
     address, run = sys.argv[1:]
-    # Nobody waits for this process: where the folder of a store is gone by now, opening it would make it again.
+    # The caller does not wait: if the store's folder was removed meanwhile, opening it would create it again.
     if "://" in address or Path(address).is_dir():
         os.environ[RUN_ID] = run
         track_run(ArtifactStore.open(address), run)

@@ -1,4 +1,4 @@
-"""Shows finished training runs and experiments in MLflow: once each, read off their artifacts."""
+"""Shows finished training runs and experiments in MLflow, once each, from their artifacts."""
 
 import json
 import os
@@ -39,11 +39,10 @@ COMPLETE = "gatehouse.complete"
 
 
 def track_training(store: ArtifactStore, model: str) -> None:
-    """Show the run that made `model` in MLflow: parameters, metrics of every epoch, lineage, environment.
+    """Show the training run of `model` in MLflow: parameters, metrics of every epoch, lineage, environment.
 
-    It has duration and cost too, and stands under the MLflow run of the pipeline run that made it. A model that was
-    shown before costs one look-up and does not import MLflow. What goes wrong is a warning in the run record, never an
-    error.
+    It also gets duration and cost, and is a child of the MLflow run of its pipeline run. If the model was shown before,
+    this needs one look-up and does not import MLflow. An error becomes a warning in the run record.
 
     Args:
         store: The store that holds the model.
@@ -52,7 +51,7 @@ def track_training(store: ArtifactStore, model: str) -> None:
     delivered = deliver(store)
     tracking = tracking_of(store)
     reference = Reference.parse(model)
-    # Another job may have made the same bits now: it has a run of its own.
+    # Another job may have made an identical model now: it has its own run.
     if tracking is None or (str(reference) not in delivered and tracking.is_shown(str(reference))):
         return
     with warning_on_failure(store, "train:tracking"):
@@ -62,7 +61,7 @@ def track_training(store: ArtifactStore, model: str) -> None:
 
 
 def track_experiment(store: ArtifactStore, experiment: str) -> None:
-    """Show an experiment in MLflow: one run, and under it one run a trial, failed ones included.
+    """Show an experiment in MLflow: one run, with one child run per trial, including failed trials.
 
     Like `track_training`, it does nothing the second time and never raises.
 
@@ -90,19 +89,19 @@ def show_training(
     parent: str = "",
     new: bool = False,
 ) -> "Run":
-    """The MLflow run of a model, written or completed where it is missing or was interrupted.
+    """The MLflow run of a model; it is created or completed if it is missing or was interrupted.
 
     Args:
-        tracking: Where to.
+        tracking: The MLflow to write to.
         client: An open client of it.
         model: The model.
         name: Name of the run.
-        parent: Id of the MLflow run above it; by default that of the current pipeline run.
-        new: Whether the model was made here and now, so that environment and pipeline run are its own.
+        parent: Id of the parent MLflow run; by default that of the current pipeline run.
+        new: Whether this process made the model, so that environment and pipeline run of the process apply to it.
     """
     store = tracking.store
     manifest = store.manifest(model)
-    if trained := manifest.derived_from.get("model"):  # A calibrated model is shown by the training of its weights.
+    if trained := manifest.derived_from.get("model"):  # A calibrated model has the training run of its source.
         return show_training(tracking, client, Reference.parse(trained), name=name, parent=parent, new=new)
     experiment = tracking.experiment(client, model.name.removesuffix("-trial"))
     tags = lineage_tags(lineage_of(store, model))
@@ -115,17 +114,17 @@ def show_training(
     job = measured.get("job", "")
     run = find_run(client, experiment, JOB, job, newest=True) if job else None
     if run is None and not new and not tracking.embedded:
-        # It may have been shown in an experiment of KFP's, by the task that trained it.
+        # The task that trained it may have shown it already, in an experiment of KFP.
         run = find_anywhere(client, REFERENCE, str(model))
     if run is None:
-        # With the job's key too, so that metrics of it that come later come here.
+        # The job's key is a tag too, so that metrics which arrive later find this run.
         made = tags | ({JOB: job} if job else {})
         run = ensure_run(client, experiment, REFERENCE, str(model), name, made, parent, started)
     if COMPLETE not in run.data.tags:
-        # A job spools its history itself; here is what of it was lost, and that of a model made elsewhere.
+        # A job spools its own history; here points are added that were lost, or of a model from elsewhere.
         known = not manifest.entry("history.json") or (job and is_spooled(store, job))
         history = [] if known else store.read_json(model, "history.json")
-        # The run may have begun with the job: before there was a model with a lineage, and before its place was known.
+        # The run may have started with the job, before the model's lineage and the run's place were known.
         placed = {RUN_NAME: name, REFERENCE: str(model)} | ({PARENT: parent} if parent else {})
         _log_inputs(client, run, manifest.derived_from)
         points = _points(history, run) + _spent(seconds, measured.get("place", {}), new)
@@ -136,7 +135,7 @@ def show_training(
 
 
 def _spent(seconds: float | None, place: Mapping[str, Any], here: bool) -> list[Point]:
-    """Duration, and what it cost by the prices of now; those who look at a model later may have others."""
+    """Duration, and its cost at present prices, if the model was made here; a later viewer may have other prices."""
     if seconds is None:
         return []
     spent = {"duration_seconds": seconds}
@@ -146,7 +145,7 @@ def _spent(seconds: float | None, place: Mapping[str, Any], here: bool) -> list[
 
 
 def _log_inputs(client: "MlflowClient", run: "Run", derived_from: Mapping[str, str]) -> None:
-    """What the model was made from, as the data sets that MLflow's pages show and link."""
+    """Log the model's inputs as MLflow data sets, which its pages show as links."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     entries = []
@@ -186,7 +185,7 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
 def _show_failed_trial(
     client: "MlflowClient", experiment: str, above: "Run", name: str, trial: Mapping[str, Any], job: str
 ) -> None:
-    # A job that was tracked while it ran has a run of its own, with the metrics up to its failure.
+    # A job that was tracked while it ran has its own run, with the metrics up to its failure.
     known = find_run(client, experiment, JOB, job, newest=True) if job else None
     key = f"{above.data.tags[REFERENCE]}#{trial['number']}"
     tags = {"gatehouse.error": str(trial.get("reason", "")), RUN_NAME: name, PARENT: str(above.info.run_id)}
@@ -196,7 +195,7 @@ def _show_failed_trial(
 
 
 def _end(tracking: Tracking, client: "MlflowClient", run: "Run", parent: str, seconds: float | None = None) -> None:
-    """End a run, `seconds` after it began or now, and then the one above it."""
+    """End a run, `seconds` after it began or now, and then its parent."""
     ended = None if seconds is None else int(run.info.start_time + seconds * 1000)
     client.set_terminated(run.info.run_id, end_time=ended)
     end_above(tracking, client, parent)
@@ -209,7 +208,7 @@ def _environment() -> dict[str, str]:
 
 
 def _points(history: list[dict[str, float]], run: "Run") -> list[Point]:
-    """Every number of every epoch that the run has not reached; the step is the epoch."""
+    """All numbers of the epochs that the run lacks; the step is the epoch."""
     reached = {metric.key: metric.step for metric in run.data.to_proto().metrics}
     return [
         (name, float(value), step)
