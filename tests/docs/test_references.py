@@ -1,0 +1,43 @@
+"""The table of who reads each file of an artifact, beside the artifacts of a run and the sources that it names."""
+
+import json
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+from gatehouse.components.artifacts.code import imports_of, source_of
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.local_run import LocalRun
+from tests.source_tree import ROOT
+
+PAGE = ROOT / "docs" / "references.md"
+
+
+def _rows() -> Iterator[tuple[str, str, list[str]]]:
+    """Kind, file and readers of each row."""
+    for kind, file, readers in re.findall(r"^\| `([\w-]+)` \| `([^`]+)` \| (.*)$", PAGE.read_text(), re.MULTILINE):
+        yield kind, file, re.findall(r"\(\.\./([^)]+)\.py\)", readers)
+
+
+def test_every_file_of_a_run_has_a_row_and_every_row_a_file(first: tuple[ArtifactStore, LocalRun]) -> None:
+    root = Path(first[0].address)
+    files = {
+        (path.relative_to(root).parts[0], entry["path"])
+        for path in root.rglob("manifest.json")
+        for entry in json.loads(path.read_text())["files"]
+    }
+    rows = [(kind, file) for kind, file, _ in _rows()]
+    stated = {each: [row for row in rows if row[0] == each[0] and fnmatch(each[1], row[1])] for each in files}
+    assert [each for each, found in stated.items() if not found] == []
+    assert set(rows) == {row for found in stated.values() for row in found}
+
+
+def test_readers_know_the_files_that_they_are_said_to_read() -> None:
+    for kind, file, readers in _rows():
+        assert readers, f"nobody reads {file} of {kind}: it has no place in the artifact"
+        stem = file.partition(".")[0]
+        for reader in readers:
+            module = f"gatehouse.{reader.replace('/', '.')}"
+            texts = [path.read_text() for each in {module, *imports_of(module)} if (path := source_of(each))]
+            assert stem.startswith(("*", "part-", "known-")) or any(stem in text for text in texts), f"{reader}: {file}"
