@@ -1,4 +1,4 @@
-"""Files that are written as a whole: a reader finds the old content or the new one."""
+"""Files that are replaced atomically: a reader finds the old content or the new content."""
 
 import json
 import os
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def write_json(path: Path, body: dict[str, Any]) -> None:
-    """Write a JSON file as a whole."""
+    """Write a JSON file atomically."""
     write_bytes(path, json.dumps(body, sort_keys=True).encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file as a whole. Where several processes or machines write it at the same time, the last one stays."""
+    """Write a file atomically. If several processes or machines write it at the same time, the last one wins."""
     half = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     half.write_bytes(data)
     os.replace(half, path)

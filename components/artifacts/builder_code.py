@@ -24,7 +24,7 @@ def builder_code(*architectures: str) -> str:
         *architectures: Names of architectures. Those of the form `package.module:builder` name a builder.
 
     Raises:
-        BuilderError: if a package is not installed here: its code is part of what decides the result.
+        BuilderError: if a package is not installed here, because its code is part of what decides the result.
     """
     packages = {name.partition(":")[0].partition(".")[0]: name for name in architectures if ":" in name}
     digest = hashlib.sha256()
@@ -57,7 +57,7 @@ def _files(package: str, builder: str) -> list[tuple[str, Path]]:
 def _spec(package: str) -> ModuleSpec | None:
     try:
         return find_spec(package)
-    except ValueError:  # The module is loaded, but does not say from which file.
+    except ValueError:  # The module is loaded, but has no source file.
         return None
 
 

@@ -1,8 +1,8 @@
-"""What carries, runs or shows results and decides none: its code is in no code digest. From a path one sees which.
+"""Lists the code that carries, runs or shows results and decides none: it is in no code digest.
 
-A carrier imports nothing that decides, which a contract of import-linter checks. Only pages and KFP interfaces may
-import what decides, because nothing imports them; and engines, which run what decides. Where a carrier writes a format
-that decides what is read back, the format has a version in `FORMATS`, which is in every code digest.
+A carrier imports nothing that decides; an import-linter contract checks this. Only pages, KFP interfaces and engines
+may import deciding code: nothing imports pages and interfaces, and engines run what decides. If a carrier writes a
+format that affects what is read back, the format has a version in `FORMATS`, which is in every code digest.
 """
 
 from gatehouse.components.artifacts.manifest import FORMAT as MANIFEST_FORMAT
@@ -35,26 +35,27 @@ IN_A_ROOM = {
     "report": "A page that is rendered from an artifact.",
     "reports": "Pages that are rendered from artifacts.",
 }
-"""Modules and folders that carry wherever they stand in `components`, by name, each with the reason."""
+"""Names of modules and folders that carry anywhere in `components`, each with the reason."""
 
 REACHING = {
     "access": "Reaches a source: credentials, and archives that are fetched and verified against a digest.",
 }
-"""Folders that carry wherever they stand in `components` and, as the libraries do, import nothing that decides."""
+"""Names of folders that carry anywhere in `components` and, like the libraries, import nothing that decides."""
 
 ENGINES = {
     "beam": "Runs on Apache Beam what a stage also runs in its own process, byte for byte, which a test holds.",
 }
-"""Modules that carry wherever they stand in `components`, by name: another machine for functions that decide.
+"""Names of modules that carry anywhere in `components`: engines that run deciding functions.
 
-They import what they run. All of it is in the closure of whoever imports them, which a test holds too."""
+They import what they run. All of it is in the closure of every module that imports them; a test checks this too.
+"""
 
 FORMATS = {"manifest": MANIFEST_FORMAT}
 """The formats that carriers write, by name."""
 
 
 def carries(module: str) -> bool:
-    """Whether a module of ours carries, so that no result depends on how it is written."""
+    """Whether one of our modules carries, so that no result depends on its code."""
     if any(module == library or module.startswith(f"{library}.") for library in LIBRARIES):
         return True
     if not module.startswith(f"{_COMPONENTS}."):

@@ -21,9 +21,9 @@ from gatehouse.components.artifacts.source_tree import SourceFacts, facts_of, ke
 _ROOT = Path(gatehouse.__file__).parent
 _PACKAGE = "gatehouse"
 VALIDATORS = frozenset({"pydantic", "pydantic_core"})
-"""Packages that check a request: what they let pass stands in the request, and so in the key."""
+"""Packages that validate a request: what they accept is in the request, and so in the key."""
 DISTRIBUTIONS = {"xgboost": "xgboost-cpu", "yaml": "PyYAML"}
-"""Distributions whose name is not that of the package that is imported."""
+"""Distributions whose name differs from the imported package."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,15 @@ def code_digest(module: str) -> str:
 
 
 def closure_of(module: str, left_out: Callable[[str], bool]) -> frozenset[str]:
-    """Dotted names of the modules of ours that running `module` can load, itself among them.
+    """Dotted names of our modules that running `module` can load, including `module`.
 
-    Imports inside functions count. So does a text that is the dotted name of a module: a program that is started as a
-    process of its own is named so. A text such as `gatehouse.components.metrics.*` counts as all modules of a folder.
+    Imports inside functions count. A text that is the dotted name of a module also counts, because programs that run as
+    separate processes are named this way. A text such as `gatehouse.components.metrics.*` counts as all modules of a
+    folder.
 
     Args:
-        module: Where to begin.
-        left_out: Says of a module that neither it nor what it imports counts.
+        module: The module to start with.
+        left_out: Whether to leave out a module and its imports.
     """
     seen: set[str] = set()
     pending = [module]
@@ -102,19 +103,19 @@ def source_digests(modules: Iterable[str]) -> dict[str, str]:
 
 
 def text_digests(modules: Iterable[str]) -> dict[str, str]:
-    """Digest of the text of each module, by name: of what is shown, where each word counts."""
+    """Digest of the text of each module, by name; for pages, where each word counts."""
     sources = {name: source_of(name) for name in sorted(modules)}
     return {name: sha256_bytes(path.read_bytes()) for name, path in sources.items() if path is not None}
 
 
 def packages_of(modules: Iterable[str]) -> frozenset[str]:
-    """Packages of others that these modules of ours import, inside functions too."""
+    """External packages that these modules import, also inside functions."""
     return frozenset(package for name in modules for package in _facts(name).packages)
 
 
 @cache
 def imports_of(module: str) -> frozenset[str]:
-    """Dotted names of the modules of ours that `module` names, and the packages that they are in."""
+    """Dotted names of our modules that `module` imports, and of the packages that contain them."""
     named = (part for name in _facts(module).names for each in _members(name) for part in _parents(each))
     return frozenset(name for name in named if source_of(name) is not None)
 
@@ -125,7 +126,7 @@ def distribution_of(package: str) -> str:
 
 
 def _members(name: str) -> list[str]:
-    """The modules of a folder where a name ends in `.*`: what is found by looking into the folder; else the name."""
+    """The modules of a folder for a name that ends in `.*`; else the name itself."""
     package, found, _ = name.partition(".*")
     source = source_of(package) if found else None
     if source is None:
@@ -140,7 +141,7 @@ def _parents(module: str) -> list[str]:
 
 @cache
 def source_of(module: str) -> Path | None:
-    """The source file of a module of ours, or None where the name is no module (an attribute, another package)."""
+    """The source file of one of our modules, or None if the name is no module (an attribute, another package)."""
     if module.split(".")[0] != _PACKAGE:
         return None
     base = _ROOT.joinpath(*module.split(".")[1:])
@@ -160,14 +161,14 @@ def _facts(module: str) -> SourceFacts:
 @cache
 def _version(distribution: str) -> str:
     try:
-        # The local label of a build (`+cpu`) is dropped: it tells where a wheel came from, not which code it is.
+        # The local label of a build (`+cpu`) is dropped: it names the origin of a wheel, not its code.
         return metadata.version(distribution).split("+")[0]
     except metadata.PackageNotFoundError:
         return "absent"
 
 
 def forget_sources() -> None:
-    """Read every source again at the next call: for a process that edits them."""
+    """Read every source again at the next call; for a process that edits sources."""
     source_of.cache_clear()
     _facts.cache_clear()
     imports_of.cache_clear()

@@ -1,9 +1,9 @@
-"""Garbage collection in two phases: tombstones for what nothing needs, and after a grace period a sweep.
+"""Garbage collection in two phases: tombstones for unneeded objects, and a sweep after a grace period.
 
-A blob is deleted only if it was found not needed twice, a grace period apart, and was not written again in between. For
-each batch the sweep writes a record of what it is about to delete, then reads the leases of writers, then looks again
-what is needed, and only then deletes. Why this is safe beside writers, other collectors and kills is argued in
-docs/decisions/garbage-collection.md.
+A blob is deleted only if it was found unneeded twice, a grace period apart, and was not written again in between. For
+each batch the sweep first writes a record of what it will delete, then reads the leases of writers, then checks again
+what is needed, and only then deletes. docs/decisions/garbage-collection.md explains why this is safe beside writers,
+other collectors and kills.
 """
 
 import itertools
@@ -37,16 +37,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that may go, or that stays although it was asked for.
+    """One object that may be deleted, or that was requested and stays.
 
     Attributes:
         kind: blob, manifest, quarantined, lease, sweep or temporary.
-        key: Where it is in the store.
-        bytes: What deleting it frees.
+        key: Its key in the store.
+        bytes: Bytes that its deletion frees.
         generation: The generation of the key that was seen; a later one is not deleted.
-        why: Why it may go, or why it stays.
-        state: found, waiting, deleted, kept, or broken: a manifest that cannot be read, or is missing.
-        due: When it may be swept, by the store's clock in seconds since 1970; 0 where it has no tombstone yet.
+        why: Why it may be deleted, or why it stays.
+        state: found, waiting, deleted, kept, or broken (a manifest that is missing or cannot be read).
+        due: When it may be swept, by the store's clock in seconds since 1970; 0 if it has no tombstone yet.
     """
 
     kind: str
@@ -60,11 +60,11 @@ class Item:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a collection is asked to delete besides blobs that no manifest lists.
+    """What a collection deletes besides blobs that no manifest lists.
 
     Attributes:
-        deprecated: Also deprecated manifests that nothing needs.
-        forget: Also those that only memos and run records need.
+        deprecated: Also delete deprecated manifests that nothing needs.
+        forget: Also delete deprecated manifests that only memos and run records need.
         grace: Seconds between tombstone and sweep.
     """
 
@@ -84,13 +84,13 @@ class Collector:
         self._needed = Needed({}, {})
 
     def look(self) -> list[Item]:
-        """Everything that may go, and what was asked for and stays. Writes and deletes nothing.
+        """List everything that may be deleted, and what was requested but stays. Writes and deletes nothing.
 
-        How old the records of killed processes are is measured by this machine's clock: to learn what time it is at the
-        store, one has to write there.
+        The age of killed processes' records is measured by this machine's clock, because reading the store's clock
+        needs a write.
 
         Raises:
-            CorruptArtifactError: if a record cannot be read. What it needs is unknown then.
+            CorruptArtifactError: if a record cannot be read, because it may need any object.
         """
         return self._found(time.time())
 
@@ -100,7 +100,7 @@ class Collector:
         return [self._dated(item, marked) for item in self._garbage(needed, now)]
 
     def mark(self) -> list[Item]:
-        """First phase: write tombstones for what has none, and return what `look` finds then.
+        """First phase: write the missing tombstones, and return what `look` then finds.
 
         Raises:
             CorruptArtifactError: if a record cannot be read.
@@ -114,13 +114,13 @@ class Collector:
         return [self._dated(item, marked) if item in fresh else item for item in found]
 
     def sweep(self, marked: Iterable[Item]) -> list[Item]:
-        """Second phase: delete what is due, still not needed, under no lease, and in the generation that was seen.
+        """Second phase: delete objects that are due, still unneeded, without a lease, and not renewed since.
 
         Args:
-            marked: What `mark` returned.
+            marked: The result of `mark`.
 
         Returns:
-            The same items in the same order, each with what became of it.
+            The same items in the same order, each with its new state.
 
         Raises:
             CorruptArtifactError: if a record cannot be read.
@@ -265,7 +265,7 @@ def _is_needed(item: Item, needed: Needed) -> bool:
 
 
 def _leftovers(root: Path, before: float) -> Iterator[Item]:
-    """Files and workspaces in a local store's `tmp` that no process works on any more."""
+    """Files and workspaces in a local store's `tmp` whose process has ended."""
     for path in sorted((root / "tmp").iterdir()):
         if path == root / LOCK or in_use(path):
             continue

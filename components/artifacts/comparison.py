@@ -1,4 +1,4 @@
-"""What changed between two table artifacts, or two snapshots table by table: columns, rows, statistics.
+"""Compares two table artifacts, or two snapshots table by table: columns, rows, statistics.
 
 DuckDB reads the verified local files and keeps to its memory limit, so tables may be larger than memory.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import duckdb
 
 EXACT_DISTINCT = 1_000_000
-"""Most rows of which distinct values are counted. Of more rows they are estimated (HyperLogLog, some 2 % off)."""
+"""Maximum number of rows for an exact distinct count. For more rows it is estimated (HyperLogLog, about 2 % off)."""
 _ORDERED = ("int", "uint", "float", "double", "decimal", "date", "time", "string", "large_string", "bool")
 _VALUES = ("min", "max", "mean")
 _NUMBERS = ("int", "uint", "float", "double", "decimal")
@@ -57,13 +57,12 @@ class TableChange:
 
     Attributes:
         table: Its name in the snapshot, the path of its file in a split, or the name of the artifact.
-        before, after: The artifacts; None where the table is on one side only.
+        before, after: The artifacts; None if only the other side has the table.
         rows: Row counts before and after.
-        common: Rows that are on both sides, compared by the columns that both sides have with the same type. A row
-            that is there m and n times counts min(m, n) times. With a key: rows whose key is on both sides and whose
-            other columns are equal.
+        common: Rows on both sides, compared by the columns that both sides have with the same type. A row that occurs m
+            and n times counts min(m, n) times. With a key: rows with the same key and equal other columns.
         added, removed: Rows on one side only.
-        changed: With a key: rows whose key is on both sides and whose other columns differ. Without: 0.
+        changed: With a key: rows with the same key and different other columns. Without a key: 0.
         key: The key columns, if any.
         columns: Every column of either side, in order.
     """
@@ -100,8 +99,8 @@ def compare(
         store: The store that holds both.
         before: The older one.
         after: The newer one.
-        hidden: Gives the columns of a table of which no value is shown.
-        key: Columns that identify a row, for tables that have them all; rows are compared as a whole elsewhere.
+        hidden: Gives the columns of a table whose values are not shown.
+        key: Columns that identify a row, used for tables that have them all; other tables are compared by whole rows.
 
     Raises:
         ConfigurationError: if one is a table and the other is not, neither has tables, no table has the key columns,
@@ -127,7 +126,7 @@ def compare(
 
 
 def _key_of(key: Sequence[str], before: Table | None, after: Table | None) -> tuple[str, ...]:
-    """The key, if the table has all its columns on both sides; else nothing."""
+    """The key, if the table has all its columns on both sides; else empty."""
     sides = ({(each.name, each.type) for each in side.columns} for side in (before, after) if side)
     return tuple(key) if set(key) <= {name for name, _ in set.intersection(*sides)} else ()
 
@@ -187,7 +186,7 @@ def _counts(
     if not shared:
         return (rows[0], rows[1]), 0, rows[1], rows[0], 0
     if not key:
-        # Equal rows are counted on either side, and the smaller count is what both have. Groups may spill to disk.
+        # Equal rows are counted on both sides, and the smaller count is common to both. Groups may spill to disk.
         columns = ", ".join(_quoted(each) for each in shared)
         earlier = "_" * (1 + max(len(each) for each in shared))  # Longer than every column's name, so it is free.
         sides = f"SELECT {columns}, true AS {earlier} FROM before UNION ALL SELECT {columns}, false FROM after"

@@ -1,4 +1,4 @@
-"""DuckDB inside what this process may use: every connection is opened here. These limits are in no key."""
+"""Opens all DuckDB connections, within the limits of this process. The limits are in no key."""
 
 import hashlib
 import os
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import duckdb
 
 SHARE = 0.5
-"""What DuckDB may have of the memory: results are read from it into this process, which needs as much again."""
+"""DuckDB's share of the memory: its results are read into this process, which needs as much again."""
 
 
 def out_of_memory(error: Exception, what: str = "The work") -> OutOfMemoryError | None:
-    """In words that memory was not enough, where that is what an error of DuckDB, Arrow or Python says; else None."""
+    """An error in words if DuckDB, Arrow or Python reports that memory was not enough; else None."""
     if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryException":
         return None
     limit = limits.memory() / 1e9
@@ -38,13 +38,13 @@ def connect(
     threads: int = 0,
     **settings: str,
 ) -> "duckdb.DuckDBPyConnection":
-    """Open a database; what does not fit into its memory waits on disk.
+    """Open a database; data that does not fit into its memory is kept on disk.
 
     Args:
         file: The database; None for one in memory.
-        spill: Folder of what waits, made when first needed; None for one among the temporary files.
-        most: Bytes of memory at most; 0 for its share of what this process may have.
-        threads: How many; 0 for as many as this process may use.
+        spill: Folder for that data, created when needed; None for one among the temporary files.
+        most: Maximum bytes of memory; 0 for DuckDB's share of the process's memory.
+        threads: Number of threads; 0 for as many as this process may use.
         settings: Other settings of DuckDB.
     """
     import duckdb

@@ -1,4 +1,4 @@
-"""What a stage says of itself, once: its name, what it reads and writes besides artifacts, and what its pod needs."""
+"""The declaration of a stage: its name, what it reads and writes besides artifacts, and what its pod needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ class Effects:
     """What a stage reads and writes besides its parameters and its artifacts.
 
     Attributes:
-        reads: What it reads that its parameters do not name; empty for none.
-        writes: What it writes beside its artifacts; empty for none.
-        memo: Whether its result may be taken from the stage memo, and its KFP cache entry be used.
-        shows_models: Whether it shows models in the Model Registry: its pod gets the address and the token of that.
-        retry_safe: Whether running it twice leaves the same as running it once.
+        reads: External sources that its parameters do not name; empty for none.
+        writes: What it writes besides its artifacts; empty for none.
+        memo: Whether its result may come from the stage memo and from KFP's cache.
+        shows_models: Whether it writes to the Model Registry: its pod then gets the registry's address and token.
+        retry_safe: Whether two runs have the same effect as one.
         why: The reason for these settings, in one sentence.
     """
 
@@ -30,11 +30,11 @@ PURE = Effects(memo=True, why="A pure function of its parameters.")
 
 @dataclass(frozen=True)
 class Resources:
-    """What the pod of a stage gets, unless a project says otherwise.
+    """The resources of a stage's pod, unless a project sets others.
 
     Attributes:
-        cpu, memory: Request and limit, as Kubernetes writes them.
-        minutes: After which KFP ends it.
+        cpu, memory: Requests and limits in Kubernetes' notation.
+        minutes: Time limit in KFP.
     """
 
     cpu: str = "1"
@@ -46,20 +46,20 @@ USUAL = Resources()
 
 
 CONTENTS = "gatehouse.components.reports.contents:page"
-"""A page for any artifact: its numbers as bars, its columns and files, and what it was made from."""
+"""A page for any artifact: its numbers as bars, its columns and files, and its lineage."""
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """A stage as it is declared in its room.
+    """A stage's declaration in its own folder.
 
     Attributes:
-        name: Of the stage, of its KFP component, and of its rows in records and tables.
-        title: What people call it, in the terminal and in the KFP UI.
+        name: Name of the stage, of its KFP component, and of its rows in records and tables.
+        title: Name for people, in the terminal and in the KFP UI.
         effects: What it reads and writes besides artifacts; a pure function by default.
-        resources: What its pod gets.
-        pages: What draws the page of an artifact of a kind: a function `(store, reference) -> HTML`, named as
-            `package.module:name`, by kind; `CONTENTS` for one without code of its own.
+        resources: Resources of its pod.
+        pages: For each kind of artifact the function `(store, reference) -> HTML` that draws its page, named as
+            `package.module:name`; `CONTENTS` for a kind without its own function.
         inner: Whether only other stages call it, and no task does.
     """
 

@@ -1,7 +1,7 @@
 """Deprecation: a marker beside a manifest that says why an artifact should not be used, and what to use instead.
 
-The marker is no part of the artifact's identity. What a reader of a deprecated artifact does is set by the environment
-variable `GATEHOUSE_DEPRECATED`: `warn` (the default), `fail`, or `allow`, which says nothing.
+The marker is no part of the artifact's identity. The environment variable `GATEHOUSE_DEPRECATED` says what happens when
+a deprecated artifact is read: `warn` (the default), `fail`, or `allow` (nothing).
 """
 
 import logging
@@ -49,14 +49,14 @@ def deprecation_of(objects: ObjectStore, reference: Reference) -> Deprecation | 
 def deprecate(
     objects: ObjectStore, reference: Reference | str, reason: str, successor: Reference | str = "", by: str = ""
 ) -> Deprecation:
-    """Mark an artifact as deprecated; to say the same again changes nothing.
+    """Mark an artifact as deprecated; repeating it changes nothing.
 
     Args:
         objects: The store that holds it.
-        reference: What should not be used any more.
-        reason: Why.
-        successor: What to use instead; empty for nothing.
-        by: Who says so; empty for the user of this process.
+        reference: The artifact that should not be used any more.
+        reason: The reason.
+        successor: The artifact to use instead; empty for none.
+        by: The person; empty for the user of this process.
 
     Raises:
         MissingArtifactError: if the store does not hold the reference or its successor.
@@ -90,10 +90,10 @@ def _successor(objects: ObjectStore, reference: Reference, successor: Reference 
 
 
 def require_in_use(objects: ObjectStore, reference: Reference) -> str:
-    """Do what `GATEHOUSE_DEPRECATED` says, where an artifact that is about to be read is deprecated.
+    """Apply `GATEHOUSE_DEPRECATED` to an artifact that is about to be read, if it is deprecated.
 
     Returns:
-        The warning, or nothing.
+        The warning, or an empty text.
 
     Raises:
         DeprecatedArtifactError: under the policy `fail`.

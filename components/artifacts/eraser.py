@@ -1,6 +1,6 @@
-"""Carries out a request to erase: plans what is removed and what is marked, records it, removes the data, looks again.
+"""Executes a request to erase: plans what is removed and marked, records it, removes the data, and checks again.
 
-The record is written before anything is deleted. So the next eraser can finish what a killed one began, and a writer of
+The record is written before anything is deleted. So another eraser can finish the work of a killed one, and a writer of
 the same content sees the record (see `Erasures.recheck`).
 """
 
@@ -36,11 +36,11 @@ class Scope:
     """How far a request goes beyond the artifact itself.
 
     Attributes:
-        inputs: Also what it was made from: the tables of a snapshot, and the rows that were set aside. What other
-            artifacts were made from too is erased only with `shared`.
-        dependants: Also what was derived from what is erased: feature tables, training sets, splits, models.
+        inputs: Also the artifacts it was made from: the tables of a snapshot, and the rows that were set aside.
+            Artifacts that were also used for others are erased only with `shared`.
+        dependants: Also artifacts derived from what is erased: feature tables, training sets, splits, models.
         shared: Also blobs that artifacts outside the request list. These artifacts are then erased too, and with
-            `dependants` what was derived from them.
+            `dependants` also those derived from them.
     """
 
     inputs: bool = False
@@ -50,18 +50,18 @@ class Scope:
 
 @dataclass(frozen=True)
 class ErasurePlan:
-    """What a request would do.
+    """The effects of a request.
 
     Attributes:
-        reference: What the request names.
-        scope: How far it goes.
-        erased: Artifacts that nobody can read afterwards.
-        sharers: Those among them that the request does not name, but that list a blob which it removes.
-        blobs: What is removed: by key, its bytes and the artifacts that list it.
-        kept: What is not removed, because artifacts outside the request list it: by key, these artifacts.
-        dependants: Artifacts that stay readable, and are marked as not reproducible.
-        inputs: What the request's artifact was made from, and what stays readable.
-        to_add: The names of the scope's fields that would have to be set for nothing to hold the data afterwards.
+        reference: The artifact of the request.
+        scope: How far the request goes.
+        erased: Artifacts that cannot be read afterwards.
+        sharers: Erased artifacts that the request does not name, but that list a removed blob.
+        blobs: Removed blobs: by key, the bytes and the artifacts that list it.
+        kept: Blobs that are not removed because artifacts outside the request list them: by key, these artifacts.
+        dependants: Artifacts that stay readable and are marked as not reproducible.
+        inputs: Inputs of the request's artifact that stay readable.
+        to_add: Names of the scope's fields that would have to be set so that nothing holds the data afterwards.
     """
 
     reference: Reference
@@ -76,17 +76,17 @@ class ErasurePlan:
 
     @property
     def holders(self) -> tuple[Reference, ...]:
-        """Every artifact in which the data, or what was derived from it, could still be read."""
+        """All artifacts in which the data, or data derived from it, could still be read."""
         sharing = {each for of in self.kept.values() for each in of}
         return tuple(sorted(sharing.union(self.dependants, self.inputs)))
 
 
 def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope) -> ErasurePlan:
-    """What a request would do. Changes nothing.
+    """The effects of a request. Changes nothing.
 
     Raises:
         MissingArtifactError: if the store does not hold `reference`.
-        CorruptArtifactError: if a manifest cannot be read. Which blobs it lists is unknown then.
+        CorruptArtifactError: if a manifest cannot be read, because the blobs that it lists are unknown.
     """
     reference = Reference.parse(reference)
     store.manifest(reference)
@@ -104,7 +104,7 @@ def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope)
 
 
 def _wider(scope: Scope) -> list[Scope]:
-    """All scopes that go at least as far, those with the least added first."""
+    """All scopes that go at least as far, those with the fewest additions first."""
     every = [Scope(*chosen) for chosen in itertools.product((False, True), repeat=len(vars(scope)))]
     wider = [each for each in every if all(getattr(each, name) for name, chosen in vars(scope).items() if chosen)]
     return sorted(wider, key=lambda each: sum(vars(each).values()))
@@ -140,13 +140,13 @@ def _planned(lineage: "_Lineage", gone: set[Reference], reference: Reference, sc
 
 
 def unlisted_blobs(store: ArtifactStore) -> list[str]:
-    """The keys of all blobs that no manifest lists: left by killed writers, or on their way to pods of a job."""
+    """The keys of all blobs that no manifest lists: left by killed writers, or in use by pods of a job."""
     listed = {entry.blob for manifest in Manifests(store).read_all().values() for entry in manifest.files}
     return [key for key in store.objects.list("blobs") if key not in listed]
 
 
 def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") -> Erasure:
-    """Record the request, mark, remove, and look again for what was published meanwhile.
+    """Record the request, mark, remove, and check again for artifacts published in the meantime.
 
     Raises:
         ConfigurationError: if there is no reason, or nothing is left to erase.
@@ -177,12 +177,12 @@ def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") ->
 
 
 def finish(store: ArtifactStore, erasure: Erasure) -> None:
-    """Do what a record says, also where a killed eraser has done part of it. Ends when nothing is left to do."""
+    """Execute a record, also after a killed eraser has done part of it, until nothing is left to do."""
     objects, manifests, erased = store.objects, Manifests(store), set(erasure.artifacts)
     _mark(store, erasure, erasure.artifacts, erasure.dependants)
     removed = 0
     while True:
-        # Pages are drawn from the data, and show some of it.
+        # Pages are drawn from the data, and show parts of it.
         keys = [page for each in sorted(erased) for page in pages_of(store, each)]
         keys += [each for blob in erasure.blobs for each in (blob, *aside_of(objects, blob))]
         removed += sum(remove_blob(objects, key) for key in keys)
@@ -203,7 +203,7 @@ def lift(store: ArtifactStore, number: int, reason: str, by: str = "") -> Erasur
     """Allow the content that an erasure removed to be published again. What was removed stays removed.
 
     Raises:
-        ConfigurationError: if there is no such erasure that stands, or no reason.
+        ConfigurationError: if there is no such active erasure, or no reason.
     """
     if not reason.strip():
         raise ConfigurationError("Lifting an erasure needs a reason: expected some words, found none. Give --reason.")
@@ -229,7 +229,7 @@ def _mark(store: ArtifactStore, erasure: Erasure, erased: Iterable[str], dependa
 
 
 class _Lineage:
-    """What was made from what, and which artifacts list a blob."""
+    """Which artifacts were derived from which, and which artifacts list a blob."""
 
     def __init__(self, present: dict[Reference, Manifest]) -> None:
         self.present = present
@@ -239,21 +239,21 @@ class _Lineage:
         for reference, manifest in present.items():
             for entry in manifest.files:
                 self.lists.setdefault(entry.blob, set()).add(reference)
-            # What a project says of itself holds no rows.
+            # A project's description holds no rows.
             self._parents[reference] = {each for each in lineage_of(manifest) if each.kind != _CONFIGURATION}
             for parent in self._parents[reference]:
                 self._children.setdefault(parent, set()).add(reference)
 
     def ancestors(self, of: Reference) -> set[Reference]:
-        """All that `of` was made from and that is here."""
+        """All artifacts in this store that `of` was derived from."""
         return _reached({each: found & self.present.keys() for each, found in self._parents.items()}, [of])
 
     def descendants(self, of: Iterable[Reference]) -> set[Reference]:
-        """All that was made from one of them."""
+        """All artifacts derived from one of them."""
         return _reached(self._children, of)
 
     def inputs(self, of: Reference, needed_elsewhere: bool) -> set[Reference]:
-        """What `of` was made from; without what an artifact that has nothing to do with `of` was made from, too."""
+        """The inputs of `of`, without those that unrelated artifacts were also derived from."""
         inputs = self.ancestors(of)
         own = {of} | self.descendants({of})
         while not needed_elsewhere:

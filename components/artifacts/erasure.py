@@ -1,9 +1,9 @@
 """Erasure for readers and writers: records of what was erased on request, and markers beside manifests.
 
 `erasures/<n>.json` says who asked, when and why, and which blobs were removed. `<n>.done.json` says that they are gone,
-`<n>.lifted.json` that the same content may be published again. `<digest>.pulled.json` is a record of another store.
-`<reference>/erased.json` marks an artifact whose data was removed, `<reference>/not-reproducible.json` one that was
-derived from such an artifact. Both name the record.
+`<n>.lifted.json` that the same content may be published again. `<digest>.pulled.json` is a copy of another store's
+record. `<reference>/erased.json` marks an artifact whose data was removed, `<reference>/not-reproducible.json` an
+artifact derived from such a one. Both name the record.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ class Erasure:
     """One record: a request to erase, and what it covers.
 
     Attributes:
-        key: Of the record in the store.
+        key: Key of the record in the store.
         reason, by, at: Why, who, and when in UTC.
-        artifacts: What nobody can read any more, as references.
-        dependants: What was derived from that, as references.
-        blobs: What was removed: bytes by key.
+        artifacts: Erased artifacts, as references.
+        dependants: Artifacts derived from them, as references.
+        blobs: Removed blobs: bytes by key.
     """
 
     key: str
@@ -45,11 +45,11 @@ class Erasure:
         """The erasure that a record describes.
 
         Args:
-            key: Of the record.
+            key: Key of the record.
             body: Its parsed JSON.
 
         Raises:
-            CorruptArtifactError: if what was removed are no blobs, or an artifact is no reference.
+            CorruptArtifactError: if a removed key is no blob, or an artifact is no reference.
         """
         wrong = [blob["key"] for blob in body["blobs"] if not is_blob_key(blob["key"])]
         wrong += [each for each in (*body["artifacts"], *body["dependants"]) if not is_identity(each)]
@@ -84,19 +84,19 @@ def dependant_marker(reference: Reference | str) -> str:
 
 
 class Erasures:
-    """The erasures of a store. Each record is read once, for it never changes."""
+    """The erasures of a store. Each record is read once, because it never changes."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._read: dict[str, Erasure] = {}
 
     def standing(self) -> list[Erasure]:
-        """Every erasure that was not lifted, in order of their numbers."""
+        """Every erasure that was not lifted, in order of number."""
         keys = set(self._objects.list(RECORDS))
         return [self._record(key) for key in sorted(keys) if is_record(key) and _beside(key, "lifted") not in keys]
 
     def unfinished(self) -> list[Erasure]:
-        """Every erasure whose blobs may not all be gone yet: its eraser was killed, or is at work."""
+        """Every erasure whose blobs may not all be gone yet: its eraser was killed, or is running."""
         return [each for each in self.standing() if self._objects.stat(_beside(each.key, "done")) is None]
 
     def lifted(self, key: str) -> bool:
@@ -109,20 +109,20 @@ class Erasures:
         return None if body is None else self._record(body["record"])
 
     def behind(self, reference: Reference) -> Erasure | None:
-        """The erasure because of which `reference` cannot be reproduced, or None; a lifted one does not count."""
+        """The erasure because of which `reference` cannot be reproduced, or None; lifted ones do not count."""
         body = read_record(self._objects, dependant_marker(reference))
         if body is None or self.lifted(body["record"]):
             return None
         return self._record(body["record"])
 
     def mark_as(self, other: "Erasures", reference: Reference) -> None:
-        """Mark `reference` as not reproducible if another store does.
+        """Mark `reference` as not reproducible if another store marks it so.
 
-        The other store's record is copied. It forbids nothing here.
+        The other store's record is copied. It does not forbid publishing here.
 
         Args:
             other: The erasures of the other store.
-            reference: What was copied from there.
+            reference: The artifact that was copied from there.
         """
         behind = other.behind(reference)
         body = None if behind is None else read_record(other._objects, behind.key)
@@ -132,7 +132,7 @@ class Erasures:
             create_record(self._objects, dependant_marker(reference), {"record": key})
 
     def require_kept(self, reference: Reference) -> None:
-        """Make sure that `reference` was not erased.
+        """Check that `reference` was not erased.
 
         Raises:
             ErasedArtifactError: if it was; the message names the record.
@@ -142,7 +142,7 @@ class Erasures:
             raise ErasedArtifactError(erasure.explain(str(reference)))
 
     def refuse(self, manifest: Manifest) -> None:
-        """Make sure that neither `manifest` nor a blob of it was erased, before it is published.
+        """Check, before `manifest` is published, that neither it nor any of its blobs was erased.
 
         Raises:
             ErasedArtifactError: if it was. A blob that was stored ahead of the manifest is removed then.
@@ -153,7 +153,7 @@ class Erasures:
             raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
 
     def refuse_file(self, entry: FileEntry) -> None:
-        """Make sure that the content of one file was not erased.
+        """Check that the content of one file was not erased.
 
         Raises:
             ErasedArtifactError: if it was.
@@ -163,11 +163,11 @@ class Erasures:
             raise ErasedArtifactError(_refusal(entry.path, [entry], hit))
 
     def recheck(self, manifest: Manifest) -> None:
-        """Look once more after a commit, in case something was erased meanwhile.
+        """Check again after a commit whether something was erased in the meantime.
 
-        A writer puts its blobs and then reads the records. An eraser writes its record, then deletes, then looks for
-        new manifests. So at least one of the two sees the other. What was erased meanwhile is removed again, and what
-        was derived from something erased is marked.
+        A writer stores its blobs and then reads the records. An eraser writes its record, then deletes, then looks for
+        new manifests. So at least one of the two sees the other. Content that was erased meanwhile is removed again,
+        and artifacts derived from erased ones are marked.
 
         Raises:
             ErasedArtifactError: if the manifest, or a blob of it, was erased while it was published.
@@ -211,7 +211,7 @@ def remove_blob(objects: ObjectStore, key: str) -> bool:
     """Delete `key` in every generation, from the store and from this machine's cache.
 
     Returns:
-        False where it was gone already.
+        False if it was gone already.
     """
     removed = False
     objects.forget(key)
@@ -221,7 +221,7 @@ def remove_blob(objects: ObjectStore, key: str) -> bool:
 
 
 def is_record(key: str) -> bool:
-    """Whether `key` is a request to this store: `erasures/<n>.json`, and none of the others."""
+    """Whether `key` is a request to this store: `erasures/<n>.json`, and no other kind of record."""
     return key.rsplit("/", 1)[1].count(".") == 1
 
 

@@ -1,9 +1,9 @@
-"""What identifies a request or a configuration: its values that can change a result, and nothing else.
+"""The identity of a request or configuration: only the values that can change a result.
 
-Two rules keep a digest as it is where nothing changed. An operational field (a timeout, a place, a price) is left out.
-So is a field that has its default: a field that is added later with a default changes no digest. A changed default
-gives an old configuration another meaning, so its model raises `format_version`, and keeps the default that was as
-`earlier`: what was written under it is read as it was meant.
+Two rules keep a digest unchanged when nothing relevant changed. Operational fields (a timeout, a place, a price) are
+left out. Fields that have their default are left out too, so a new field with a default changes no digest. If a default
+changes, an old configuration would get another meaning. The model then raises `format_version` and keeps the former
+default in `earlier`, so that older data is still read as it was meant.
 """
 
 import datetime as dt
@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from gatehouse.components.artifacts.canonical import digest_of
 
 FORMAT_VERSION = "format_version"
-"""The key under which the version of a model stands, where it is not the first."""
+"""The key of a model's version, if it is not the first."""
 _OPERATIONAL = "operational"
 _WRITTEN = "written by identity_of"
 _Read = TypeVar("_Read", bound="Spec")
@@ -27,7 +27,7 @@ class Spec(BaseModel):
 
     Attributes:
         format_version: Raised by one when a default changes, so that digests change with the meaning.
-        earlier: By earlier version, the defaults that were others then.
+        earlier: By earlier version, the defaults that were different then.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,7 +38,7 @@ class Spec(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _of_this_version(cls, given: Any, info: ValidationInfo) -> Any:
-        """What `identity_of` wrote is read again: with its version, where that is not the first."""
+        """Accept the output of `identity_of`, with its version if that is not the first."""
         if not isinstance(given, dict):
             return given
         kept = info.context == _WRITTEN
@@ -54,7 +54,7 @@ class Spec(BaseModel):
 
 
 def operational(default: Any = ..., **arguments: Any) -> Any:
-    """A field that says how, where or how long something runs, and never what comes out of it.
+    """A field that affects how, where or how long something runs, and never the result.
 
     Args:
         default: The field's default; without one the field is required.
@@ -75,13 +75,13 @@ def _sorted(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Unordered = Annotated[tuple[str, ...], AfterValidator(_sorted)]
-"""Texts whose order means nothing: sorted and each once, however they were written."""
+"""Texts whose order has no meaning: sorted, each once."""
 
 
 def identity_of(model: BaseModel) -> dict[str, Any]:
     """The values of a model that identify it, as a JSON object: without operational fields and without defaults.
 
-    A tag, which is a field with one possible value, is kept: it tells the members of a union apart.
+    A tag, which is a field with only one possible value, is kept: it distinguishes the members of a union.
     """
     dumped = model.model_dump(mode="json")
     found: dict[str, Any] = {}
@@ -96,10 +96,10 @@ def identity_of(model: BaseModel) -> dict[str, Any]:
 
 
 def of_identity(model: type[_Read], written: Any) -> _Read:
-    """The model that `identity_of` wrote; what it left out has the defaults of the version that it was written in.
+    """Rebuild a model from the output of `identity_of`; missing fields get the defaults of the version that wrote it.
 
     Raises:
-        ValidationError: if it is none of this model, or of a version whose defaults are not kept as `earlier`.
+        ValidationError: if it is not of this model, or of a version whose defaults are not kept in `earlier`.
     """
     return model.model_validate(written, context=_WRITTEN)
 
@@ -137,7 +137,7 @@ def _plain(value: Any, dumped: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """A default in the JSON that pydantic would write for it."""
+    """A default in the JSON that pydantic writes."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):

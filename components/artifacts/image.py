@@ -1,4 +1,4 @@
-"""Which image a stage runs in: the first that holds all that its code imports, that of its pages included."""
+"""Chooses the image of a stage: the first that has everything its code and its pages import."""
 
 from functools import cache
 from typing import Any
@@ -35,7 +35,7 @@ def image_name(stage: Stage[Any, Any]) -> str:
 
 
 def modules_of(stage: Stage[Any, Any]) -> frozenset[str]:
-    """Dotted names of the modules of ours that the pod of a stage can load; other engines run elsewhere."""
+    """Dotted names of our modules that a stage's pod can load; modules for other engines run elsewhere."""
     entries = [stage.function.__module__, *(page.partition(":")[0] for page in stage.declared.pages.values())]
     return frozenset().union(*(closure_of(entry, _elsewhere) for entry in entries))
 

@@ -1,9 +1,9 @@
-"""Leases of writers and sweeps of the collector: two kinds of records that keep the two out of each other's way.
+"""Leases of writers and sweeps of the collector: two kinds of records that keep writers and collector apart.
 
 A writer writes its lease first and looks for sweeps second. The collector writes its sweep first and looks for leases
 second. So if both work on the same key, at least one of them sees the other (Dekker's algorithm). A writer that sees a
 sweep waits until the sweep has ended; a collector that sees a lease does not delete the key. The age of a record is the
-difference of two times that the store itself gave, so clocks of machines do not matter.
+difference of two times of the store's own clock, so the machines' clocks do not matter.
 """
 
 import logging
@@ -22,19 +22,19 @@ LEASES = "leases"
 SWEEPS = "gc/sweeps"
 TOMBSTONES = "gc/tombstones"
 LEASE_LIMIT = 600.0
-"""Seconds after which a lease that nobody renewed is void: its writer was killed."""
+"""Seconds without renewal after which a lease is void: its writer was killed."""
 SWEEP_LIMIT = 60.0
-"""Seconds after which a sweep is void. A collector deletes only in the first half of them."""
+"""Seconds after which a sweep is void. A collector deletes only in the first half of this time."""
 _HEARTBEAT = LEASE_LIMIT / 6
 _PAUSE = 0.05
 
 
 class Lease:
-    """Says in the store that a writer works on keys: it looks which of them exist, writes the others, and commits.
+    """A record that a writer works on keys: it checks which of them exist, writes the others, and commits.
 
-    Use it in a `with` statement. At the start of the block the lease is in the store, no sweep of these keys is under
-    way, and the keys that have a tombstone are renewed. A thread renews the lease until the end of the block. Call
-    `wait_for_sweeps` after the commit and before the last look at the blobs.
+    Use it in a `with` statement. At the start of the block the lease is in the store, no sweep of these keys is
+    running, and keys with a tombstone are renewed. A thread renews the lease until the end of the block. Call
+    `wait_for_sweeps` after the commit and before the last check of the blobs.
     """
 
     def __init__(self, objects: ObjectStore, keys: Iterable[str]) -> None:
@@ -64,7 +64,7 @@ class Lease:
             logger.warning("%s stays until it lapses: %s", self._key, failure)
 
     def wait_for_sweeps(self) -> None:
-        """Wait until no sweep of these keys is under way. A sweep whose collector died ends after `SWEEP_LIMIT`."""
+        """Wait until no sweep of these keys is running. The sweep of a dead collector ends after `SWEEP_LIMIT`."""
         while self._is_swept():
             time.sleep(_PAUSE)
 
@@ -109,7 +109,7 @@ class Lease:
 
 
 def leased(objects: ObjectStore, now: float) -> frozenset[str]:
-    """All keys under a lease that is not void.
+    """All keys under a valid lease.
 
     Args:
         objects: The store.
@@ -119,7 +119,7 @@ def leased(objects: ObjectStore, now: float) -> frozenset[str]:
 
 
 def remove_lapsed(objects: ObjectStore, now: float) -> int:
-    """Remove the leases that are void, as their writers were killed; gives how many.
+    """Remove void leases, whose writers were killed; returns their number.
 
     Args:
         objects: The store.
@@ -131,7 +131,7 @@ def remove_lapsed(objects: ObjectStore, now: float) -> int:
 
 
 def _covered(objects: ObjectStore, records: list[str], now: float, limit: float) -> list[frozenset[str]]:
-    """The keys of each of these leases or sweeps that is not void."""
+    """The keys of each of these leases or sweeps that is still valid."""
     found = objects.stats(records)
     standing = [key for key in records if (stat := found[key]) is not None and now - stat.modified <= limit]
     bodies = (read_record(objects, key) for key in standing)

@@ -1,4 +1,4 @@
-"""Manifests: what an artifact is made of. The SHA-256 of a manifest's canonical JSON is the artifact's digest."""
+"""Manifests: the contents of artifacts. The SHA-256 of a manifest's canonical JSON is the artifact's digest."""
 
 import json
 import re
@@ -26,7 +26,7 @@ class FileEntry:
     Path, digest and suffix become paths and keys, so they are checked here, wherever an entry comes from.
 
     Raises:
-        InvalidManifestError: if a field could name anything but a file of the artifact and its blob.
+        InvalidManifestError: if a field could refer to anything but a file of the artifact and its blob.
     """
 
     path: str
@@ -61,7 +61,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Shard:
-    """A row range: `rows` rows from row `start` of one file, or, where `path` is empty, of all files in their order."""
+    """A row range: `rows` rows from row `start` of one file, or of all files in order if `path` is empty."""
 
     path: str
     start: int
@@ -77,7 +77,8 @@ class Manifest:
     it; `details` are small deterministic facts about the content.
 
     Raises:
-        InvalidManifestError: if two files have one path, a shard is of none of them, or an input is no identity.
+        InvalidManifestError: if two files have the same path, a shard has the path of no file, or an input is no
+            identity.
     """
 
     kind: str
@@ -125,8 +126,8 @@ class Manifest:
         """Rebuild a manifest from its parsed JSON.
 
         Raises:
-            InvalidManifestError: if it has another format, as another version of Gatehouse wrote it; or a field that
-                could name anything but a file of the artifact, its blob, or an input.
+            InvalidManifestError: if another version of Gatehouse wrote it in another format; or if a field could refer
+                to anything but a file of the artifact, its blob, or an input.
         """
         if body.get("format") != FORMAT:
             raise InvalidManifestError(
@@ -146,12 +147,12 @@ class Manifest:
         )
 
     def entry(self, path: str) -> FileEntry | None:
-        """The entry of one file, or None where the artifact has no such file."""
+        """The entry of one file, or None if the artifact has no such file."""
         return next((entry for entry in self.files if entry.path == path), None)
 
 
 def is_blob_key(key: str) -> bool:
-    """Whether `key` can be that of a blob: `blobs/<2 hex>/<64 hex><suffix>`."""
+    """Whether `key` has the form of a blob's key: `blobs/<2 hex>/<64 hex><suffix>`."""
     return _BLOB.fullmatch(key) is not None
 
 
@@ -160,8 +161,8 @@ def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:
 
     Raises:
         MissingArtifactError: if the store does not hold it.
-        CorruptArtifactError: if its bytes do not have the digest of the reference, or are not a manifest; the latter as
-            `InvalidManifestError`.
+        CorruptArtifactError: if its bytes do not have the digest of the reference. Bytes with the right digest that are
+            no manifest raise its subclass `InvalidManifestError`.
     """
     try:
         data = objects.get_bytes(f"{reference}/manifest.json")
@@ -197,7 +198,7 @@ _CURE = "Gatehouse did not write it so: restore the store from a copy, or remove
 
 
 def _require_path(path: Any) -> None:
-    """A path inside an artifact: parts with a name, none of which leads up or hides a line's end."""
+    """Check a path inside an artifact: its parts have names, do not lead up, and contain no line breaks."""
     known = isinstance(path, str) and path.isprintable() and "\\" not in path
     _require("path", path, known and not {"", ".", ".."} & set(path.split("/")), "a path inside the artifact")
 
@@ -208,7 +209,7 @@ def _require(name: str, value: Any, holds: object, expected: str) -> None:
 
 
 def _nested(value: Any, above: int = 0) -> int:
-    """Levels of lists and dicts, counted no further than one too many: what is deep would end those who walk it."""
+    """Nesting depth of lists and dicts, counted up to one above the limit, as deep values would break recursion."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     if above > _DEEPEST:
         return above

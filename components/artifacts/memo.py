@@ -1,4 +1,4 @@
-"""The stage memo: what a stage returned for a key, so that nothing is computed twice."""
+"""The stage memo: the results of stages by key, so that nothing is computed twice."""
 
 import json
 import logging
@@ -26,14 +26,14 @@ def memo_key(stage: str, code: str, request: dict[str, Any]) -> str:
 def recall(
     store: ArtifactStore, stage: str, key: str, tell: Callable[[str], None] = logger.warning
 ) -> dict[str, Any] | None:
-    """The last recorded result under `key`; None where there is none, or an artifact that it names is not intact.
+    """The last recorded result under `key`; None if there is none, or if one of its artifacts is damaged.
 
-    Damaged files of such an artifact are put aside, so that the stage can make them again.
+    Damaged files are put aside, so that the stage can make them again.
 
     Args:
-        store: Holds memo and artifacts.
+        store: The artifact store with the memo.
         stage: Name of the stage.
-        key: Of the computation.
+        key: Key of the computation.
         tell: Called with a sentence about each damaged file.
     """
     result = last(store, stage, key)
@@ -44,7 +44,7 @@ def recall(
 
 
 def last(store: ArtifactStore, stage: str, key: str) -> dict[str, Any] | None:
-    """The last recorded result under `key`, whether or not its artifacts are still there."""
+    """The last recorded result under `key`, whether or not its artifacts still exist."""
     records = list(store.objects.list(f"memo/{stage}/{key}"))
     if not records:
         return None
@@ -56,7 +56,7 @@ def remember(store: ArtifactStore, stage: str, key: str, result: dict[str, Any])
     """Append `result` under `key`.
 
     Returns:
-        False where another result stood there before: the stage is not deterministic.
+        False if another result was recorded before: the stage is not deterministic.
     """
     before = last(store, stage, key)
     if before != result:

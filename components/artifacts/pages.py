@@ -1,6 +1,6 @@
-"""Pages beside artifacts: drawn from an artifact, kept under its identity, and drawn again in the style of the day.
+"""Pages of artifacts: drawn from an artifact, stored under its identity, and drawn again when the drawing code changes.
 
-A page is for people. It is in no manifest, so that nothing is computed again where only its looks changed.
+A page is for people. It is in no manifest, so a change of its looks causes no new computation.
 """
 
 import importlib
@@ -16,7 +16,7 @@ _FOLDER = "reports"
 
 
 def page_key(reference: Reference, page: str) -> str:
-    """The key of a page in the store: it changes with the artifact, and with the code that draws it.
+    """The key of a page in the store: it depends on the artifact, and on the code that draws the page.
 
     Args:
         reference: The artifact.
@@ -28,10 +28,10 @@ def page_key(reference: Reference, page: str) -> str:
 
 
 def draw(store: ArtifactStore, reference: Reference, page: str) -> str:
-    """Draw the page of an artifact and keep it; gives its key. One that is there already is not drawn again.
+    """Draw the page of an artifact and store it; returns its key. An existing page is not drawn again.
 
     Args:
-        store: Holds the artifact.
+        store: The artifact store.
         reference: The artifact.
         page: The function that draws it, as `package.module:name`.
 
@@ -50,5 +50,5 @@ def draw(store: ArtifactStore, reference: Reference, page: str) -> str:
 
 
 def pages_of(store: ArtifactStore, reference: Reference | str) -> Iterator[str]:
-    """The keys of all pages that were drawn of an artifact, in older styles too."""
+    """The keys of all pages of an artifact, including those by older code."""
     return store.objects.list(f"{_FOLDER}/{reference}")

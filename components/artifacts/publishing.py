@@ -1,7 +1,7 @@
-"""Publishing: blobs first, then the manifest, then one more look at the blobs, all under a lease.
+"""Publishing: stores blobs, then the manifest, then checks the blobs again, all under a lease.
 
-A writer that is killed leaves no reference to something incomplete, and two writers of the same artifact agree. Why
-this is safe beside a collector is argued in docs/decisions/garbage-collection.md.
+A killed writer leaves no reference to an incomplete artifact, and two writers of the same artifact agree.
+docs/decisions/garbage-collection.md explains why this is safe beside a collector.
 """
 
 import contextlib
@@ -45,9 +45,9 @@ NO_KINDS = frozenset(
         "turns",
     ]
 )
-"""Folders of a store that hold no manifests. No kind of artifact may be called so."""
+"""Folders of a store that hold no manifests. No kind of artifact may have such a name."""
 Content = Path | bytes | FileEntry | Callable[[], Path | bytes]
-"""What becomes a file: a local file, bytes, the entry of a blob that is stored, or a function that fetches it."""
+"""The content of a file: a local file, bytes, the entry of a stored blob, or a function that fetches it."""
 
 
 class Publisher:
@@ -65,9 +65,10 @@ class Publisher:
             contents: The content of every file in the manifest, by path.
 
         Raises:
-            ConfigurationError: if a folder of the store that holds something else is called like the kind.
+            ConfigurationError: if the kind has the name of a folder that the store uses for something else.
             StoreError: if writing fails; nothing is visible then.
-            MissingArtifactError: if a blob that should be stored already is not there in full; nothing is visible then.
+            MissingArtifactError: if a blob that should be stored already is missing or incomplete; nothing is visible
+                then.
             ErasedArtifactError: if this content was erased on request.
         """
         _require_kind(manifest)
@@ -98,7 +99,7 @@ class Publisher:
         """
         entry = entry_of(path, content, rows)
         self._erasures.refuse_file(entry)
-        # The store is asked. What this machine remembers of a far store may be gone there, and it is read much later.
+        # The store itself is asked, because this machine's record of a remote store may be out of date by `publish`.
         if not self._right(entry, self._objects.stat(entry.blob)) or self._objects.parallel == 1:
             self._put_blob(entry, content)
         return entry
@@ -125,15 +126,15 @@ class Publisher:
     def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
         objects, key = self._objects, entry.blob
         while not (objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content)):
-            # A far server verified the blob when it was sent, and `commit` compares its length.
-            # If the lease has lapsed, the collector may delete the blob just now. Then it is put again.
+            # A remote server verified the blob when it was sent, and `commit` compares its length.
+            # If the lease has lapsed, the collector may delete the blob right now. Then it is stored again.
             with contextlib.suppress(MissingArtifactError, FileNotFoundError):
                 if objects.parallel > 1 or objects.sha256(key) == entry.sha256:
                     return
                 self._put_aside(entry)
 
     def _right(self, entry: FileEntry, held: Stat | None) -> bool:
-        """Whether a blob is there in its right length. A wrong one is put aside."""
+        """Whether a blob is stored with its right length. A wrong one is put aside."""
         if held is not None and held.bytes != entry.bytes:
             self._put_aside(entry)
         return held is not None and held.bytes == entry.bytes
@@ -147,8 +148,8 @@ def entry_of(path: str, content: Path | bytes | FileEntry, rows: int | None = No
     """The entry of a file in a manifest.
 
     Args:
-        path: Where the file is inside the artifact.
-        content: The file, its bytes, or the entry of a blob that is stored already.
+        path: Path of the file inside the artifact.
+        content: The file, its bytes, or the entry of a stored blob.
         rows: Row count, for tables.
     """
     suffix = Path(path).suffix
@@ -160,7 +161,7 @@ def entry_of(path: str, content: Path | bytes | FileEntry, rows: int | None = No
 
 
 def manifest_of(kind: str, name: str, files: Mapping[str, bytes]) -> Manifest:
-    """The manifest that publishing `files` with nothing else writes. It needs no store."""
+    """The manifest of an artifact with these files and nothing else. It needs no store."""
     return Manifest(kind, name, tuple(entry_of(path, files[path]) for path in sorted(files)))
 
 

@@ -1,4 +1,4 @@
-"""Quarantine: damaged bytes are put aside under `quarantine/`, so that what their key promises can be made again."""
+"""Quarantine: damaged bytes are put aside under `quarantine/`, so that the right content can be made again."""
 
 from collections.abc import Iterator
 
@@ -10,17 +10,17 @@ QUARANTINE = "quarantine"
 
 
 def put_aside(objects: ObjectStore, key: str, sha256: str) -> str:
-    """Move what `key` holds to `quarantine/`, if these are not the bytes that it promises.
+    """Move the content of `key` to `quarantine/`, if it is damaged.
 
-    They are kept there, as some of them may be all that is left of rows that the source no longer has.
+    It is kept there, because it may hold the only copy of rows that the source no longer has.
 
     Args:
         objects: The store.
-        key: Of a blob or a manifest.
+        key: Key of a blob or a manifest.
         sha256: Digest of the right bytes.
 
     Returns:
-        The key of the damaged bytes; empty where they are right, or gone.
+        The key of the damaged bytes; empty if the content is right, or gone.
     """
     objects.forget(key)
     found = objects.stat(key)
@@ -37,5 +37,5 @@ def put_aside(objects: ObjectStore, key: str, sha256: str) -> str:
 
 
 def aside_of(objects: ObjectStore, key: str) -> Iterator[str]:
-    """The keys of all damaged bytes that once stood under `key`."""
+    """The keys of all damaged bytes that were once stored under `key`."""
     return objects.list(f"{QUARANTINE}/{key}")

@@ -1,7 +1,7 @@
-"""SQL over the tables of artifacts, by DuckDB. No value of a sensitive column is there to be selected.
+"""SQL over the tables of artifacts with DuckDB; values of sensitive columns cannot be selected.
 
-A query reads nothing but the artifacts that it is given: sensitive columns are left out before DuckDB sees a row, and
-the connection reaches no file, so no expression, however written, brings a hidden value back.
+A query can read only the artifacts that it is given. Sensitive columns are removed before DuckDB sees a row, and the
+connection cannot read files, so no expression can return a hidden value.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 HIDDEN = "***"
 SOURCE = "artifact "
-"""What the names of the rows behind the views begin with."""
+"""Prefix of the names of the rows behind the views."""
 _SETTINGS = (
     "TimeZone = 'UTC'",
     "enable_external_access = false",
-    "python_enable_replacements = false",  # else a query could name variables of this program
+    "python_enable_replacements = false",  # otherwise a query could read variables of this program
     "lock_configuration = true",
 )
 
@@ -35,16 +35,16 @@ def queried(
     plain: Mapping[str, Reference],
     hidden: Callable[[Reference], frozenset[str]],
 ) -> "Iterator[duckdb.DuckDBPyConnection]":
-    """A connection in which artifacts are views; that of a snapshot is a schema, with a view for each of its tables.
+    """Open a connection in which artifacts are views; a snapshot is a schema with one view per table.
 
     Args:
-        store: Where they are.
-        named: Artifacts by the identifier that a query names them with.
-        plain: Artifacts whose tables are views by their own names.
-        hidden: Gives the columns of a table of which no value can be selected.
+        store: The artifact store.
+        named: Artifacts by their identifier in the query.
+        plain: Artifacts whose tables are views under their own names.
+        hidden: Gives the columns of a table whose values cannot be selected.
 
     Raises:
-        ConfigurationError: if one has no tables.
+        ConfigurationError: if an artifact has no tables.
         GatehouseError: if one cannot be read.
     """
     with store.workspace() as workspace:
@@ -62,7 +62,7 @@ def queried(
 def _views(
     store: ArtifactStore, named: Mapping[str, Reference], plain: Mapping[str, Reference]
 ) -> Iterator[tuple[tuple[str, ...], Table]]:
-    """The name of each view, with its schema where it is in one, and its table."""
+    """The name of each view, with its schema if it has one, and its table."""
     for identifier, reference in named.items():
         for name, table in tables_in(store, reference).items():
             yield ((identifier, name) if name else (identifier,)), table

@@ -1,6 +1,6 @@
-"""Reachability: which artifacts and blobs are still needed, and by what. The collector deletes none of these.
+"""Finds which artifacts and blobs are still needed, and by what. The collector deletes none of them.
 
-All is read from the store: manifests, the ledger, memos, run records, deprecations and erasures.
+Everything is read from the store: manifests, the ledger, memos, run records, deprecations and erasures.
 """
 
 from collections.abc import Iterable, Iterator, Set
@@ -20,10 +20,10 @@ WORK = ("memo", "runs")
 
 
 class Manifests:
-    """The manifests of a store. Each is read and verified once, for a manifest never changes.
+    """The manifests of a store. Each is read and verified once, because a manifest never changes.
 
     Attributes:
-        unreadable: Those that were altered or are no manifests, at the last look. What they name is unknown.
+        unreadable: Manifests that were altered or are invalid, at the last look. What they name is unknown.
     """
 
     def __init__(self, store: ArtifactStore) -> None:
@@ -32,7 +32,7 @@ class Manifests:
         self.unreadable: dict[Reference, CorruptArtifactError] = {}
 
     def read(self) -> dict[Reference, Manifest]:
-        """All manifests that the store holds now and that can be read; the others are `unreadable`."""
+        """All readable manifests in the store now; the others are in `unreadable`."""
         present = list(self._store.references())
         new = [reference for reference in present if reference not in self._known]
         found = dict(zip(new, side_by_side(self._store.objects, self._one, new), strict=True))
@@ -41,10 +41,10 @@ class Manifests:
         return {reference: self._known[reference] for reference in present if reference in self._known}
 
     def read_all(self) -> dict[Reference, Manifest]:
-        """All manifests that the store holds now.
+        """All manifests in the store now.
 
         Raises:
-            CorruptArtifactError: if one cannot be read. What it names is unknown then.
+            CorruptArtifactError: if one cannot be read, because what it names is unknown.
         """
         present = self.read()
         for error in self.unreadable.values():
@@ -62,16 +62,16 @@ class Manifests:
 
 @dataclass(frozen=True)
 class Needed:
-    """What was needed when the store was looked at.
+    """The needed objects at one look at the store.
 
     Attributes:
         manifests: Every manifest of the store.
-        holders: Of each needed manifest, what needs it, in words for people.
+        holders: For each needed manifest, what needs it, in words.
         unneeded: The deprecated manifests that nothing needs.
-        erased: Keys of the blobs that were erased on request. They are not needed, whatever lists them.
+        erased: Keys of the blobs that were erased on request. They are not needed, even if a manifest lists them.
         blobs: Keys of the blobs that needed manifests list.
-        broken: Of each manifest that cannot be read, or that a needed one was made from and that is missing, what is
-            wrong. It may need any blob and any artifact, so while there is one, all of them are needed.
+        broken: For each manifest that is unreadable, or missing although a needed manifest was derived from it, what is
+            wrong. It may need any blob or artifact, so as long as there is one, everything is needed.
     """
 
     manifests: dict[Reference, Manifest]
@@ -86,12 +86,12 @@ class Needed:
         return bool(self.broken) or all(key != f"{reference}/manifest.json" for reference in self.unneeded)
 
     def needs_blob(self, key: str) -> bool:
-        """Whether the blob at `key` is needed. What was erased never is."""
+        """Whether the blob at `key` is needed. An erased blob never is."""
         return key in self.blobs or (bool(self.broken) and key not in self.erased)
 
 
 class Reachability:
-    """Finds what is needed in a store, again and again. A manifest or a record is read once, for it never changes."""
+    """Finds what is needed in a store, repeatedly. A manifest or record is read once, because it never changes."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
@@ -126,7 +126,7 @@ class Reachability:
         return Needed(present, holders, frozenset(present) - holders.keys(), erased, blobs - erased, broken)
 
     def _missing(self, needed: dict[Reference, Manifest], known: Set[Reference]) -> dict[Reference, str]:
-        """What needed artifacts were made from and the store lacks; without what was erased before a pull to here."""
+        """Missing inputs of needed artifacts, except those that were erased before a pull into this store."""
         found: dict[Reference, str] = {}
         for child, manifest in needed.items():
             for parent in map(Reference.parse, manifest.derived_from.values()):
@@ -138,7 +138,7 @@ class Reachability:
         return found
 
     def _deprecated(self, present: Iterable[Reference]) -> frozenset[Reference]:
-        """What is marked as deprecated. What was not at the first look counts as in use until the collector ends."""
+        """Deprecated artifacts. One deprecated after the first look counts as in use until the collector ends."""
         markers = {marker_of(reference): reference for reference in present if reference not in self._in_use}
         found = self._store.objects.stats(markers)
         deprecated = frozenset(markers[key] for key, held in found.items() if held is not None)
@@ -146,7 +146,7 @@ class Reachability:
         return deprecated
 
     def _named(self, forget: bool) -> dict[Reference, str]:
-        """The references that records name, each with the first record that names it, in words."""
+        """The references in records, each with the first record that names it, in words."""
         named: dict[Reference, str] = {}
         for folder in (LEDGER,) if forget else (LEDGER, *WORK):
             keys = [key for key in self._store.objects.list(folder) if key.endswith(".json")]
@@ -161,7 +161,7 @@ class Reachability:
 def _held(
     present: dict[Reference, Manifest], deprecated: frozenset[Reference], named: dict[Reference, str]
 ) -> dict[Reference, str]:
-    """What needs each manifest: it is in use, or a record names it, or a needed artifact was made from it."""
+    """What needs each manifest: it is in use, a record names it, or a needed artifact was derived from it."""
     holders = {reference: "is in use" for reference in present if reference not in deprecated}
     holders |= {reference: by for reference, by in named.items() if reference in deprecated and reference in present}
     pending = list(holders)
@@ -175,5 +175,5 @@ def _held(
 
 
 def lineage_of(manifest: Manifest) -> Iterator[Reference]:
-    """Every reference that a manifest names: in what it was derived from, its configuration, and its details."""
+    """All references in a manifest: its inputs, its configuration, and its details."""
     yield from references_in([manifest.derived_from, manifest.configuration, manifest.details])

@@ -18,12 +18,12 @@ _TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 def create_record(objects: ObjectStore, key: str, body: Mapping[str, Any]) -> bool:
-    """Create the record `key`; False where it exists."""
+    """Create the record `key`; False if it exists."""
     return objects.put_bytes(key, (json.dumps(body, sort_keys=True, indent=1) + "\n").encode())
 
 
 def read_record(objects: ObjectStore, key: str) -> dict[str, Any] | None:
-    """The record `key`, or None where it is gone.
+    """The record `key`, or None if it is gone.
 
     Raises:
         CorruptArtifactError: if it is not a JSON object.
@@ -40,7 +40,7 @@ def read_record(objects: ObjectStore, key: str) -> dict[str, Any] | None:
 
 
 def read_records(objects: ObjectStore, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The records that are there, by key, read side by side.
+    """The existing records, by key, read in parallel.
 
     Raises:
         CorruptArtifactError: if one of them is not a JSON object.
@@ -51,7 +51,7 @@ def read_records(objects: ObjectStore, keys: Iterable[str]) -> dict[str, dict[st
 
 
 def author(by: str = "") -> dict[str, str]:
-    """Who writes a record, and when by this machine's clock.
+    """Author and time of a record, by this machine's clock.
 
     Args:
         by: The author; empty for the user of this process.
@@ -60,9 +60,9 @@ def author(by: str = "") -> dict[str, str]:
 
 
 def whoami() -> str:
-    """Who acts in this process: what `GATEHOUSE_USER` says, else the pod's service account, else the system's user.
+    """The user of this process: `GATEHOUSE_USER`, else the pod's service account, else the system's user.
 
-    This is what the environment says of itself. Who must be sure sets it where users cannot, as a server does.
+    This is what the environment claims. To rely on it, set the variable where users cannot change it, as a server does.
     """
     try:
         return os.environ.get(USER, "").strip() or _service_account() or getpass.getuser()
@@ -71,7 +71,7 @@ def whoami() -> str:
 
 
 def _service_account() -> str:
-    """`system:serviceaccount:<namespace>:<name>`, as the pod's token says; empty outside of a cluster."""
+    """`system:serviceaccount:<namespace>:<name>` from the pod's token; empty outside a cluster."""
     try:
         body = _TOKEN.read_text().split(".")[1]
         return str(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["sub"])
@@ -80,7 +80,7 @@ def _service_account() -> str:
 
 
 def remove_record(objects: ObjectStore, key: str) -> None:
-    """Remove a record; nothing happens where it is gone already."""
+    """Remove a record, if it exists."""
     found = objects.stat(key)
     if found is not None:
         objects.delete(key, found.generation)

@@ -1,11 +1,11 @@
-"""Requests that follow no redirect: what is sent, as a token, is for the server that was named and for no other."""
+"""Requests that follow no redirect, so that a token is sent only to the server that was named."""
 
 import urllib.request
 from typing import Any
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves a redirect as the answer that it is."""
+    """Returns a redirect as the answer."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Follow nowhere."""
+        """Do not follow the redirect."""

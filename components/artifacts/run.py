@@ -1,6 +1,6 @@
-"""The run record: what happened to each stage of a run, and how it ended. Records are only ever added.
+"""The run record: events of each stage of a run, and how the run ended. Records are only added.
 
-A stage may leave several warnings, and a run that is tried again ends again: from the second on these are numbered.
+A stage may give several warnings, and a run that is tried again ends again: these are numbered from the second on.
 """
 
 import json
@@ -23,20 +23,20 @@ logger = logging.getLogger(__name__)
 RUN_ID = "GATEHOUSE_RUN_ID"
 REASON = "GATEHOUSE_REASON"
 MACHINE = "GATEHOUSE_MACHINE"
-"""Variables of the environment: the run that a process belongs to, why a person started it, and the type of machine."""
+"""Environment variables: the run of a process, why a person started it, and the type of machine."""
 END = "end.json"
-"""The record of a run's first end; those of later ones are `end.2.json` and so on."""
+"""The record of a run's first end; later ones are `end.2.json` and so on."""
 _RETRY_SECONDS = 900.0
 _REPEATED = ("warned", "paused")
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened to one attempt of a stage.
+    """An event of one attempt of a stage.
 
     `event` is `started`, then `hit`, `finished`, `failed`, `stopped` or `tolerated`; between them `paused`, `warned`,
-    and `trial` for the end of each trial of an experiment. What is asked for again in the same run, as a task that KFP
-    tries again, has the same `asked`.
+    and `trial` for the end of each trial of an experiment. If the same request is made again in a run, for example by a
+    KFP retry, `asked` is the same.
     """
 
     stage: str
@@ -46,15 +46,15 @@ class Event:
 
 
 class Attempt:
-    """One attempt at a stage within the run that `GATEHOUSE_RUN_ID` names. Without a run nothing is recorded."""
+    """One attempt at a stage in the run of `GATEHOUSE_RUN_ID`. Without a run nothing is recorded."""
 
     def __init__(self, store: ArtifactStore, stage: str, asked: str = "") -> None:
-        """Begin an attempt, and record that.
+        """Start an attempt, and record the start.
 
         Args:
-            store: Holds the run record.
+            store: The artifact store with the run record.
             stage: The stage.
-            asked: What identifies the request.
+            asked: Identity of the request.
         """
         self._store = store
         self._stage = stage
@@ -63,7 +63,7 @@ class Attempt:
         self._number = 1
         self._began = time.time()
         self.facts: dict[str, Any] = {}
-        """What every later event of this attempt says besides its own body."""
+        """Fields of every later event of this attempt, besides its own body."""
         self._means: dict[str, tuple[float, int]] = {}
         self._measuring = threading.Lock()
         if self._run:
@@ -78,7 +78,7 @@ class Attempt:
         )
 
     def note(self, event: str, **body: Any) -> None:
-        """Record an event of this attempt; `warned` and `paused` each time, others once, without secrets."""
+        """Record an event of this attempt, without secrets; `warned` and `paused` each time, others once."""
         if not self._run:
             return
         if "message" in body:
@@ -89,7 +89,7 @@ class Attempt:
             name = f"{event}-{number}"
 
     def measure(self, name: str, values: Sequence[float]) -> None:
-        """Say in every later event the mean of what was measured in this attempt, now and before; from any thread."""
+        """Add the mean of this attempt's measurements so far to every later event; from any thread."""
         with self._measuring:
             total, count = self._means.get(name, (0.0, 0))
             total, count = self._means[name] = total + sum(values), count + len(values)
@@ -97,7 +97,7 @@ class Attempt:
 
     @contextmanager
     def as_task(self) -> Iterator[None]:
-        """In this context what is measured belongs to this attempt, unless it is part of another already."""
+        """In this context, measurements belong to this attempt, unless it is part of another attempt."""
         token = TASK.set(TASK.get() or self)
         try:
             yield
@@ -106,13 +106,13 @@ class Attempt:
 
     @property
     def number(self) -> int:
-        """Which attempt at the stage it is, from 1."""
+        """Number of the attempt at the stage, from 1."""
         return self._number
 
     def found_before(self) -> dict[str, Any] | None:
-        """The permanent error that an earlier attempt at the same found in this run, or None.
+        """The permanent error that an earlier attempt at the same request had in this run, or None.
 
-        An older one does not count: somebody may have mended the cause, and had the task of the same run tried again.
+        An older error does not count: somebody may have fixed the cause, and restarted the task of the same run.
         """
         for number in range(1, self._number):
             body = read_record(self._store.objects, f"runs/{self._run}/{self._stage}.{number}.failed.json")
@@ -121,13 +121,13 @@ class Attempt:
         return None
 
     def warn(self, message: str) -> None:
-        """Log a warning, and record it, without secrets."""
+        """Log and record a warning, without secrets."""
         message = redacted(message)
         logger.warning("%s", message)
         self.note("warned", message=message)
 
     def provenance(self, references: Iterable[str]) -> None:
-        """Record of each reference who made it, in which run, when, and under which key of which code."""
+        """Record for each reference who made it, in which run, when, and with which key and code."""
         for reference in references:
             body = {"run": self._run, "stage": self._stage, "attempt": self._number, "at": time.time(), "by": whoami()}
             body |= {"why": os.environ.get(REASON, "")} | self.facts
@@ -135,20 +135,20 @@ class Attempt:
 
 
 TASK: ContextVar[Attempt | None] = ContextVar("gatehouse_task", default=None)
-"""The attempt that all which happens in this context is part of: of the outermost stage."""
+"""The attempt of the outermost stage in this context."""
 
 
 def events(
     store: ArtifactStore, run: str, known: Set[str] = frozenset(), *, trials: bool = False
 ) -> Iterator[tuple[str, Event]]:
-    """What happened in a run, as pairs of key and event in order of keys.
+    """The events of a run, as pairs of key and event in order of keys.
 
     Args:
-        store: Holds the run record.
+        store: The artifact store with the run record.
         run: Id of the run.
-        known: Keys to leave out, as they were read before.
-        trials: Whether the end of each trial of an experiment counts too. There may be thousands, and each is an object
-            of its own, so else only that of the highest number is read, as a sign of life.
+        known: Keys to leave out, because they were read before.
+        trials: Whether to read the end of every trial of an experiment. There may be thousands, each in its own object;
+            otherwise only the one with the highest number is read, as a sign of life.
     """
     keys = list(store.objects.list(f"runs/{run}"))
     if not trials:
@@ -177,12 +177,12 @@ def end_name(number: int) -> str:
 
 
 def end_number(names: Iterable[str]) -> int:
-    """How often a run has ended, by the names of its records; more than once where it was tried again."""
+    """How often a run has ended, from the names of its records; more than once if it was tried again."""
     return sum(name == END or (name.startswith("end.") and name.endswith(".json")) for name in names)
 
 
 def end_of(store: ArtifactStore, run: str) -> dict[str, Any] | None:
-    """The record of a run's last end, with its number as `number`, or None where nobody has recorded one."""
+    """The record of a run's last end, with its number as `number`, or None if no end is recorded."""
     number = end_number(key.rsplit("/", 1)[1] for key in store.objects.list(f"runs/{run}"))
     body = read_record(store.objects, f"runs/{run}/{end_name(number)}") if number else None
     return None if body is None else body | {"number": number}

@@ -1,7 +1,7 @@
-"""A source file as a syntax tree without what cannot change a result, and what it imports.
+"""Reduces a source file to a syntax tree of what can change a result, and finds its imports.
 
-Left out are comments and layout, docstrings, blocks for type checkers, log lines, the wording of errors, the fields of
-requests and configurations (their values are in the key themselves) and the declaration of a stage.
+Left out are comments and layout, docstrings, blocks for type checkers, log lines, texts of errors, fields of requests
+and configurations (their values are in the key), and the declaration of a stage.
 """
 
 import ast
@@ -23,19 +23,19 @@ _DOTTED = re.compile(rf"{_PACKAGE}(\.\w+)+(\.\*)?")
 _SPECS = frozenset({"Spec", "StageModel"})
 _MOST_KEPT = 20_000
 _VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
-"""Of this module as it was loaded: the file may be edited while it runs, and other facts are then found."""
+"""Digest of this module as it was loaded: the file may be edited while it runs, which changes the facts found."""
 _kept = 0
 
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What a digest needs to know of one source file.
+    """The facts about one source file that a digest needs.
 
     Attributes:
         digest: SHA-256 of the reduced syntax tree.
-        names: Dotted names of ours that it imports, or names as a text; some are of attributes, not of modules. One
-            that ends in `.*` names every module of a folder.
-        packages: Packages of others that it imports, the standard library left out.
+        names: Dotted names of ours that it imports or has as a text; some are attributes, not modules. A name that ends
+            in `.*` stands for all modules of a folder.
+        packages: External packages that it imports, without the standard library.
     """
 
     digest: str
@@ -44,7 +44,7 @@ class SourceFacts:
 
 
 def facts_of(source: bytes) -> SourceFacts:
-    """The facts of a source file, from the cache of this user where the same bytes were read before.
+    """The facts of a source file, from the user's cache if the same bytes were read before.
 
     Parsing all sources takes a second, which a run that finds nothing new would notice.
     """
@@ -56,7 +56,7 @@ def facts_of(source: bytes) -> SourceFacts:
 
 
 def keep_facts() -> None:
-    """Write the cache where it grew; where it cannot be written, the next process parses again."""
+    """Write the cache if it grew; if it cannot be written, the next process parses again."""
     global _kept
     known = _cache()
     if len(known) == _kept:
@@ -73,7 +73,7 @@ def keep_facts() -> None:
 
 
 def analyse(source: bytes) -> SourceFacts:
-    """The facts of a source file. Raises SyntaxError where it is none."""
+    """The facts of a source file. Raises SyntaxError if it is invalid."""
     tree = _Deciding(source).reduced()
     names, packages = set(), set()
     for name in _imported(tree):
@@ -97,7 +97,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 class _Deciding(ast.NodeTransformer):
-    """Takes out of a syntax tree what cannot change a result."""
+    """Removes parts of a syntax tree that cannot change a result."""
 
     def __init__(self, source: bytes) -> None:
         self._tree = ast.parse(source)
@@ -114,7 +114,7 @@ class _Deciding(ast.NodeTransformer):
         return any(_last_name(base) in self._specs for base in node.bases)
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        """Docstrings, and texts that describe a constant; log lines."""
+        """Remove docstrings, texts that describe a constant, and log lines."""
         if isinstance(node.value, ast.Constant):
             return None
         if isinstance(node.value, ast.Call) and _is_log_line(node.value):
@@ -122,29 +122,29 @@ class _Deciding(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> Any:
-        """A block for type checkers is never run."""
+        """Remove a block for type checkers, which never runs."""
         if _last_name(node.test) == "TYPE_CHECKING":
             return [self.visit(each) for each in node.orelse]
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> Any:
-        """What an error says does not matter; that it is raised does."""
+        """Remove the text of an error; only the fact that it is raised matters."""
         if _last_name(node.func).endswith("Error"):
             return ast.Call(func=node.func, args=[], keywords=[])
         return self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> Any:
-        """The version of a release decides nothing; its code does."""
+        """Remove the version of a release; only its code matters."""
         return None if _last_name(node.targets[0]) == "__version__" else self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        """The fields of a specification have their values in the request, and its format's version is in the key."""
+        """Remove fields of a specification: their values are in the request, and the format's version is in the key."""
         if self._is_spec(node):
             node.body = [each for each in node.body if not _is_field(each)]
         return self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        """The declaration of a stage says how it is run; title and form say how people see a number."""
+        """Remove declarations of a stage, and of a number's title and form, which only affect how it runs or looks."""
         node.decorator_list = [each for each in node.decorator_list if not _declares_a_stage(each)]
         for each in node.decorator_list:
             if isinstance(each, ast.Call):
@@ -153,14 +153,14 @@ class _Deciding(ast.NodeTransformer):
 
 
 def _last_name(node: ast.expr) -> str:
-    """`b` of `a.b` and of `b`; empty for other expressions."""
+    """`b` for `a.b` and for `b`; empty for other expressions."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_field(node: ast.stmt) -> bool:
-    """Whether a line of a specification declares a field, or the version of its format; a constant decides."""
+    """Whether a line of a specification declares a field or its format's version; other constants count."""
     if not isinstance(node, ast.AnnAssign):
         return False
     constant = any(_last_name(each) == "ClassVar" for each in ast.walk(node.annotation) if isinstance(each, ast.expr))
@@ -188,6 +188,6 @@ def _cache() -> dict[str, SourceFacts]:
 
 @cache
 def _cache_file() -> Path:
-    """One file for each version of this module: another version may see other facts in the same bytes."""
+    """One cache file per version of this module, because another version may find other facts."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(home) / "gatehouse" / f"sources-{_VERSION}.json"

@@ -1,4 +1,4 @@
-"""What makes a plain function a stage: memo, verification of its outputs, run record, provenance, its page."""
+"""Makes a plain function a stage: adds memo, verification of its outputs, run record, provenance and pages."""
 
 import contextlib
 import contextvars
@@ -43,7 +43,7 @@ from gatehouse.process import follow_owner
 
 FAULT = "GATEHOUSE_FAULT"
 TOLERATE = "GATEHOUSE_TOLERATE"
-"""Variable of the environment: a task whose stage fails in this attempt, or for good, ends well with a warning."""
+"""Environment variable: if the stage fails in this attempt, or permanently, its task succeeds with a warning."""
 _HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "pyarrow")
 _outer: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage", default="")
 _forced: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage_forced", default="")
@@ -54,7 +54,7 @@ class StageModel(Spec):
 
     @property
     def provisional(self) -> bool:
-        """Whether this is a result that the next call does not take from the memo, as somebody ended the work early."""
+        """Whether the next call may not take this result from the memo, because the work was ended early."""
         return False
 
     @model_validator(mode="before")
@@ -79,8 +79,8 @@ Res = TypeVar("Res", bound=StageModel)
 class Stage(Generic[Req, Res]):
     """A stage: call it with a request and a store.
 
-    A call looks up the memo, runs the function on a miss, verifies that what it returned exists, and writes memo, run
-    record and provenance. Whether the memo is used at all stands in the stage's declaration.
+    A call looks up the memo, runs the function if there is no entry, verifies that its results exist, and writes memo,
+    run record and provenance. The stage's declaration says whether the memo is used.
     """
 
     def __init__(
@@ -100,25 +100,25 @@ class Stage(Generic[Req, Res]):
         self.request, _, self.result = get_type_hints(function).values()
 
     def sources(self) -> Code:
-        """What decides this stage's result as it stands on disk, apart from its request."""
+        """The code that decides this stage's result, as it is on disk."""
         return code_of(self.function.__module__)
 
     def code(self) -> str:
-        """The code digest of this stage as it stands on disk."""
+        """The code digest of this stage, as it is on disk."""
         return self.sources().digest
 
     def key(self, request: Req, code: str = "") -> str:
-        """The memo key of `request`: also of the code of yours that it names, which no compiled spec knows."""
+        """The memo key of `request`. It includes user code that the request names, which no compiled spec knows."""
         return memo.memo_key(self.name, (code or self.code()) + self._own_code(request), identity_of(request))
 
     def _own_code(self, request: Req) -> str:
         return self.outside(request) if self.outside else ""
 
     def require_current(self, code: str) -> None:
-        """Check that a code digest that was baked into a spec is that of the code on disk; empty passes.
+        """Check that a code digest in a compiled spec is that of the code on disk; an empty digest passes.
 
         Raises:
-            StaleSpecError: if it is not.
+            StaleSpecError: if it differs.
         """
         if code and code != self.code():
             raise StaleSpecError(
@@ -131,20 +131,20 @@ class Stage(Generic[Req, Res]):
         """Return the stage's result for `request`.
 
         Args:
-            request: All that the result depends on.
-            store: Where references are read and published.
-            code: Code digest baked into the compiled spec; empty to take the one of the code on disk.
-            force: A nonce; where it is not empty the memo is not consulted. It holds too where the stage calls itself.
+            request: Everything that the result depends on.
+            store: The artifact store.
+            code: Code digest from the compiled spec; empty to use that of the code on disk.
+            force: A nonce; if it is not empty, the memo is not read. It also applies to calls of the stage to itself.
 
         Raises:
             StaleSpecError: if `code` is not the digest of the code that would run.
             StageResultError: if the function returns a reference that is not complete in the store.
-            RepeatedError: if an earlier attempt in this run found a permanent error.
+            RepeatedError: if an earlier attempt in this run had a permanent error.
         """
         outer = _outer.get()
         label = f"{outer}:{self.name}" if outer else self.name
         if outer.rpartition(":")[2] == self.name:
-            force = force or _forced.get()  # Who forces a stage that calls itself, as a refit does, means both.
+            force = force or _forced.get()  # Forcing a stage that calls itself, such as a refit, applies to both calls.
         if not outer:
             follow_owner()
             _end_on_sigterm()
@@ -159,7 +159,7 @@ class Stage(Generic[Req, Res]):
         except Exception as raised:
             error = _explained(raised)
             tolerated = not outer and _is_tolerated(error, attempt)
-            with contextlib.suppress(StoreError):  # the cause is worth more than that a full disk cannot record it
+            with contextlib.suppress(StoreError):  # The original error matters more than a failure to record it.
                 ended = "stopped" if isinstance(error, StoppedError) else "tolerated" if tolerated else "failed"
                 attempt.note(ended, **_told(error))
             if tolerated:
@@ -185,7 +185,7 @@ class Stage(Generic[Req, Res]):
         if not self.declared.effects.memo:
             result = self.function(request, store)
             found = references_in(result.model_dump(mode="json"))
-            # What it found and did not make has its provenance already.
+            # Artifacts that it found and did not make have their provenance already.
             attempt.provenance(
                 [str(one) for one in found if next(store.objects.list(f"provenance/{one}"), None) is None]
             )
@@ -215,7 +215,7 @@ class Stage(Generic[Req, Res]):
         return result, False
 
     def _known(self, store: ArtifactStore, key: str, attempt: Attempt) -> Res | None:
-        """The result that the memo holds; none where it is of another form than results have now."""
+        """The result in the memo; None if it has another form than results have now."""
         known = memo.recall(store, self.name, key, attempt.warn)
         try:
             return None if known is None else self.result.model_validate(known)
@@ -223,7 +223,7 @@ class Stage(Generic[Req, Res]):
             return None
 
     def _draw_pages(self, store: ArtifactStore, outputs: Sequence[Reference], attempt: Attempt) -> None:
-        """Draw the pages of what was made; what goes wrong is a warning, as no result depends on it."""
+        """Draw the pages of new artifacts; an error becomes a warning, because no result depends on pages."""
         for reference in outputs:
             page = self.declared.pages.get(reference.kind)
             if page is None:
@@ -251,14 +251,14 @@ def stage(
     """Make a function `(request, store) -> result` a stage.
 
     Args:
-        name: Of the stage, of its KFP component, and of its rows in records and tables.
-        title: What people call it.
+        name: Name of the stage, of its KFP component, and of its rows in records and tables.
+        title: Name for people.
         effects: What it reads and writes besides artifacts; a pure function by default.
-        resources: What its pod gets.
-        pages: What draws the page of an artifact of a kind: a function `(store, reference) -> HTML`, named as
-            `package.module:name`, by kind.
+        resources: Resources of its pod.
+        pages: For each kind of artifact the function `(store, reference) -> HTML` that draws its page, named as
+            `package.module:name`.
         inner: Whether only other stages call it, and no task does.
-        outside: Digest of code outside of `gatehouse` that a request names and its result depends on; empty for none.
+        outside: Digest of code outside `gatehouse` that a request names and its result depends on; empty for none.
     """
 
     def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
@@ -270,7 +270,7 @@ def stage(
 
 
 def declared_stages() -> dict[str, Stage[Any, Any]]:
-    """All stages by name: those of every `stage.py` below `components`, in order of their paths."""
+    """All stages by name, from every `stage.py` below `components`, in order of their paths."""
     _import_stages()
     return STAGES
 
@@ -283,14 +283,14 @@ def _import_stages() -> None:
 
 
 def record_code(store: ArtifactStore, code: Code) -> None:
-    """Keep beside the memo what a code digest was made of, so that two runs can be compared later."""
+    """Store the parts of a code digest beside the memo, so that two runs can be compared later."""
     store.record(f"code/{code.digest}.json", code.to_json())
 
 
 def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
-    """For tests: pause, exit or raise at one point of one stage, as `GATEHOUSE_FAULT=<stage>:<point>:<action>` says.
+    """For tests: pause, exit or raise at one point of one stage, as in `GATEHOUSE_FAULT=<stage>:<point>:<action>`.
 
-    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until somebody kills the run.
+    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed.
     """
     wanted, _, action = os.environ.get(FAULT, "").rpartition(":")
     if wanted != f"{stage_name}:{point}":
@@ -305,21 +305,21 @@ def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
 
 
 def _require_no_verdict(attempt: Attempt) -> None:
-    """Raise at once what an earlier attempt at the same found for good: KFP tries every failed task again."""
+    """Raise at once the permanent error of an earlier attempt at the same request: KFP retries every failed task."""
     before = attempt.found_before()
     if before is not None:
         raise RepeatedError(before["message"], before["error"], before["exit_code"])
 
 
 def _is_tolerated(error: Exception, attempt: Attempt) -> bool:
-    """Whether the project lets a run go on without this stage, and trying it again would not help or was done."""
+    """Whether the project lets a run continue without this stage, and a retry would not help or was already made."""
     attempts = int(os.environ.get(TOLERATE, "0"))
     permanent = isinstance(error, GatehouseError) and error.permanent
     return attempts > 0 and not isinstance(error, StoppedError) and (permanent or attempt.number >= attempts)
 
 
 def _empty_result(result: type[Res]) -> Res:
-    """A result that says nothing: empty text, no numbers but 0, no entries. Nothing that decides takes it."""
+    """A result without content: empty text, only zeros, no entries. No deciding stage uses it."""
     fields = result.model_fields.items()
     empty: dict[str, Any] = {name: _empty(get_origin(field.annotation) or field.annotation) for name, field in fields}
     return cast(Res, result.model_construct(None, **empty))
@@ -330,7 +330,7 @@ def _empty(kind: Any) -> Any:
 
 
 def _told(error: Exception) -> dict[str, Any]:
-    """What the record of a failure says of an error."""
+    """The fields of an error in the record of a failure."""
     said = redacted(str(error))
     if not isinstance(error, GatehouseError):
         return {"error": type(error).__name__, "message": said, "exit_code": 1, "permanent": False}
@@ -347,7 +347,7 @@ def _end_on_sigterm() -> None:
 
 
 def _explained(error: Exception) -> Exception:
-    """What a full disk or memory, or a signal within a query, raises anywhere, in words; other errors as they are."""
+    """A full disk, full memory, or a signal during a query as an error in words; other errors unchanged."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" while {error.filename} was written" if error.filename else ""
         return StoreError(f"The disk is full{place}. Free space, or point TMPDIR and the store to another disk.")

@@ -41,27 +41,27 @@ class ArtifactStore:
         """Open the store at `address`: a directory, or a `file://`, `gs://`, `s3://` or other fsspec address.
 
         Raises:
-            StoreError: if the place cannot be opened, or nothing serves its scheme.
+            StoreError: if the place cannot be opened, or no client supports its scheme.
         """
         return cls(open_objects(str(address)))
 
     @property
     def address(self) -> str:
-        """Where the store is, without a trailing slash."""
+        """Address of the store, without a trailing slash."""
         return self.objects.address
 
     def address_of(self, reference: Reference | str) -> str:
-        """`<store>/<identity>`, for task parameters and for people. It is never part of what is hashed."""
+        """`<store>/<identity>`, for task parameters and for people. It is never hashed."""
         return f"{self.address}/{Reference.parse(reference)}"
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A private directory, removed at the end: beside the objects of a local store, else on this machine."""
+        """A private directory, removed at the end: next to the objects of a local store, else on this machine."""
         with workspace_in(self.local_folder / "tmp") as directory:
             yield directory
 
     def sweep(self) -> int:
-        """Remove the workspaces of processes that were killed; gives how many."""
+        """Remove the workspaces of killed processes; returns their number."""
         return sweep(self.local_folder / "tmp")
 
     def scratch(self, name: str) -> Path:
@@ -72,7 +72,7 @@ class ArtifactStore:
 
     @property
     def local_folder(self) -> Path:
-        """The directory on this machine for what belongs to the store and is no artifact: logs and unfinished work."""
+        """The local directory for a store's files that are no artifacts: logs and unfinished work."""
         if isinstance(self.objects, LocalObjects):
             return Path(self.address)
         root = cache_folder() / "work" / sha256_bytes(self.address.encode())[:16]
@@ -93,13 +93,13 @@ class ArtifactStore:
         configuration: Mapping[str, Any] | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> Reference:
-        """Publish an artifact and return its reference; publishing the same again changes nothing.
+        """Publish an artifact and return its reference; publishing it again changes nothing.
 
         Args:
-            kind: The plural noun that opens the reference, e.g. `datasets`.
-            name: What it is called within its kind.
-            files: Content by path inside the artifact: a local file, bytes, text, or the entry of a blob that is stored
-                already. Do not change a file afterwards: a local store may link it.
+            kind: The plural noun at the start of the reference, e.g. `datasets`.
+            name: Its name within the kind.
+            files: Content by path inside the artifact: a local file, bytes, text, or the entry of a stored blob. Do not
+                change a file afterwards: a local store may link it.
             columns: Schema, for tables.
             rows: Row count, for tables.
             rows_per_file: Row count of each file, for tables.
@@ -110,8 +110,9 @@ class ArtifactStore:
 
         Raises:
             StoreError: if writing fails; nothing is visible then.
-            ConfigurationError: if a folder of the store that holds something else is called like the kind.
-            MissingArtifactError: if a blob that should be stored already is not there in full; nothing is visible then.
+            ConfigurationError: if the kind has the name of a folder that the store uses for something else.
+            MissingArtifactError: if a blob that should be stored already is missing or incomplete; nothing is visible
+                then.
             ErasedArtifactError: if this content was erased on request.
         """
         counts = rows_per_file or {}
@@ -131,13 +132,13 @@ class ArtifactStore:
         return manifest.reference
 
     def keep(self, path: str, content: Path | bytes, rows: int | None = None) -> FileEntry:
-        """Store one file ahead of the artifact that will hold it, so that a large one need not stay here whole.
+        """Store one file before its artifact, so that a large file need not stay on this machine.
 
-        Hand the entry to `publish`. Until then no manifest lists the blob, so the collector may take it; `publish` says
-        so then.
+        Pass the entry to `publish`. Until then no manifest lists the blob, so the collector may delete it; `publish`
+        then raises an error.
 
         Args:
-            path: Where the file will be inside the artifact.
+            path: Path of the file inside the artifact.
             content: The file, or its bytes.
             rows: Row count, for tables.
 
@@ -147,11 +148,11 @@ class ArtifactStore:
         return self._publisher.keep(path, content, rows)
 
     def adopt(self, manifest: Manifest, fetch: Callable[[FileEntry], Path | bytes]) -> Reference:
-        """Publish an artifact whose manifest is known, such as one of another store; raises as `publish` does.
+        """Publish an artifact with a known manifest, for example one of another store; raises as `publish` does.
 
         Args:
             manifest: The artifact.
-            fetch: Called for each file that is not here yet; gives it verified.
+            fetch: Called for each file that is not here yet; returns its verified content.
         """
         self._publisher.commit(manifest, {entry.path: partial(fetch, entry) for entry in manifest.files})
         return manifest.reference
@@ -161,21 +162,21 @@ class ArtifactStore:
 
         Raises:
             MissingArtifactError: if the store does not hold it.
-            CorruptArtifactError: if its bytes do not have the digest of the reference, or are not a manifest; the
-                latter as `InvalidManifestError`.
+            CorruptArtifactError: if its bytes do not have the digest of the reference. Bytes with the right digest that
+                are no manifest raise its subclass `InvalidManifestError`.
         """
         return read_manifest(self.objects, Reference.parse(reference))
 
     def require_readable(self, reference: Reference | str) -> str:
-        """Make sure that an artifact may be read, and warn once where it is deprecated. `manifest` does not do this.
+        """Check that an artifact may be read, and warn once if it is deprecated. `manifest` does not do this.
 
         Returns:
-            The warning, or nothing.
+            The warning, or an empty text.
 
         Raises:
             ErasedArtifactError: if it was erased; the message names the record.
             DeprecatedArtifactError: if it is deprecated and `GATEHOUSE_DEPRECATED` is `fail`.
-            ConfigurationError: if that is none of warn, fail and allow.
+            ConfigurationError: if `GATEHOUSE_DEPRECATED` is not warn, fail or allow.
         """
         reference = Reference.parse(reference)
         if reference not in self._warnings:
@@ -188,7 +189,7 @@ class ArtifactStore:
 
         Raises:
             MissingArtifactError: if the store does not hold the artifact, or the artifact has no such file.
-            CorruptArtifactError: if the bytes are missing, too few, too many or altered.
+            CorruptArtifactError: if the bytes are missing or altered, or their number is wrong.
             ErasedArtifactError, DeprecatedArtifactError, ConfigurationError: as `require_readable` does.
         """
         manifest = self.manifest(reference)
@@ -231,8 +232,8 @@ class ArtifactStore:
         """A local file with the verified bytes of one entry of a manifest. Call `require_readable` before.
 
         Raises:
-            CorruptArtifactError: if the bytes are missing, too few, too many or altered. Wrong bytes are put aside, so
-                that what made them makes them again.
+            CorruptArtifactError: if the bytes are missing or altered, or their number is wrong. Wrong bytes are put
+                aside, so that their stage makes them again.
             ErasedArtifactError: if they are missing because they were erased.
         """
         try:
@@ -242,7 +243,7 @@ class ArtifactStore:
             raise
 
     def _put_aside(self, key: str, sha256: str) -> str:
-        """What `put_aside` does and gives; who may only read the store cannot move anything in it."""
+        """Call `put_aside` and return its result; with read-only access nothing is moved, and the result is empty."""
         self._verified.discard(key)
         with contextlib.suppress(StoreError):
             return put_aside(self.objects, key, sha256)
@@ -255,7 +256,7 @@ class ArtifactStore:
         if entry.blob not in self._verified:
             digest = sha256_of(path)
             if digest != entry.sha256:
-                # Perhaps only the copy that this machine keeps was altered. Fetch the store's own bytes.
+                # Perhaps only this machine's copy was altered. Fetch the store's own bytes.
                 self.objects.forget(entry.blob)
                 path = self.objects.local_path(entry.blob)
                 digest = sha256_of(path)
@@ -271,14 +272,14 @@ class ArtifactStore:
             raise _corrupt(reference, entry, "is missing" if found is None else f"has {found.bytes} bytes")
 
     def _require_intact(self, reference: Reference, entry: FileEntry) -> None:
-        """Read the store's own bytes, whatever copies this machine has."""
+        """Read the store's own bytes, not this machine's copies."""
         self._require_whole(reference, entry)
         digest = self.objects.sha256(entry.blob)
         if digest != entry.sha256:
             raise _corrupt(reference, entry, f"has SHA-256 {digest}")
 
     def exists(self, reference: Reference | str) -> bool:
-        """Whether the artifact is complete here and was not erased.
+        """Whether the artifact is complete here and not erased.
 
         The manifest is verified against its digest, blobs by their lengths only.
 
@@ -297,17 +298,17 @@ class ArtifactStore:
         return all(held[entry.blob] == entry.bytes for entry in manifest.files)
 
     def intact(self, reference: Reference | str, tell: Callable[[str], None]) -> bool:
-        """Whether the artifact is complete here with the right bytes, and was not erased. Wrong ones are put aside.
+        """Whether the artifact is complete here with the right bytes, and not erased. Wrong bytes are put aside.
 
-        Blobs on this machine are read again; of a far store's blobs the lengths are compared, as its server keeps them
-        with checksums and each reader verifies them.
+        Blobs on this machine are read again. For blobs of a remote store only the lengths are compared, because its
+        server keeps checksums and each reader verifies the bytes.
 
         Args:
             reference: The artifact.
             tell: Called with one sentence about each file that was damaged.
 
         Raises:
-            InvalidManifestError: if the manifest has the right digest, and is none.
+            InvalidManifestError: if the manifest has the right digest, but is invalid.
         """
         reference = Reference.parse(reference)
         try:
@@ -337,13 +338,13 @@ class ArtifactStore:
         return not damaged
 
     def verify(self, reference: Reference | str) -> int:
-        """Verify every byte of an artifact and of all that it was derived from.
+        """Verify every byte of an artifact and of all artifacts that it was derived from.
 
         Returns:
             The number of artifacts verified.
 
         Raises:
-            MissingArtifactError, CorruptArtifactError, ErasedArtifactError: at the first thing that is wrong.
+            MissingArtifactError, CorruptArtifactError, ErasedArtifactError: at the first problem.
         """
         seen: set[Reference] = set()
         pending = [Reference.parse(reference)]
@@ -359,7 +360,7 @@ class ArtifactStore:
         return len(seen)
 
     def problems(self, reference: Reference | str) -> list[GatehouseError]:
-        """Everything that is wrong with one artifact; every byte is read again. That it was erased is one problem."""
+        """All problems of one artifact; every byte is read again. An erased artifact has one problem."""
         reference = Reference.parse(reference)
         try:
             manifest = self.manifest(reference)
@@ -375,14 +376,14 @@ class ArtifactStore:
         return found
 
     def references(self, kind: str | None = None, name: str | None = None) -> Iterator[Reference]:
-        """All references that the store holds, sorted; of one kind and name where these are given."""
+        """All references in the store, sorted; only those of the given kind and name, if given."""
         for each in [kind] if kind else sorted(set(self.objects.folders()) - NO_KINDS):
             keys = self.objects.list(f"{each}/{name}" if name else each)
             found = [key.removesuffix("/manifest.json") for key in keys if key.endswith("/manifest.json")]
             yield from sorted(Reference.parse(identity) for identity in found if references_in(identity))
 
     def record(self, key: str, body: Mapping[str, Any]) -> bool:
-        """Create a JSON record under `key` (run records, measurements, provenance); False where it exists."""
+        """Create a JSON record under `key` (run records, measurements, provenance); False if it exists."""
         return create_record(self.objects, key, body)
 
     def append(self, prefix: str, body: Mapping[str, Any]) -> int:
@@ -393,7 +394,7 @@ class ArtifactStore:
         return number
 
     def measurements(self, reference: Reference | str, stage: str) -> list[dict[str, Any]]:
-        """What a stage measured beside an artifact: the newest first."""
+        """A stage's measurements of an artifact, newest first."""
         found = read_records(self.objects, self.objects.list(f"measurements/{reference}"))
         return [body for _, body in sorted(found.items(), reverse=True) if body.get("stage") == stage]
 

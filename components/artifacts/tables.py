@@ -1,4 +1,4 @@
-"""The tables of an artifact: itself, those that a snapshot names, or one a file."""
+"""The tables of an artifact: itself, the tables of a snapshot, or one table per file."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 
 _TABLE_A_FILE = ("folds", "splits")
-"""Kinds of artifacts in which every file is a table of its own."""
+"""Kinds of artifacts in which every file is a separate table."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Table:
     Attributes:
         reference: The artifact.
         columns: Names and types of its columns.
-        rows: How many rows it has.
-        file: The file that it is; empty where all files of the artifact make one table.
+        rows: Number of rows.
+        file: Its file; empty if all files of the artifact form one table.
     """
 
     reference: Reference
@@ -29,10 +29,10 @@ class Table:
 
 
 def tables_in(store: ArtifactStore, reference: Reference) -> dict[str, Table]:
-    """The tables that an artifact is, or is made of: of a snapshot, by name; of a table, under the name "".
+    """The tables of an artifact: those of a snapshot by name, a single table under the name "".
 
     Raises:
-        ConfigurationError: if it has none.
+        ConfigurationError: if it has no table.
         GatehouseError: if it cannot be read.
     """
     manifest = store.manifest(reference)
@@ -47,7 +47,7 @@ def tables_in(store: ArtifactStore, reference: Reference) -> dict[str, Table]:
 
 
 def _in_one(manifest: Manifest) -> dict[str, Table]:
-    """The tables of one artifact by path of their file; by nothing where all files make one table."""
+    """The tables of one artifact by path of their file; under "" if all files form one table."""
     if manifest.kind not in _TABLE_A_FILE:
         return {"": Table(manifest.reference, manifest.columns, manifest.rows or 0)}
     return {

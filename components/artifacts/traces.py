@@ -1,4 +1,4 @@
-"""Traces of an artifact outside of it: memos, events and logs of runs, whose reasons and messages may quote data."""
+"""Removes traces of an artifact: memos, events and logs of runs, whose reasons and messages may quote data."""
 
 from collections.abc import Mapping, Set
 from typing import Any
@@ -12,15 +12,15 @@ _QUOTES = ("result", "message")
 
 
 def remove_traces(store: ArtifactStore, erased: Set[str], record: str) -> int:
-    """Remove what records may quote of erased artifacts.
+    """Remove records that may quote erased artifacts.
 
-    A memo that names one of them goes. Of a run in which one of them was read or made, the log goes, and the events
-    keep their times, keys and requests, but neither result nor message.
+    A memo that names one of them is deleted. If a run read or made one of them, its log is deleted; its events keep
+    times, keys and requests, but neither results nor messages.
 
     Args:
-        store: Where they are.
+        store: The artifact store.
         erased: Identities of the artifacts.
-        record: The key of the erasure, which the events name then.
+        record: The key of the erasure, which is written to the events.
 
     Returns:
         How many records were removed or shortened.

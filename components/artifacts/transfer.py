@@ -21,9 +21,9 @@ class Pulled:
     """One artifact of a transfer.
 
     Attributes:
-        reference: What it is.
-        bytes: The length of all its files.
-        state: `copied`; `present`, as it was there already; or `erased`, and so left out.
+        reference: The artifact.
+        bytes: Total length of its files.
+        state: `copied`; `present` if it was there already; or `erased`, and therefore left out.
     """
 
     reference: Reference
@@ -37,20 +37,20 @@ def pull(
     target: ArtifactStore,
     tell: Callable[[Pulled], None] | None = None,
 ) -> list[Pulled]:
-    """Copy an artifact, and before it all that it was derived from, to another store.
+    """Copy an artifact to another store, after all artifacts that it was derived from.
 
-    What is complete there is not copied again, so an interrupted transfer goes on where it stopped. Bytes are verified
-    when they are read, and again in the target. Marks are copied too: that something is deprecated, and that it cannot
-    be reproduced. An erased ancestor is left out.
+    Complete artifacts are not copied again, so an interrupted transfer continues where it stopped. Bytes are verified
+    when they are read, and again in the target. The marks `deprecated` and `not reproducible` are copied too. An erased
+    ancestor is left out.
 
     Args:
-        source: Holds `reference`.
-        reference: What is wanted.
-        target: Gets it.
+        source: The store to copy from.
+        reference: The artifact to copy.
+        target: The store to copy to.
         tell: Called after each artifact.
 
     Raises:
-        MissingArtifactError, CorruptArtifactError: if it, or an ancestor, is not whole in the source.
+        MissingArtifactError, CorruptArtifactError: if the artifact, or an ancestor, is incomplete in the source.
         ErasedArtifactError: if it was erased in the source, or in the target.
     """
     wanted = Reference.parse(reference)
@@ -75,7 +75,7 @@ def _pull_one(source: ArtifactStore, reference: Reference, target: ArtifactStore
 
             def fetch(entry: FileEntry) -> Path:
                 path = source.verified_path(reference, entry)
-                # A local store links the file that it is given. Two stores must not share one: damage would hit both.
+                # A local store links the file that it gets. Two stores must not share a file: damage would hit both.
                 links = isinstance(target.objects, LocalObjects)
                 return Path(shutil.copyfile(path, workspace / uuid.uuid4().hex)) if links else path
 
@@ -108,13 +108,13 @@ def _parents_first(store: ArtifactStore, reference: Reference) -> list[Reference
 def export(store: ArtifactStore, reference: Reference | str, directory: Path) -> list[Path]:
     """Copy the files of one artifact to a plain directory, under their paths in the artifact.
 
-    A file that is there with the same bytes is not copied again, so an interrupted export goes on.
+    An existing file with the same bytes is not copied again, so an interrupted export continues.
 
     Returns:
         The files in the directory, in the order of the manifest.
 
     Raises:
-        ConfigurationError: if a file with other bytes is there.
+        ConfigurationError: if a file with other bytes exists.
         GatehouseError: if the artifact cannot be read, as `ArtifactStore.path` does.
     """
     manifest = store.manifest(reference)

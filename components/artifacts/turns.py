@@ -1,4 +1,4 @@
-"""One process at a time does a thing: a record in the store that its holder renews, and that others wait for."""
+"""Lets one process at a time do something: its holder renews a record in the store, and other processes wait."""
 
 import logging
 import secrets
@@ -17,15 +17,15 @@ TURNS = "turns"
 
 
 class TurnLostError(GatehouseError):
-    """Another process took the turn of this one, which gave no sign of life for too long."""
+    """Another process took the turn, because this one gave no sign of life for too long."""
 
 
 class Turn:
-    """Held by one process at a time for each `what`, in a `with` statement; the others wait for their turn.
+    """A lock held by one process at a time for each `what`, in a `with` statement; other processes wait for it.
 
-    The holder renews its record at every beat. Who waits, and sees no beat for six of them by its own clock, takes the
-    turn, as the holder was killed. So clocks of machines do not matter. A holder that was only suspended so long has
-    lost its turn then: it asks `require` just before it does what nobody else may do.
+    The holder renews its record at every beat. If a waiting process sees no beat for six intervals of its own clock, it
+    takes the turn, because the holder was killed. So the machines' clocks do not matter. A holder that was only
+    suspended has lost its turn then: it calls `require` just before each exclusive step.
     """
 
     def __init__(self, objects: ObjectStore, what: str, beat: float = 5.0) -> None:

@@ -1,8 +1,8 @@
-"""Workspaces: private directories, each with a lock that its owner holds, so that others see which owner has ended.
+"""Workspaces: private directories, each with a lock of its owner, which shows other processes whether it has ended.
 
-The lock is a file beside the directory. The owner holds it before others can find either. When the owner's process
-ends, however it ends, the system releases the lock. This works between machines and containers that share the file
-system, too.
+The lock is a file beside the directory. The owner holds it before other processes can find either. When the owner's
+process ends in any way, the system releases the lock. This also works between machines and containers that share the
+file system.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ def workspace_in(folder: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> int:
-    """Remove the workspaces in `folder` whose owner has ended; gives how many."""
+    """Remove the workspaces in `folder` whose owner has ended; returns their number."""
     removed = set()
     for path in list(folder.glob(f"{_PREFIX}*")):
         with _abandoned(path) as abandoned:
@@ -54,14 +54,14 @@ def in_use(path: Path) -> bool:
 
 @contextmanager
 def _abandoned(path: Path) -> Iterator[bool]:
-    """Whether the owner of a workspace has ended. If so, its lock is held here until the end of the block."""
+    """Whether the owner of a workspace has ended. If so, this process holds its lock until the end of the block."""
     with ExitStack() as stack:
         try:
             lock = stack.enter_context(open(path.with_suffix(_LOCK)))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             abandoned = True
         except FileNotFoundError:
-            abandoned = True  # Its owner has just removed it, or never wrote a lock.
+            abandoned = True  # Its owner has just removed it, or never created a lock.
         except OSError:
             abandoned = False
         yield abandoned

@@ -1,1 +1,1 @@
-"""Object stores: where a store's bytes lie, one file for each kind of place."""
+"""Object stores, which hold the bytes of a store: one module for each kind of place."""

@@ -8,11 +8,11 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Stat:
-    """What a store knows of a key without reading its content.
+    """A store's metadata of a key.
 
     Attributes:
         bytes: Length.
-        generation: Changes whenever the key is renewed, or is written again after a deletion.
+        generation: Changes whenever the key is renewed, or written again after a deletion.
         modified: When it was written or renewed, in seconds since 1970 by the store's own clock.
     """
 
@@ -22,23 +22,23 @@ class Stat:
 
 
 class ObjectStore(Protocol):
-    """Create-only bytes under keys: the bytes of a key never change. It can only be deleted.
+    """Create-only bytes under keys: the bytes of a key never change. A key can only be deleted.
 
-    Every method may raise StoreError, where the store refuses or does not answer.
+    Every method may raise StoreError if the store refuses or does not answer.
 
     Attributes:
         address: Where the store is, without a trailing slash.
-        parallel: How many requests to make at once; 1 for a store on this machine.
+        parallel: Number of simultaneous requests; 1 for a store on this machine.
     """
 
     address: str
     parallel: int
 
     def put_bytes(self, key: str, data: bytes) -> bool:
-        """Create `key`. Returns False, and changes nothing, where it exists already."""
+        """Create `key`. Returns False, and changes nothing, if it exists."""
 
     def put_file(self, key: str, path: Path) -> bool:
-        """Create `key` from a local file, which may be linked. Returns False where the key exists already."""
+        """Create `key` from a local file, which may be linked. Returns False if the key exists."""
 
     def get_bytes(self, key: str) -> bytes:
         """The bytes of `key`.
@@ -52,31 +52,31 @@ class ObjectStore(Protocol):
 
         Raises:
             MissingArtifactError: if there is no such key.
-            CorruptArtifactError: if a far store holds other bytes than the key says.
+            CorruptArtifactError: if a remote store holds bytes that differ from the key's digest.
         """
 
     def sha256(self, key: str) -> str:
-        """SHA-256 of a blob, in hexadecimal digits. Its bytes are read from the store itself and not kept here.
+        """SHA-256 of a blob, in hexadecimal digits. Its bytes are read from the store itself and not cached here.
 
         Raises:
             MissingArtifactError: if there is no such key.
-            CorruptArtifactError: if a far store holds other bytes than the key says.
+            CorruptArtifactError: if a remote store holds bytes that differ from the key's digest.
         """
 
     def forget(self, key: str) -> None:
-        """Drop the copy of `key` that this machine keeps, if any."""
+        """Delete this machine's copy of `key`, if any."""
 
     def stat(self, key: str) -> Stat | None:
-        """What the store knows of `key`, or None where there is no such key."""
+        """The store's metadata of `key`, or None if there is no such key."""
 
     def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
-        """`stat` of many keys, side by side where that is faster."""
+        """`stat` of many keys, in parallel if that is faster."""
 
     def renew(self, key: str) -> bool:
-        """Give `key` a new generation and time; its bytes stay. Returns False where there is no such key."""
+        """Give `key` a new generation and time; its bytes stay. Returns False if there is no such key."""
 
     def delete(self, key: str, generation: str) -> bool:
-        """Delete `key` if it has this generation. Returns False, and changes nothing, where it has not."""
+        """Delete `key` if it has this generation. Returns False, and changes nothing, if it has another."""
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys under the folder `prefix`, sorted."""

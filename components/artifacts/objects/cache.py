@@ -1,4 +1,4 @@
-"""Copies of far blobs on this machine: verified when they are fetched; the least recently used are removed first."""
+"""Local copies of remote blobs: verified when they are fetched; the least recently used are removed first."""
 
 import contextlib
 import errno
@@ -21,21 +21,21 @@ _DIGEST = re.compile(r"/([0-9a-f]{64})[^/]*\Z")
 
 
 def cache_folder() -> Path:
-    """The folder for what this machine keeps of far stores: `GATEHOUSE_CACHE`, else one in the user's cache."""
+    """The folder for local copies of remote stores: `GATEHOUSE_CACHE`, else one in the user's cache."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(os.environ.get(FOLDER) or Path(base) / "gatehouse")
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     if os.access(folder, os.W_OK) or os.environ.get(FOLDER):
         return folder
-    # A container's user often has no home that it can write to.
+    # The user of a container often has no writable home.
     return Path(tempfile.gettempdir()) / f"gatehouse-cache-{os.getuid()}"
 
 
 class KnownKeys:
-    """Remembers which blobs a far store holds, to save the request that asks. Every commit checks them again.
+    """Remembers which blobs a remote store holds, to save requests. Every commit checks them again.
 
-    They are kept in a file, one key a line. A line that begins with `-` says that the store no longer holds the key.
+    They are kept in a file, one key per line. A line that begins with `-` says that the store no longer holds the key.
     """
 
     def __init__(self, address: str) -> None:
@@ -66,7 +66,7 @@ class KnownKeys:
     def _write(self, line: str) -> None:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # A short append is written whole, also when several processes append.
+            # A short append is written in one piece, even if several processes append.
             with open(self._path, "a") as file:
                 file.write(f"{line}\n")
 
@@ -74,7 +74,7 @@ class KnownKeys:
 class BlobCache:
     """A folder of blobs by digest, for all processes of a user and all stores: equal digests mean equal bytes.
 
-    A blob that was used in the last 15 minutes is not removed, so that a path that was returned stays valid.
+    A blob that was used in the last 15 minutes is not removed, so that a returned path stays valid.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -82,17 +82,17 @@ class BlobCache:
 
         Args:
             folder: Where the blobs are.
-            limit: Most bytes that they may take together.
+            limit: Maximum total bytes of the blobs.
         """
         self._folder, self._limit = folder, limit
-        self._added = limit  # So that the first blob makes it look at the folder.
+        self._added = limit  # So that the first blob triggers a look at the folder.
 
     @classmethod
     def default(cls) -> "BlobCache":
         """The cache in `GATEHOUSE_CACHE`, or the user's cache folder, of at most `GATEHOUSE_CACHE_BYTES`.
 
         Raises:
-            ConfigurationError: if that is no number of bytes.
+            ConfigurationError: if `GATEHOUSE_CACHE_BYTES` is no number of bytes.
         """
         limit = os.environ.get(LIMIT) or str(DEFAULT_LIMIT)
         if not re.fullmatch("[0-9]+", limit):
@@ -121,7 +121,7 @@ class BlobCache:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._evict(0):
                 raise self._not_kept(key, error) from error
-        # The disk was full. What was not in use has been removed.
+        # The disk was full. Blobs that were not in use have been removed.
         try:
             return self._enter(wanted, fetch)
         except OSError as error:
@@ -148,7 +148,7 @@ class BlobCache:
         )
 
     def forget(self, key: str) -> None:
-        """Drop a blob, so that it is fetched again."""
+        """Delete a blob, so that it is fetched again."""
         self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
@@ -156,14 +156,14 @@ class BlobCache:
         return self._folder / digest[:2] / key.rsplit("/", 1)[1]
 
     def _make_room(self, added: int) -> None:
-        """Keep to the limit. The folder is looked at only when a twentieth of the limit was added."""
+        """Keep to the limit. The folder is checked only after a twentieth of the limit was added."""
         self._added += added
         if self._added >= self._limit / 20:
             self._added = 0
             self._evict(self._limit)
 
     def _evict(self, limit: int) -> int:
-        """Remove what was not used for longest, until at most `limit` bytes are left. Returns how many files it was."""
+        """Remove the least recently used blobs, until at most `limit` bytes are left. Returns their number."""
         found = []
         for path in self._folder.glob("*/*"):
             with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Other file systems of fsspec, if they refuse to create a file that exists."""
+"""Other fsspec file systems, if they refuse to create a file that exists."""
 
 import contextlib
 import errno
@@ -24,15 +24,16 @@ _CHUNK = 8 << 20
 class FsspecBucket:
     """`<protocol>://<path>`. Endpoint and credentials come from where the protocol's own client looks for them.
 
-    fsspec cannot delete by generation: generations are compared just before, and in the moment between only the lease
-    of a writer protects its key. fsspec stores no mark of the writer either: after a lost answer bytes are compared.
+    fsspec cannot delete by generation: the generation is compared just before, and between the two steps only the
+    writer's lease protects its key. fsspec stores no mark of the writer either: after a lost answer, bytes are
+    compared.
     """
 
     def __init__(self, address: str) -> None:
-        """Open the place that `address` names, and try whether it refuses to create a file twice.
+        """Open the place that `address` names, and test whether it refuses to create a file twice.
 
         Raises:
-            StoreError: if no file system serves it, or the one that does overwrites what another wrote.
+            StoreError: if no file system supports it, or if the file system overwrites existing files.
         """
         self.address = address.rstrip("/")
         self._protocol, _, path = address.partition("://")
@@ -70,13 +71,13 @@ class FsspecBucket:
             )
 
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
-        """Create `key` where it is not there, streamed in chunks."""
+        """Create `key` if it does not exist, streamed in chunks."""
         path = self._path(key)
         opened = False
         with self._explained():
             try:
                 self._files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-                # pipe_file(mode="create") will not do: by default it looks first, and then overwrites.
+                # pipe_file(mode="create") is not enough: by default it checks first, and then overwrites.
                 with self._files.open(path, "xb", block_size=_CHUNK) as target, _reader(content) as source:
                     opened = True
                     shutil.copyfileobj(source, target, _CHUNK)
@@ -89,7 +90,7 @@ class FsspecBucket:
         return True
 
     def _discard_half(self, path: str, content: bytes | Path) -> None:
-        """Remove a file that holds a beginning of `content`, and not all of it: we wrote it and were interrupted."""
+        """Remove a file that holds only the beginning of `content`: our own interrupted write."""
         with contextlib.suppress(FileNotFoundError):
             with self._files.open(path, "rb") as held, _reader(content) as meant:
                 while chunk := held.read(_CHUNK):
@@ -149,7 +150,7 @@ class FsspecBucket:
         return True
 
     def delete(self, key: str, generation: str) -> bool:
-        """Delete `key` if this is its generation just before."""
+        """Delete `key` if it still has this generation."""
         found = self.stat(key)
         if found is None or found.generation != generation:
             return False
@@ -161,7 +162,7 @@ class FsspecBucket:
         return True
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys below the folder `prefix`. fsspec's `find` will not do: it takes what cannot be listed for empty."""
+        """Keys below the folder `prefix`. fsspec's `find` is not enough: it treats a folder without access as empty."""
         pending = [self._path(prefix)]
         while pending:
             folder = pending.pop()
@@ -187,7 +188,7 @@ class FsspecBucket:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn the client's errors into ours; FileNotFoundError and FileExistsError mean the key."""
+        """Turn the client's errors into ours; FileNotFoundError and FileExistsError are about the key."""
         try:
             yield
         except (FileExistsError, FileNotFoundError):

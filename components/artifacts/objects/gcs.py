@@ -29,7 +29,7 @@ class GcsBucket:
     """`gs://<bucket>/<prefix>`. Credentials are the environment's; `STORAGE_EMULATOR_HOST` names another server."""
 
     def __init__(self, address: str) -> None:
-        """Open the place that `address` names; asks the server nothing.
+        """Open the place that `address` names, without a request to the server.
 
         Raises:
             StoreError: if the address names no bucket, or there are no credentials.
@@ -76,7 +76,7 @@ class GcsBucket:
         return True
 
     def _discard(self, key: str, writer: str) -> None:
-        """Remove the object that we created, as the server received other bytes than we sent."""
+        """Remove the object that we created, because the server received other bytes than we sent."""
         blob = self._bucket.get_blob(self._prefix + key, timeout=_TIMEOUT, retry=None)
         if blob is not None and (blob.metadata or {}).get(_WRITER) == writer:
             self.delete(key, str(blob.generation))
@@ -149,17 +149,17 @@ class GcsBucket:
         yield from (name.removeprefix(start).rstrip("/") for name in found)
 
     def _require_bucket(self) -> None:
-        """The server answers the same for a missing key and a missing bucket. Ask once whether the bucket is there."""
+        """Check once that the bucket exists: the server answers the same for a missing key and a missing bucket."""
         if self._found:
             return
-        # By a listing: an account that may write objects may list them, but seldom read the bucket's own settings.
+        # By listing: an account with access to objects may list them, but can seldom read the bucket's settings.
         with self._explained():
             list(self._bucket.list_blobs(prefix=self._prefix, max_results=1, timeout=_TIMEOUT, retry=None))
         self._found = True
 
     @contextmanager
     def _explained(self, key: str = "") -> Iterator[None]:
-        """Turn the client's errors into ours. That `key` is missing becomes FileNotFoundError."""
+        """Turn the client's errors into ours; a missing `key` becomes FileNotFoundError."""
         try:
             yield
         except (StoreError, TransientError):

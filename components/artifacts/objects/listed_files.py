@@ -1,7 +1,7 @@
-"""Parquet files in object stores, as DuckDB reads them: what was listed once, in ranges of bytes.
+"""Parquet files in object stores for DuckDB, read in byte ranges and listed only once.
 
-DuckDB asks for a file's existence and length again and again, and opens it several times. Here it is answered from one
-listing, so a file costs its footer and the columns that are read, and no file that was not listed is ever opened.
+DuckDB asks for a file's existence and length repeatedly, and opens it several times. Here one listing answers all of
+this, so a file costs only its footer and the columns that are read, and unlisted files are never opened.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ Read = Callable[[int, int], bytes]
 
 
 class ListedFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """A read-only file system of the files that were added to it; addresses are `listed://<where they are>`."""
+    """A read-only file system of added files; addresses are `listed://<where they are>`."""
 
     protocol = _PROTOCOL
     cachable = False
@@ -45,12 +45,12 @@ class ListedFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no ty
         return {"name": path, "size": self._files[path][0], "type": "file"}
 
     def glob(self, path: str, **_: Any) -> list[str]:
-        """A file that was added, and nothing else: names may hold what looks like a pattern."""
+        """The added file with exactly this name: names may contain pattern characters."""
         path = self._strip_protocol(path)
         return [path] if path in self._files else []
 
     def modified(self, path: str) -> datetime:
-        """Told to be never: nothing is cached by it."""
+        """A fixed time: nothing is cached by it."""
         return datetime.fromtimestamp(0, UTC)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
@@ -68,11 +68,11 @@ class _Ranges(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no type
 
 
 def list_objects(address: str, options: Mapping[str, str]) -> dict[str, tuple[int, Read]]:
-    """Length of every object at or below `address`, and how to read it, by its address.
+    """Length of every object at or below `address`, and a function that reads it, by address.
 
     Args:
-        address: As `s3://bucket/folder`, `gs://…`, or of any other protocol that fsspec knows.
-        options: What the file system is opened with, beside the environment.
+        address: Address such as `s3://bucket/folder`, `gs://…`, or of any other fsspec protocol.
+        options: Options of the file system, besides the environment.
 
     Raises:
         ConfigurationError: if the store cannot be opened or listed.
@@ -115,7 +115,7 @@ def _list_gcs(address: str) -> dict[str, tuple[int, Read]]:
 
 
 def upload(path: Path, address: str, options: Mapping[str, str]) -> None:
-    """Put a file where `address` says, over what is there.
+    """Write a file to `address`, replacing an existing one.
 
     Raises:
         ConfigurationError: if it cannot be written.

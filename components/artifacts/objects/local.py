@@ -18,12 +18,12 @@ _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class LocalObjects:
-    """A directory. A key is created at once, as a hard link of a finished temporary file, and never overwritten."""
+    """A directory. A key is created atomically, as a hard link to a finished temporary file, and never overwritten."""
 
     parallel = 1
 
     def __init__(self, root: Path) -> None:
-        """Open the directory `root`; it is created where it is missing.
+        """Open the directory `root`; it is created if it is missing.
 
         Raises:
             StoreError: if `root` is no directory that can be written.
@@ -54,7 +54,7 @@ class LocalObjects:
         return True
 
     def put_bytes(self, key: str, data: bytes) -> bool:
-        """Create `key` atomically; False where it exists.
+        """Create `key` atomically; False if it exists.
 
         Raises:
             StoreError: if the disk is full or cannot be written.
@@ -73,7 +73,7 @@ class LocalObjects:
             temporary.unlink(missing_ok=True)
 
     def put_file(self, key: str, path: Path) -> bool:
-        """Create `key` from `path`: a hard link on the store's file system, else a copy; False where it exists.
+        """Create `key` from `path`: a hard link on the store's file system, else a copy; False if it exists.
 
         Raises:
             StoreError: if the disk is full or cannot be written.
@@ -85,7 +85,7 @@ class LocalObjects:
             except OSError:
                 shutil.copyfile(path, temporary)
             os.chmod(temporary, 0o444)
-            os.utime(temporary)  # A link has the time of the file, but a generation must be new.
+            os.utime(temporary)  # A link has the file's time, but a generation must be new.
             with open(temporary, "rb") as stream:
                 os.fsync(stream.fileno())
             return self._install(temporary, key)
@@ -131,7 +131,7 @@ class LocalObjects:
         """Length, inode with time, and time of `key`.
 
         Raises:
-            StoreError: if it cannot be looked at.
+            StoreError: if its metadata cannot be read.
         """
         try:
             found = self._final(key).stat()
@@ -165,7 +165,7 @@ class LocalObjects:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock under which a generation is compared, and changed or deleted."""
+        """Hold the lock for comparing a generation and then changing or deleting the key."""
         with open(self.root / LOCK, "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -192,10 +192,10 @@ class LocalObjects:
             raise self._not_read(str(error.filename), error) from error
 
     def _is_gone(self) -> bool:
-        """Whether the folder is not there that opening the store makes, as where its volume is not mounted any more.
+        """Whether the store's folder `tmp` is missing, for example because its volume is no longer mounted.
 
-        Another process that opens the store then makes it anew, on another device. A volume that is mounted again may
-        have another device too, but keeps its inodes.
+        If another process opens the store then, it creates the folder on another device. A volume that is mounted again
+        may also have another device, but keeps its inodes.
         """
         try:
             found = (self.root / "tmp").stat()

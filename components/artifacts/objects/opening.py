@@ -1,4 +1,4 @@
-"""Opens the object store that an address names. The client of a protocol is imported only where it is needed."""
+"""Opens the object store at an address. A protocol's client is imported only when it is needed."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ def open_objects(address: str) -> ObjectStore:
     """Open a directory, or a `file://`, `gs://`, `s3://` or other fsspec address.
 
     Raises:
-        StoreError: if the place cannot be opened, or nothing serves its scheme.
+        StoreError: if the place cannot be opened, or no client supports its scheme.
     """
     text = address.removeprefix("file://")
     if not text:

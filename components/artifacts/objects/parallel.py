@@ -1,4 +1,4 @@
-"""Requests side by side: as many at once as a store can bear."""
+"""Parallel requests: as many at once as a store supports."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +11,12 @@ Result = TypeVar("Result")
 
 
 def side_by_side(objects: ObjectStore, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Do `work` on each item and return the results in the order of the items; raises what the first failure raised.
+    """Do `work` on each item and return the results in the order of the items; raises the first failure.
 
     Args:
-        objects: The store that the work asks. A local one is asked for one thing after another.
+        objects: The store that the work uses. For a local store, items are processed one after another.
         work: One or more requests to the store. It runs on threads.
-        items: What to work on.
+        items: The items.
     """
     wanted = list(items)
     if objects.parallel == 1 or len(wanted) < 2:

@@ -1,6 +1,6 @@
-"""A store behind a network: retries, lost answers, requests side by side, and a cache on this machine.
+"""A store on a network: retries, lost answers, parallel requests, and a cache on this machine.
 
-What one protocol offers is a `Bucket`; everything else is the same for all of them.
+Each protocol implements `Bucket`; everything else is the same for all protocols.
 """
 
 import tempfile
@@ -22,20 +22,21 @@ _BLOBS = "blobs/"
 
 
 class _Altered(Exception):
-    """Other bytes arrived than the key says; the text is their SHA-256."""
+    """The received bytes do not match the key; the text is their SHA-256."""
 
 
 class Bucket(Protocol):
-    """What a protocol offers; each method is a request or two. A key is the store's, without the prefix in the bucket.
+    """The operations of a protocol; each needs a request or two. Keys are without the prefix in the bucket.
 
-    Every method may raise TransientError for what may pass, and StoreError for what will not. `fetch` and `read` raise
+    Every method may raise TransientError for temporary failures, and StoreError for permanent ones. `fetch` and `read`
+    raise FileNotFoundError for a missing key.
     FileNotFoundError for a missing key.
     """
 
     address: str
 
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
-        """Create `key`, marked with `writer`. Returns False where it exists. What the server received is verified."""
+        """Create `key`, marked with `writer`. Returns False if it exists. The bytes on the server are verified."""
 
     def wrote(self, key: str, content: bytes | Path, writer: str) -> bool:
         """Whether `writer` created `key` with this content."""
@@ -47,13 +48,13 @@ class Bucket(Protocol):
         """The verified bytes of `key`."""
 
     def stat(self, key: str) -> Stat | None:
-        """Length, generation and time of `key`, or None where it is missing."""
+        """Length, generation and time of `key`, or None if it is missing."""
 
     def renew(self, key: str) -> bool:
-        """Give `key` a new generation and time. Returns False where it is missing."""
+        """Give `key` a new generation and time. Returns False if it is missing."""
 
     def delete(self, key: str, generation: str) -> bool:
-        """Delete `key` if it has this generation. Returns False where it has another, or is missing."""
+        """Delete `key` if it has this generation. Returns False if it has another one, or is missing."""
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys below the folder `prefix`."""
@@ -74,16 +75,16 @@ class RemoteObjects:
         self._known = known
 
     def put_bytes(self, key: str, data: bytes) -> bool:
-        """Create `key`; False where it exists."""
+        """Create `key`; False if it exists."""
         return self._create(key, data)
 
     def put_file(self, key: str, path: Path) -> bool:
-        """Create `key` from a file, streamed; False where it exists."""
+        """Create `key` from a file, streamed; False if it exists."""
         return self._create(key, path)
 
     def _create(self, key: str, content: bytes | Path) -> bool:
         if key.startswith(_BLOBS):
-            # To look first costs less than to send bytes that the server refuses.
+            # Checking first costs less than sending bytes that the server refuses.
             if key in self._known or self.stat(key) is not None:
                 self._known.add(key)
                 return False
@@ -98,7 +99,7 @@ class RemoteObjects:
         def attempt(_: bool) -> bool:
             if self._bucket.create(key, content, writer):
                 return True
-            # It exists. Perhaps an earlier attempt of ours created it, and only the answer was lost.
+            # It exists. Perhaps an earlier attempt of this call created it, and only the answer was lost.
             return self._bucket.wrote(key, content, writer)
 
         return self._asked(attempt, f"writing {key}")
@@ -119,7 +120,7 @@ class RemoteObjects:
 
         Raises:
             MissingArtifactError: if there is no such key.
-            CorruptArtifactError: if the store holds other bytes than the key says.
+            CorruptArtifactError: if the store holds bytes that differ from the key's digest.
         """
         try:
             return self._cache.get(key, lambda target: self._fetch(key, target))
@@ -127,11 +128,11 @@ class RemoteObjects:
             raise self._missing(key) from None
 
     def sha256(self, key: str) -> str:
-        """Digest of a blob. It is not cached: what is only verified must not fill the disk.
+        """Digest of a blob. The blob is not cached, because verification must not fill the disk.
 
         Raises:
             MissingArtifactError: if there is no such key.
-            CorruptArtifactError: if the store holds other bytes than the key says.
+            CorruptArtifactError: if the store holds bytes that differ from the key's digest.
         """
         with tempfile.TemporaryDirectory(prefix="verify-", dir=cache_folder()) as folder:
             try:
@@ -160,19 +161,19 @@ class RemoteObjects:
             ) from None
 
     def forget(self, key: str) -> None:
-        """Drop the cached bytes of `key`. Only blobs are cached."""
+        """Delete the cached bytes of `key`. Only blobs are cached."""
         if key.startswith(_BLOBS):
             self._cache.forget(key)
 
     def stat(self, key: str) -> Stat | None:
-        """What the store knows of `key`."""
+        """The store's metadata of `key`."""
         found = self._asked(lambda _: self._bucket.stat(key), f"looking for {key}")
         if found is None:
             self._known.forget(key)
         return found
 
     def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
-        """`stat` of many keys, side by side."""
+        """`stat` of many keys, in parallel."""
         wanted = list(dict.fromkeys(keys))
         return dict(zip(wanted, side_by_side(self, self.stat, wanted), strict=True))
 

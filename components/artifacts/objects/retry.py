@@ -1,4 +1,4 @@
-"""Retries: which errors are tried again, and how long to wait before."""
+"""Retries: which errors are retried, and the waits between attempts."""
 
 import logging
 import random
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class TransientError(Exception):
-    """A request failed for a reason that may pass: the server is busy, or the connection was lost.
+    """A request failed for a reason that may be temporary: the server is busy, or the connection was lost.
 
     Attributes:
         cause: The client's error.
-        exhausted: Whether it was tried often enough already, as a part of a larger request.
+        exhausted: Whether it was retried often enough already, as part of a larger request.
     """
 
     def __init__(self, cause: BaseException) -> None:
@@ -28,18 +28,18 @@ class TransientError(Exception):
 
 
 def retried(request: Callable[[bool], T], what: str) -> T:
-    """Make a request, again while it ends in TransientError, at most `ATTEMPTS` times in all.
+    """Make a request, and repeat it after a TransientError, up to `ATTEMPTS` times in all.
 
     Waits double from `FIRST_WAIT` seconds up to `LONGEST_WAIT`, each multiplied by a random number in [0.5, 1.5], so
-    that clients that failed together do not come back together.
+    that clients that failed together do not retry together.
 
     Args:
-        request: Called with whether this is a repetition. Then the attempt before may have succeeded, and only its
-            answer was lost.
+        request: Called with whether this is a repetition. In that case the attempt before may have succeeded with only
+            its answer lost.
         what: Names the request in the log.
 
     Raises:
-        TransientError: the one of the last attempt.
+        TransientError: the error of the last attempt.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:

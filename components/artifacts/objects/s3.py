@@ -1,4 +1,4 @@
-"""Amazon S3 and servers with its protocol, such as MinIO: create-only by `If-None-Match`, bytes verified both ways."""
+"""Amazon S3 and compatible servers such as MinIO: create-only by `If-None-Match`, bytes verified both ways."""
 
 import base64
 import contextlib
@@ -25,9 +25,9 @@ _MOST_PARTS = 10_000
 _LARGEST_COPY = 5 << 30
 _PARTS_AT_ONCE = 8
 _CHUNK = 1 << 20
-_DESCRIPTIONS = create_loader()  # What botocore reads of S3 from its files, once in a process.
+_DESCRIPTIONS = create_loader()  # botocore's description files of S3, read once per process.
 _CONFIGURATION = Config(
-    # The caller repeats requests: it knows what a lost answer means.
+    # The caller retries requests, because it knows what a lost answer means.
     retries={"total_max_attempts": 1},
     max_pool_connections=32,
     connect_timeout=10,
@@ -55,14 +55,14 @@ _NO_CREDENTIALS = (
 class S3Bucket:
     """`s3://<bucket>/<prefix>`. Endpoint and credentials come from the environment or profile, as for every S3 client.
 
-    In its metadata an object has a mark of its writer and the digest of its bytes. The mark serves as the generation,
-    because S3 itself does not distinguish two objects with the same bytes and the same second of writing. S3 cannot
-    delete by generation: generations are compared just before, and in the moment between only the lease of a writer
-    protects its key.
+    An object's metadata has a mark of its writer and the digest of its bytes. The mark serves as the generation,
+    because S3 itself does not distinguish two objects with the same bytes written in the same second. S3 cannot delete
+    by generation: the generation is compared just before, and between the two steps only the writer's lease protects
+    its key.
     """
 
     def __init__(self, address: str) -> None:
-        """Open the place that `address` names; asks the server nothing.
+        """Open the place that `address` names, without a request to the server.
 
         Raises:
             StoreError: if the address names no bucket.
@@ -107,7 +107,7 @@ class S3Bucket:
             raise TransientError(OSError("the server stored other bytes than were sent"))
 
     def _intact(self, key: str) -> bool:
-        """Whether the server holds what was sent. Its tag alone does not tell: not every server uses the MD5."""
+        """Whether the server holds the bytes that were sent. Its tag is not enough: not every server uses the MD5."""
         try:
             self.read(key)
         except TransientError:
@@ -136,7 +136,7 @@ class S3Bucket:
 
     def _send_part(self, key: str, path: Path, upload: str, number: int, length: int) -> str:
         def attempt(again: bool) -> str:
-            # The semaphore bounds the parts in memory, however many files are sent at once.
+            # The semaphore limits the parts in memory, however many files are sent at once.
             with self._sending, open(path, "rb") as stream:
                 stream.seek((number - 1) * length)
                 data = stream.read(length)
@@ -164,11 +164,11 @@ class S3Bucket:
                 file.write(chunk)
 
     def read(self, key: str) -> bytes:
-        """The bytes of `key`, verified against the digest that its writer left.
+        """The bytes of `key`, verified against the digest that its writer stored.
 
         Raises:
             FileNotFoundError: if there is no such key.
-            TransientError: if other bytes arrive, or another attempt may succeed.
+            TransientError: if the bytes do not match, or another attempt may succeed.
         """
         answer = self._ask("get_object", key)
         with self._explained(), contextlib.closing(answer["Body"]) as body:
@@ -190,7 +190,7 @@ class S3Bucket:
         return Stat(int(found["ContentLength"]), generation, modified)
 
     def _require_bucket(self) -> None:
-        """HEAD answers the same for a missing key and a missing bucket. Ask once whether the bucket is there."""
+        """Check once that the bucket exists, because HEAD answers the same for a missing key and a missing bucket."""
         if not self._found:
             try:
                 with self._explained():
@@ -226,7 +226,7 @@ class S3Bucket:
         self._ask("complete_multipart_upload", key, UploadId=upload, MultipartUpload={"Parts": parts})
 
     def delete(self, key: str, generation: str) -> bool:
-        """Delete `key` if this is its generation just before."""
+        """Delete `key` if it still has this generation."""
         found = self.stat(key)
         if found is None or found.generation != generation:
             return False
@@ -264,7 +264,7 @@ class S3Bucket:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn the client's errors into ours; FileNotFoundError and FileExistsError mean the key."""
+        """Turn the client's errors into ours; FileNotFoundError and FileExistsError are about the key."""
         try:
             yield
         except Exception as error:
@@ -301,6 +301,6 @@ class S3Bucket:
 
 
 def _differs(told: Mapping[str, Any], md5: bytes) -> bool:
-    """Whether the server's tag says that it has other bytes. Where the server encrypts with a key it says nothing."""
+    """Whether the server's tag shows that it has other bytes. With encryption by a key, the tag shows nothing."""
     keyed = told.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in told
     return not keyed and str(told.get("ETag", "")).strip('"') != md5.hex()
