@@ -17,6 +17,7 @@ from typing import Any
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.outcome import REPORT, outcome_of, record_end
+from gatehouse.components.tracking.shown import LATER
 from gatehouse.driver import FAILURE, PLAN
 from gatehouse.process import owner_env, stop_carrying
 
@@ -87,7 +88,8 @@ def run_pipeline(
 ) -> LocalRun:
     """Run a pipeline through `kfp.local` in a process of its own, and return when everything has ended.
 
-    SIGINT and SIGTERM stop the run's processes in order. Should this process be killed, they end themselves.
+    SIGINT and SIGTERM stop the run's processes in order. Should this process be killed, they end themselves. MLflow
+    shows the metrics of a training that takes longer than seconds; the rest is for the caller (`show_apart`).
 
     Args:
         project: Folder of the project.
@@ -108,7 +110,7 @@ def run_pipeline(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=os.environ | owner_env() | {RUN_ID: run.run, "PYTHONUNBUFFERED": "1"},
+            env=os.environ | owner_env() | {RUN_ID: run.run, LATER: "1", "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
         try:

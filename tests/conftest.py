@@ -20,7 +20,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.kfp_task import OWN_URI
+from gatehouse.components.tracking.stages import show_apart
 from gatehouse.local_run import LocalRun
 from tests.kfp_api import KfpServer, serving
 from tests.small_example import PLANTED, explain, run, write_project, write_raw_files
@@ -265,8 +265,11 @@ def first(once: Once, project: Path, raw: Path) -> tuple[ArtifactStore, LocalRun
         with pytest.MonkeyPatch.context() as patch:
             for name, secret in PLANTED.items():
                 patch.setenv(name, secret)
-            outcome = run(project, ArtifactStore.open(folder / "store"), raw)
+            store = ArtifactStore.open(folder / "store")
+            outcome = run(project, store, raw)
+            shown = show_apart(store, outcome.run, outcome.log)
         assert outcome.exit_code == 0, explain(outcome)
+        assert shown is not None and shown.wait() == 0
         (folder / "outcome").write_bytes(pickle.dumps(outcome))
 
     folder = once("first", make)
@@ -278,12 +281,6 @@ def copy(first: tuple[ArtifactStore, LocalRun], tmp_path: Path) -> ArtifactStore
     """A copy of that store in another place."""
     shutil.copytree(first[0].address, tmp_path / "elsewhere")
     return ArtifactStore.open(tmp_path / "elsewhere")
-
-
-@pytest.fixture
-def without_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is shown in MLflow, which is then not imported: that takes two seconds of each process that shows."""
-    monkeypatch.setenv(OWN_URI, "http://127.0.0.1:9")  # Refused at once.
 
 
 @pytest.fixture

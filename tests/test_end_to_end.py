@@ -251,7 +251,6 @@ def _is_paused(store: ArtifactStore, new: set[str]) -> bool:
     return any(event.event == "paused" for one in new for _, event in events(store, one))
 
 
-@pytest.mark.usefixtures("without_mlflow")
 def test_a_run_killed_in_training_resumes_to_the_same_digest(
     first: tuple[ArtifactStore, LocalRun],
     copy: ArtifactStore,

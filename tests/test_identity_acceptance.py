@@ -143,7 +143,6 @@ def test_an_edit_of_arithmetic_changes_the_code_of_the_stages_that_use_it(
     assert {name for name in before if after[name] != before[name]} == stages
 
 
-@pytest.mark.usefixtures("without_mlflow")
 def test_a_run_after_edits_runs_what_uses_them_and_goes_on_only_where_the_output_differs(
     first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, tmp_path: Path, raw: Path, sources: Sources
 ) -> None:

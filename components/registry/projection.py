@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from gatehouse.components.artifacts.run import TASK
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.showing.in_mlflow import InMlflow
 from gatehouse.components.registry.showing.in_model_registry import InModelRegistry, registry_of
 from gatehouse.components.registry.state import State
 from gatehouse.components.tracking.mlflow_client import tracking_of
-from gatehouse.components.tracking.shown import Place, warning_on_failure
+from gatehouse.components.tracking.shown import LEFT, Place, is_shown_later, warning_on_failure
 
 
 class Projection(Protocol):
@@ -43,7 +44,8 @@ def projections(store: ArtifactStore) -> Iterator[Projection]:
 def project(store: ArtifactStore, model_name: str, state: State, label: str = "register:projection") -> None:
     """Update every place to the ledger's state, if the ledger changed since the last update.
 
-    An error becomes a warning in the run record: the decision is made, and the next run tries again.
+    An error becomes a warning in the run record: the decision is made, and the next run tries again. If the run is
+    shown later, the event of the task says that this ledger is to be shown.
 
     Args:
         store: The store that holds ledger and models.
@@ -51,10 +53,19 @@ def project(store: ArtifactStore, model_name: str, state: State, label: str = "r
         state: The ledger's state.
         label: Name of the entry in the run record.
     """
+    for projection in _behind(store, model_name, state):
+        if is_shown_later() and (task := TASK.get()):
+            task.facts[LEFT] = model_name
+            continue
+        with warning_on_failure(store, label, projection.title):
+            write(projection, Ledger(store, model_name))
+
+
+def _behind(store: ArtifactStore, model_name: str, state: State) -> Iterator[Projection]:
+    """The places that do not show this state of a ledger."""
     for projection in projections(store):
         if state.size and not projection.place.is_shown(_marker(model_name, state.size)):
-            with warning_on_failure(store, label, projection.title):
-                write(projection, Ledger(store, model_name))
+            yield projection
 
 
 def write(projection: Projection, ledger: Ledger, anew: bool = False) -> None:

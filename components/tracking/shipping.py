@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 SPOOL = "GATEHOUSE_SPOOL"
 INTERVAL = 0.5
+_DELAY = 3.0  # Of a training that is shorter nobody watches the metrics, and all of them are shipped when it has ended.
 BATCH = 1000
 _ABOUT, _RUN, _SHIPPED, _CLOSED, _LOCK, _MACHINE = "about.json", "run.json", "shipped.json", "closed", "lock", "machine"
 _STOPPED = "TrainingStoppedError"
@@ -135,9 +136,9 @@ def _release(folder: Path) -> None:
 def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled: bool = True) -> Iterator[None]:
     """Ship a spool every half second from a separate process, which also samples the machine if `sampled`.
 
-    The run record then also gets the GPU utilisation, with or without tracking. If the body of this context fails, the
-    spool is closed with the error, so that the run shows it. Without tracking, or with `live` false, nothing is shipped
-    in this context.
+    It begins after three seconds. The run record then also gets the GPU utilisation, with or without tracking. If the
+    body of this context fails, the spool is closed with the error, so that the run shows it. Without tracking, or with
+    `live` false, nothing is shipped in this context.
     """
     process = None
     try:
@@ -304,6 +305,7 @@ def main() -> None:
     with _exclusive(folder, wait=True):
         if sys.argv[3:] == ["sampled"]:
             threading.Thread(target=_sample, args=(folder / _MACHINE,), daemon=True).start()
+        time.sleep(_DELAY)
         while True:
             try:
                 with tracking.client() as client:

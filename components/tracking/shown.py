@@ -1,6 +1,7 @@
 """A place outside the store that shows the store's content; if it does not answer, nothing is lost."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,6 +12,11 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import GatehouseError
 
 logger = logging.getLogger(__name__)
+
+LATER = "GATEHOUSE_SHOWN_LATER"
+"""Set where one process shows the whole run when it has ended, so that no task waits for what it would import."""
+LEFT = "ledger_to_show"
+"""In an event of a task: the model whose ledger is left to be shown then."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,11 @@ class Place:
 
     def _marker(self, what: str) -> str:
         return f"tracking/{self.name}/{what}.json"
+
+
+def is_shown_later() -> bool:
+    """Whether what this task did is shown when the run has ended, by another process."""
+    return bool(os.environ.get(LATER))
 
 
 @contextmanager

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.reference import Reference, references_in
-from gatehouse.components.artifacts.run import RUN_ID, Event, events
+from gatehouse.components.artifacts.run import Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tracking.mlflow_client import (
@@ -26,7 +27,7 @@ from gatehouse.components.tracking.mlflow_client import (
     pipeline_run,
     tracking_of,
 )
-from gatehouse.components.tracking.shown import warning_on_failure
+from gatehouse.components.tracking.shown import LEFT, warning_on_failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -34,6 +35,38 @@ if TYPE_CHECKING:
 STAGE = "gatehouse.stage"
 _SHOWN_BY_THEIR_RESULT = {"train": "model", "tune": "experiment"}
 _IN_VAIN = ("failed", "stopped")
+_PROGRAM = "gatehouse.components.registry.showing.run"
+"""Shows a run with the ledgers that it wrote to, of which nothing here knows."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What the tasks of a run left to be shown when it has ended, each once; some of it may be shown already.
+
+    Attributes:
+        models: References of trained models.
+        experiments: References of experiments.
+        ledgers: Names of models whose ledger is not shown as it is.
+    """
+
+    models: tuple[str, ...]
+    experiments: tuple[str, ...]
+    ledgers: tuple[str, ...]
+
+
+def left_by(store: ArtifactStore, run: str) -> Left:
+    """Read off a run's record what its tasks left to be shown."""
+    happened = [event for _, event in events(store, run)]
+
+    def made(stage: str) -> tuple[str, ...]:
+        given = (
+            event.body.get("result", {}).get(_SHOWN_BY_THEIR_RESULT[stage])
+            for event in happened
+            if event.stage == stage
+        )
+        return tuple(dict.fromkeys(str(each) for each in given if each))
+
+    return Left(made("train"), made("tune"), tuple({event.body[LEFT] for event in happened if LEFT in event.body}))
 
 
 def track_run(store: ArtifactStore, run: str) -> None:
@@ -57,13 +90,14 @@ def track_run(store: ArtifactStore, run: str) -> None:
 
 
 def close_run(store: ArtifactStore, run: str) -> None:
-    """End the MLflow runs of a killed pipeline run, which cannot end them itself; child runs are ended too.
+    """Show what a killed pipeline run left, then end its MLflow runs, which it cannot end itself; child runs too.
 
     Args:
         store: The store that holds the run's record.
         run: The pipeline run.
     """
-    track_run(store, run)
+    if apart := show_apart(store, run, Path(os.devnull)):
+        apart.wait()
     tracking = tracking_of(store)
     if tracking is None or (tracking.embedded and not (tracking.embedded / "mlflow.db").is_file()):
         return
@@ -76,8 +110,8 @@ def close_run(store: ArtifactStore, run: str) -> None:
                     client.set_terminated(each.info.run_id, "KILLED")
 
 
-def track_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.Popen[bytes] | None":
-    """Run `track_run` in a separate process, so that the caller does not wait seconds for the import of MLflow.
+def show_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.Popen[bytes] | None":
+    """Show a run and everything that its tasks left, in a separate process, so that the caller does not wait.
 
     Args:
         store: The store that holds the run's record.
@@ -87,12 +121,15 @@ def track_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.P
     Returns:
         The process, which continues after this one has ended; None if there is nothing to show.
     """
-    tracking = tracking_of(store)
-    if tracking is None or not _is_due(tracking, run, _ended(store, run)):
+    tracking, left = tracking_of(store), left_by(store, run)
+    due = tracking is not None and (
+        _is_due(tracking, run, _ended(store, run)) or not all(map(tracking.is_shown, left.models + left.experiments))
+    )
+    if not due and not left.ledgers:
         return None
     with open(log_file, "ab") as said:
         return subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, store.address, run],
+            [sys.executable, "-m", _PROGRAM, store.address, run],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
@@ -181,11 +218,3 @@ def _named(field: str, value: Any) -> dict[str, Any]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-if __name__ == "__main__":
-    address, run = sys.argv[1:]
-    # The caller does not wait: if the store's folder was removed meanwhile, opening it would create it again.
-    if "://" in address or Path(address).is_dir():
-        os.environ[RUN_ID] = run
-        track_run(ArtifactStore.open(address), run)

@@ -26,10 +26,11 @@ from gatehouse.components.tracking.mlflow_client import (
     log,
     metric_name,
     pipeline_run,
+    require_server,
     tracking_of,
 )
 from gatehouse.components.tracking.shipping import deliver, is_spooled
-from gatehouse.components.tracking.shown import warning_on_failure
+from gatehouse.components.tracking.shown import is_shown_later, warning_on_failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -42,17 +43,19 @@ def track_training(store: ArtifactStore, model: str) -> None:
     """Show the training run of `model` in MLflow: parameters, metrics of every epoch, lineage, environment.
 
     It also gets duration and cost, and is a child of the MLflow run of its pipeline run. If the model was shown before,
-    this needs one look-up and does not import MLflow. An error becomes a warning in the run record.
+    this needs one look-up and does not import MLflow. If the run is shown later, this only checks that the server can
+    be reached. An error becomes a warning in the run record.
 
     Args:
         store: The store that holds the model.
         model: Reference of the model.
     """
-    delivered = deliver(store)
     tracking = tracking_of(store)
-    reference = Reference.parse(model)
+    if tracking is None or _is_left(tracking, "train:tracking"):
+        return
+    delivered, reference = deliver(store), Reference.parse(model)
     # Another job may have made an identical model now: it has its own run.
-    if tracking is None or (str(reference) not in delivered and tracking.is_shown(str(reference))):
+    if str(reference) not in delivered and tracking.is_shown(str(reference)):
         return
     with warning_on_failure(store, "train:tracking"):
         with tracking.client() as client:
@@ -69,15 +72,26 @@ def track_experiment(store: ArtifactStore, experiment: str) -> None:
         store: The store that holds the experiment.
         experiment: Its reference; `trials.json` lists number, parameters, state, model and reason of each trial.
     """
-    deliver(store)
     tracking = tracking_of(store)
+    if tracking is None or _is_left(tracking, "tune:tracking"):
+        return
+    deliver(store)
     reference = Reference.parse(experiment)
-    if tracking is None or tracking.is_shown(str(reference)):
+    if tracking.is_shown(str(reference)):
         return
     with warning_on_failure(store, "tune:tracking"):
         with tracking.client() as client:
             _show_experiment(tracking, client, reference)
         tracking.mark_shown(str(reference))
+
+
+def _is_left(tracking: Tracking, label: str) -> bool:
+    """Whether the run is shown later; then a server that is away is a warning of the task already."""
+    if not is_shown_later():
+        return False
+    with warning_on_failure(tracking.store, label):
+        require_server(tracking.uri)
+    return True
 
 
 def show_training(

@@ -9,10 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from gatehouse.commands.place import project_folder, store_address
-from gatehouse.commands.run import from_here, parameter
+from gatehouse.commands.run import from_here, parameter, run_on_screen
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.local_run import run_pipeline
-from gatehouse.terminal import Screen
 from gatehouse.windows import windows_of
 
 
@@ -37,9 +35,7 @@ def backfill(
     of_each = [window.parameters(known) for window in wanted]
     opened, ended = ArtifactStore.open(store_address(store, folder)), []
     for window, arguments in zip(wanted, of_each, strict=True):
-        with Screen(opened) as screen:
-            outcome = run_pipeline(folder, pipeline, opened, given | arguments, screen.update)
-        screen.summarise(outcome)
+        outcome = run_on_screen(folder, pipeline, opened, given | arguments)
         ended.append((window, outcome))
         if outcome.exit_code and outcome.exit_code > 128:  # A signal to this command is none to one run alone.
             break

@@ -49,11 +49,11 @@ def run(
     if reason:
         os.environ[REASON] = reason
     opened = ArtifactStore.open(store_address(store, folder))
-    outcome = _shown(folder, pipeline, opened, arguments, until)
+    outcome = run_on_screen(folder, pipeline, opened, arguments, until)
     if pipeline == "monitoring" and outcome.exit_code == 0 and outcome.result("retrain").get("action") == "ordered":
         from gatehouse.retraining import train_ordered
 
-        train = partial(_shown, folder, "training", opened)
+        train = partial(run_on_screen, folder, "training", opened)
         trained = train_ordered(opened, folder, outcome.result("retrain")["cause"], train)
         if trained is None:
             typer.echo(
@@ -64,10 +64,10 @@ def run(
     sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
 
 
-def _shown(
+def run_on_screen(
     folder: Path, pipeline: str, store: ArtifactStore, arguments: dict[str, Any], until: str = "", run_id: str = ""
 ) -> LocalRun:
-    """Run a pipeline, show it step by step and what came of it, and track it."""
+    """Run a pipeline, and show it in the terminal step by step, what came of it, and then in MLflow."""
     importing = threading.Thread(target=_import_for_the_end, daemon=True)
     with Screen(store) as screen:
 
@@ -78,9 +78,9 @@ def _shown(
 
         outcome = run_pipeline(folder, pipeline, store, arguments, watch, until, run_id)
     screen.summarise(outcome)
-    from gatehouse.components.tracking.stages import track_apart
+    from gatehouse.components.tracking.stages import show_apart
 
-    track_apart(store, outcome.run, outcome.log)
+    show_apart(store, outcome.run, outcome.log)
     return outcome
 
 

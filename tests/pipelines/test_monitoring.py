@@ -54,7 +54,6 @@ def moving(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("without_mlflow")
 def test_planted_drift_is_found_trained_for_once_and_the_new_model_becomes_the_champion(
     first: tuple[ArtifactStore, LocalRun],
     copy: ArtifactStore,

@@ -30,7 +30,6 @@ def visibility(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("without_mlflow")
 def test_the_champion_scores_and_what_it_said_is_monitored(store: ArtifactStore, visibility: Path, raw: Path) -> None:
     def ran(pipeline: str, until: str, **arguments: str) -> LocalRun:
         given = {"source": str(raw), "window": f"2013-01-01/{until}"} | arguments

@@ -1,25 +1,16 @@
 """A pipeline run and its stages in MLflow, read off the run's record, on a real SQLite tracking store."""
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from gatehouse.commands import run as run_module
 from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking import stages
 from gatehouse.components.tracking.mlflow_client import tracking_of
-from gatehouse.components.tracking.stages import track_apart, track_run
+from gatehouse.components.tracking.stages import track_run
 from gatehouse.components.tracking.training import track_training
-from gatehouse.local_run import LocalRun
-from tests.small_example import EXAMPLE
 
 
 def _runs(store: ArtifactStore, experiment: str) -> dict[str, Any]:
@@ -80,32 +71,3 @@ def test_a_run_that_took_all_from_the_memo_is_not_told(store: ArtifactStore, mon
     track_run(store, "run-3")
     tracking = tracking_of(store)
     assert tracking is not None and tracking.embedded is not None and not tracking.embedded.exists()
-
-
-def test_the_command_ends_with_its_last_line_and_mlflow_is_told_by_another_process(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setenv(RUN_ID, "run-1")
-    _happened(store, "validate", "failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
-    shown_here: list[str] = []
-    monkeypatch.setattr(stages, "_show", lambda *arguments: shown_here.append("shown"))
-    failure = {"error": "ContractBreachError", "message": "dest: 3 nulls", "exit_code": 2}
-    ended = LocalRun("run-1", tmp_path / "run.log", exit_code=2, failure=failure)
-    monkeypatch.setattr(run_module, "run_pipeline", lambda *arguments: ended)
-    before = {child.pid for child in psutil.Process().children()}
-    app = typer.Typer()
-    app.command()(run_module.run)
-    assert CliRunner().invoke(app, [str(EXAMPLE), "--store", store.address]).exit_code == 2
-    (apart,) = [child for child in psutil.Process().children() if child.pid not in before]
-    assert apart.wait(300) == 0 and shown_here == []
-    assert _runs(store, "pipelines")["run-1"].info.status == "FAILED"
-
-
-def test_nothing_is_started_for_a_run_that_is_shown_already(store: ArtifactStore, tmp_path: Path) -> None:
-    assert track_apart(store, "run-1", tmp_path / "run.log") is None
-
-
-def test_a_store_that_was_removed_meanwhile_is_not_made_again(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", stages.__name__, str(tmp_path / "store"), "run-1"], check=True)
-    assert not (tmp_path / "store").exists()

@@ -1,0 +1,95 @@
+"""What a run left to be shown when it has ended, on a real SQLite tracking store."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gatehouse.commands import run as run_module
+from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.showing import run as showing
+from gatehouse.components.tracking.mlflow_client import tracking_of
+from gatehouse.components.tracking.shown import LATER
+from gatehouse.components.tracking.stages import close_run, show_apart
+from gatehouse.components.tracking.training import track_training
+from gatehouse.local_run import LocalRun
+from tests.small_example import EXAMPLE
+
+
+@pytest.fixture(autouse=True)
+def of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv(RUN_ID, "run-1")
+
+
+def _shown(store: ArtifactStore, experiment: str) -> dict[str, Any]:
+    tracking = tracking_of(store)
+    assert tracking is not None
+    with tracking.client() as client:
+        found = client.get_experiment_by_name(experiment)
+        assert found is not None
+        return {str(run.info.run_name): run for run in client.search_runs([found.experiment_id])}
+
+
+def _trained(store: ArtifactStore) -> str:
+    """A model, made by a task that leaves it to be shown later."""
+    model = str(store.publish("models", "delays", {"model.json": "{}"}))
+    Attempt(store, "train").note("hit", result={"model": model})
+    track_training(store, model)
+    return model
+
+
+def test_the_command_ends_with_its_last_line_and_mlflow_is_told_by_another_process(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Attempt(store, "validate").note("failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
+    failure = {"error": "ContractBreachError", "message": "dest: 3 nulls", "exit_code": 2}
+    ended = LocalRun("run-1", tmp_path / "run.log", exit_code=2, failure=failure)
+    monkeypatch.setattr(run_module, "run_pipeline", lambda *arguments: ended)
+    monkeypatch.setattr(showing, "show_run", lambda *arguments: pytest.fail("shown here"))
+    before = {child.pid for child in psutil.Process().children()}
+    app = typer.Typer()
+    app.command()(run_module.run)
+    assert CliRunner().invoke(app, [str(EXAMPLE), "--store", store.address]).exit_code == 2
+    (apart,) = [child for child in psutil.Process().children() if child.pid not in before]
+    assert apart.wait(300) == 0
+    assert _shown(store, "pipelines")["run-1"].info.status == "FAILED"
+
+
+def test_what_the_tasks_left_is_shown_once_and_also_of_a_run_that_was_killed(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LATER, "1")
+    model = _trained(store)
+    assert not (Path(store.address) / "mlflow").exists()
+    monkeypatch.delenv(RUN_ID)  # Another process than one of the run finds it killed.
+    close_run(store, "run-1")
+    runs = _shown(store, "delays")
+    assert runs["train"].data.tags["gatehouse.reference"] == model
+    assert runs["train"].data.tags["mlflow.parentRunId"] == runs["run-1"].info.run_id
+    assert show_apart(store, "run-1", Path("/dev/null")) is None
+
+
+def test_a_server_that_is_away_is_a_warning_of_the_task_that_leaves_it(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LATER, "1")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    _trained(store)
+    (warned,) = [event for _, event in events(store, "run-1") if event.event == "warned"]
+    assert (warned.stage, "127.0.0.1:9 takes no connection" in warned.body["message"]) == ("train:tracking", True)
+
+
+def test_nothing_is_started_for_a_run_that_is_shown_already(store: ArtifactStore, tmp_path: Path) -> None:
+    assert show_apart(store, "run-1", tmp_path / "run.log") is None
+
+
+def test_a_store_that_was_removed_meanwhile_is_not_made_again(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", showing.__name__, str(tmp_path / "store"), "run-1"], check=True)
+    assert not (tmp_path / "store").exists()
