@@ -1,4 +1,4 @@
-"""How an experiment suggests configurations, and how it tells early that a trial is not worth its end."""
+"""Settings of the algorithms that suggest configurations, and of the rules that stop trials early."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,13 +13,13 @@ def _named(given: Any) -> Any:
 
 
 class RandomAlgorithm(Spec):
-    """Every configuration is drawn by itself."""
+    """Every configuration is drawn independently."""
 
     name: Literal["random"] = "random"
 
 
 class GridAlgorithm(Spec):
-    """All combinations of the values, in an order that is drawn; the experiment ends when they are tried."""
+    """All combinations of the values, in a random order; the experiment ends when all are tried."""
 
     name: Literal["grid"] = "grid"
 
@@ -82,7 +82,7 @@ class Nsga2Algorithm(Spec):
 
 
 class PopulationAlgorithm(Spec):
-    """Population-based training: members train side by side, and the worst go on from the weights of the best."""
+    """Population-based training: members train in parallel, and the worst continue with the weights of the best."""
 
     name: Literal["population"] = "population"
     population_size: int = Field(8, ge=2, le=10_000, description="Members; each generation is so many trials.")
@@ -110,17 +110,17 @@ Algorithm = Annotated[
     ],
     BeforeValidator(_named, json_schema_input_type=Any),
 ]
-"""How configurations are suggested; a name alone means the algorithm with its defaults."""
+"""How configurations are suggested; a name alone stands for the algorithm with its defaults."""
 
 SEVERAL_OBJECTIVES = ("random", "grid", "sobol", "tpe", "nsga2")
-"""Algorithms that take more than one objective."""
+"""Algorithms that support several objectives."""
 
 UNCONDITIONAL = ("grid", "sobol", "cmaes", "population")
-"""Algorithms whose spaces have no conditions."""
+"""Algorithms that support no conditional parameters."""
 
 
 class HyperbandStopping(Spec):
-    """Rungs of geometrically growing length, in several brackets that begin at different rungs."""
+    """Rungs of geometrically growing length, in several brackets that start at different rungs."""
 
     name: Literal["hyperband"] = "hyperband"
     min_resource: int = Field(1, ge=1, description="Steps up to the first rung.")
@@ -136,7 +136,7 @@ class SuccessiveHalvingStopping(Spec):
 
 
 class MedianStopping(Spec):
-    """A trial ends whose best value so far is worse than the median of the others at the same step."""
+    """Stops a trial whose best value so far is worse than the median of the others at the same step."""
 
     name: Literal["median"] = "median"
     startup_trials: int = Field(5, ge=0, description="Trials that end of themselves before.")
@@ -144,7 +144,7 @@ class MedianStopping(Spec):
 
 
 class PercentileStopping(Spec):
-    """A trial goes on while its best value so far is among this share of the others at the same step."""
+    """Continues a trial while its best value so far is in this best share of the others at the same step."""
 
     name: Literal["percentile"] = "percentile"
     percentile: float = Field(25.0, ge=0, le=100, description="Percentage of trials that go on.")
@@ -153,7 +153,7 @@ class PercentileStopping(Spec):
 
 
 class PatienceStopping(Spec):
-    """A trial ends whose last steps are all worse than what it had before, whatever the others do."""
+    """Stops a trial whose last steps are all worse than its earlier best, independent of other trials."""
 
     name: Literal["patience"] = "patience"
     patience: int = Field(3, ge=1, description="Steps beyond the first one that may be worse.")
@@ -167,4 +167,4 @@ EarlyStopping = Annotated[
     ],
     BeforeValidator(_named, json_schema_input_type=Any),
 ]
-"""When a trial is stopped early; a name alone means the rule with its defaults."""
+"""When a trial is stopped early; a name alone stands for the rule with its defaults."""

@@ -36,14 +36,14 @@ def tune(
         seed: Seed of sampler and trials.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
-        resample_by: What the bootstrap of the best score draws whole, as in the evaluation.
+        resample_by: Units that the bootstrap of the best score resamples, as in the evaluation.
 
     Returns:
         experiment: Reference of the experiment.
         best: The best settings, as canonical JSON of a TrainSpec.
-        summary: What was found, in a line.
+        summary: The result in one line.
         report: The experiment's report for the UI.
-        trials: What was found, and the best trials, for the UI.
+        trials: The result and the best trials, for the UI.
     """
     import json
     import shutil

@@ -1,4 +1,4 @@
-"""From what was chosen to a training: the settings of a trial, and what no trial could be trained with."""
+"""Applies chosen parameters to the training settings of a trial, and finds values that no trial can be trained with."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,22 +12,22 @@ from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.yaml_lines import nearest
 
 _OF_THE_MODEL = ("model", "optimizer", "stopping")
-"""Groups whose settings mean something else for another architecture."""
+"""Groups of settings whose meaning depends on the architecture."""
 
 
 def configured(base: TrainSpec, chosen: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> TrainSpec:
-    """The training with what was chosen.
+    """The training settings with the chosen values.
 
-    Where another architecture is chosen than that of `base`, the groups model, optimizer and stopping begin with its
+    If the chosen architecture differs from that of `base`, the groups model, optimizer and stopping start with its
     defaults, and the other groups keep the settings that such a model has.
 
     Args:
         base: The training whose settings are searched.
         chosen: The values of the open parameters, by dotted name.
-        settings: Those of a trial in place of the base's; what the chosen model does not have is left out.
+        settings: Settings of a trial that replace the base's; settings that the chosen model lacks are left out.
 
     Raises:
-        ValidationError: naming every setting that the chosen model cannot take.
+        ValidationError: naming every setting that the chosen model does not accept.
     """
     architecture = _architecture(base, chosen)
     taken = {name: value for name, value in (settings or {}).items() if _has(architecture, name)}
@@ -59,9 +59,9 @@ def _has(architecture: str, name: str) -> bool:
 
 
 def steps_of(spec: ExperimentSpec, base: TrainSpec) -> int:
-    """Steps of a whole trial: as the experiment says, else its epochs, else its rounds but at most 20.
+    """Steps of a whole trial: those of the experiment, else its epochs, else its rounds but at most 20.
 
-    Where networks and trees are searched, the most epochs of the networks.
+    If networks and trees are searched, the largest number of epochs of the networks.
     """
     if spec.steps_per_trial:
         return spec.steps_per_trial
@@ -71,12 +71,12 @@ def steps_of(spec: ExperimentSpec, base: TrainSpec) -> int:
 
 
 def starts(spec: ExperimentSpec, base: TrainSpec) -> list[TrainSpec]:
-    """The training of a trial before its other parameters are chosen, one for each model of the search."""
+    """The training of a trial before its other parameters are chosen, for each model of the search."""
     return [configured(base, chosen, spec.trial_settings) for chosen in _models(spec)]
 
 
 def _models(spec: ExperimentSpec) -> list[dict[str, Any]]:
-    """Choices of the parameters that say which model is trained, one for each model."""
+    """The choices of the parameters that select the model, one per model."""
     named = [each for each in spec.parameters if each.name in ("model", "model.architecture")]
     parents = [parent for each in named for parent in deciding(each, spec.parameters)]
     wanted = {each.name for each in (*named, *parents)}
@@ -84,11 +84,11 @@ def _models(spec: ExperimentSpec) -> list[dict[str, Any]]:
 
 
 Problem = tuple[tuple[str | int, ...], Any, str]
-"""Where it stands in the experiment (or in its base, under `training`), the value, and why it cannot be."""
+"""The position in the experiment (or in its base, under `training`), the value, and why it is not allowed."""
 
 
 def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
-    """What a trial could not be trained with, under any condition, or does not measure.
+    """Values that a trial cannot be trained with, under any condition, and objectives that training does not measure.
 
     Args:
         spec: The experiment.
@@ -117,7 +117,7 @@ def _setting_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem
 
 
 def _untrainable(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
-    """A population changes settings while it trains, which only networks take."""
+    """Problems of a population: it changes settings during training, which only networks support."""
     for chosen in _models(spec) if spec.algorithm.name == "population" else ():
         architecture = _architecture(base, chosen)
         if not _has(architecture, "optimizer.changes"):
@@ -135,7 +135,7 @@ def _parameter_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Probl
             try:
                 start = configured(base, chosen)
             except ValidationError:
-                continue  # Told of the parent.
+                continue  # Reported for the parent.
             for value in parameter.extremes:
                 try:
                     configured(start, {**chosen, parameter.name: value}, spec.trial_settings)
@@ -146,14 +146,14 @@ def _parameter_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Probl
 
 
 def _reason(name: str, error: ValidationError) -> str:
-    """Why the setting cannot have its value; empty where the problem is another setting's, which is told of that."""
+    """Why the setting cannot have its value; empty if the problem is another setting's, where it is reported."""
     details = error.errors()
     own = [each for each in details if f"{'.'.join(map(str, each['loc']))}.".startswith(f"{name}.")]
     return f"{name}: {(own or details)[0]['msg'].removeprefix('Value error, ')}"
 
 
 def _refits(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
-    """Settings with which a trial would train on the rows that it is to be measured on."""
+    """Settings with which a trial would train on the rows that it is measured on."""
     why = "a trial is measured on the validation rows, which a refit trains on; take final_rows: train_and_validation"
     own = (
         "stopping.refit would train each trial on the validation rows, which it is measured on; set it to 0, and "
@@ -170,7 +170,7 @@ def _refits(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
 
 
 def none_held_out(base: TrainSpec, spec: ExperimentSpec | None) -> list[str]:
-    """Why no rows are left on which the final model could be corrected; empty where there are some."""
+    """Why no rows are left to correct the final model with; empty if there are some."""
     refits = spec is not None and spec.refits
     if not (refits or base.stopping.refit):
         return []
@@ -180,7 +180,7 @@ def none_held_out(base: TrainSpec, spec: ExperimentSpec | None) -> list[str]:
 
 
 def _rungless(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
-    """A first rung that lies beyond the end of every trial."""
+    """Problem of a first rung beyond the end of every trial."""
     rule, steps = spec.early_stopping, steps_of(spec, base)
     first = getattr(rule, "min_resource", 0)
     if rule is not None and first > steps:

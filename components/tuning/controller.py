@@ -1,4 +1,4 @@
-"""The controller of an experiment: it asks for suggestions, has them run, and stops what is not worth its end."""
+"""The controller of an experiment: it asks for suggestions, runs trials, and stops unpromising ones."""
 
 import logging
 import math
@@ -22,23 +22,23 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 logger = logging.getLogger(__name__)
 
 RETRIES = 2
-"""How often a trial is begun again whose failure may pass, such as an eviction."""
+"""How often a trial is restarted after a failure that may be temporary, such as an eviction."""
 _LOOK = 1.0
-"""Seconds after which the controller looks again whether it is asked to end, and what was used."""
+"""Seconds after which the controller checks stop requests and the budget again."""
 
 
 class ExperimentFailedError(GatehouseError):
-    """Too many trials of an experiment failed, or none gave a model that could be taken."""
+    """Too many trials of an experiment failed, or none gave a usable model."""
 
 
 class ExperimentStoppedError(ExperimentFailedError):
-    """Somebody asked an experiment to end before a trial succeeded; another attempt of the task is not wanted."""
+    """A person stopped an experiment before a trial succeeded; the task must not be retried."""
 
     permanent = True
 
 
 class Inbox(Protocol):
-    """Where events arrive, from any thread."""
+    """A queue of events, which may come from any thread."""
 
     def put(self, item: Event) -> None:
         """Add an event."""
@@ -53,16 +53,16 @@ class Inbox(Protocol):
 
 @dataclass(frozen=True)
 class Experiment:
-    """How an experiment ended.
+    """The result of an experiment.
 
     Attributes:
-        trials: All of them, by number.
-        best: The best, or the knee of the front.
-        settings: Those of `training` that the best was trained with, by dotted name.
-        front: Numbers of the trials that none dominates.
-        ended: Why.
-        steps: Steps of all trials together.
-        seconds: That each trial ran, by number; of the world, and so in no artifact.
+        trials: All trials, by number.
+        best: The best trial, or the knee of the front.
+        settings: The settings of `training` that the best was trained with, by dotted name.
+        front: Numbers of the trials that no other trial dominates.
+        ended: Why it ended.
+        steps: Total steps of all trials.
+        seconds: Duration of each trial, by number; it varies between runs, and so is in no artifact.
     """
 
     trials: tuple[Trial, ...]
@@ -84,7 +84,7 @@ class _Running:
 
 
 class Controller:
-    """Runs an experiment to its end, from wherever its study stands."""
+    """Runs an experiment to its end, from the present state of its study."""
 
     def __init__(
         self,
@@ -97,19 +97,19 @@ class Controller:
         inbox: Inbox | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A controller.
+        """Create a controller.
 
         Args:
-            study: The trials, those that an earlier controller left running among them.
+            study: The trials, including those that an earlier controller left running.
             runner: Runs trials.
-            stopped: Whether somebody asked the experiment to end; asked every second.
-            told: Takes the number of each trial that ends, and a line that says how, and which one is the best so far.
-            cost: Cost of so many seconds of a trial; None where no price is known.
-            inbox: Where events arrive.
-            clock: Seconds that go on.
+            stopped: Whether a person asked the experiment to end; called every second.
+            told: Called with the number of each trial that ends, and a line about its result and the best trial so far.
+            cost: Cost of a number of seconds of a trial; None if no price is known.
+            inbox: Queue of events.
+            clock: Monotonic clock in seconds.
 
         Raises:
-            ConfigurationError: if there is a budget of cost and no price.
+            ConfigurationError: if the budget limits the cost and there is no price.
         """
         self._study, self._runner, self._stopped, self._cost, self._clock = study, runner, stopped, cost, clock
         self._told, self._best = told, best_trial(study.trials, study.spec)
@@ -139,14 +139,14 @@ class Controller:
                     self._stop_early(trial.number, step)
             while True:
                 if ending is None or ending in LAST_TRIALS_END:
-                    ending = self._fill()  # Also while the last trials run, another reason may come.
+                    ending = self._fill()  # Another reason may occur while the last trials run.
                 if ending and ending not in LAST_TRIALS_END:
                     self._stop_all(ending)
                 if ending and not self._running:
                     return self._experiment(ending)
                 self._handle_one()
         except SecondControllerError:
-            self._running.clear()  # The other controller goes on with them.
+            self._running.clear()  # The other controller continues them.
             raise
         finally:
             for running in self._running.values():
@@ -163,7 +163,7 @@ class Controller:
         return Spent(now - self._began, self._cost(seconds))
 
     def _fill(self) -> Ending | None:
-        """Begin trials up to the number that may run at once; why the experiment ends, where it does."""
+        """Start trials up to the allowed number at once; returns why the experiment ends, if it does."""
         most = self._study.spec.parallel_trial_count
         while not (ending := self._reason()) and len(self._running) < most and self._study.can_ask:
             self._start(self._study.ask())
@@ -182,13 +182,13 @@ class Controller:
             return
         running = self._running.get(event.number)
         if isinstance(event, Broken):
-            raise event.error  # Its trial, and all that run, are gone on with by the next controller.
+            raise event.error  # The next controller continues this trial and all running ones.
         if running is None:
             return
         if isinstance(event, Reported):
             self._reported(event, running)
         elif running.ending is not None:
-            # Also of a trial that came to its end after it was told to stop.
+            # Also for a trial that finished after it was told to stop.
             self._end(replace(running.ending, job=event.job))
         elif isinstance(event, Succeeded):
             self._succeeded(event)
@@ -201,7 +201,7 @@ class Controller:
         return self._study.trials[event.number]
 
     def _reported(self, event: Reported, running: _Running) -> None:
-        """Hand a value to the pruner. What is reported after a trial was told to stop counts for nothing."""
+        """Pass a value to the pruner. Values reported after a trial was told to stop are ignored."""
         objective, whole = self._study.spec.objective[0].metric, self._study.steps
         step = self._study.step_of(event.done, event.total)
         if running.ending is not None or not step or objective in MEASURES or objective not in event.values:
@@ -212,7 +212,7 @@ class Controller:
         elif self._study.report(event.number, step, value):
             self._stop_early(event.number, step)
         if self._clock() - self._flushed >= _LOOK:
-            # A report that is lost before this is told again by the runner.
+            # If the controller is killed before this, the runner reports the value again.
             self._study.flush()
             self._flushed = self._clock()
 
@@ -257,7 +257,7 @@ class Controller:
         self._told(ended.number, line)
 
     def _line(self, ended: Trial) -> str:
-        """How a trial ended, and which one is the best so far, where there is one objective and it is another."""
+        """How a trial ended, and which trial is the best so far, if there is one objective and it is another trial."""
         if ended.state == "succeeded":
             trials, spec = self._study.trials, self._study.spec
             one = len(spec.objective) == 1  # Then the first of equals is the best.

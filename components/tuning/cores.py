@@ -1,4 +1,4 @@
-"""Whether trials that run at once have a core for each of their threads; where not, they share and are only slower."""
+"""Checks whether simultaneous trials have a core for each thread; if not, they share cores and are only slower."""
 
 import os
 
@@ -11,14 +11,14 @@ from gatehouse.limits import processors
 
 
 def short_of_cores(spec: ExperimentSpec, base: TrainSpec, launch: Launch, cores: float, where: str) -> str:
-    """What to know where trials want more cores than there are; empty where these are enough.
+    """A warning if trials need more cores than there are; empty if there are enough.
 
     Args:
         spec: The experiment.
         base: The training whose settings are searched.
-        launch: Where trials run: of one on a cluster, each pod has its own cores.
-        cores: Of that place: of the machine or the pod that runs the experiment, or of each pod of a trial.
-        where: Names the place.
+        launch: Where trials run: on a cluster, each pod has its own cores.
+        cores: Cores of the machine or pod that runs the experiment, or of each pod of a trial.
+        where: Name of that place.
     """
     parallel = [start.parallelism for start in starts(spec, base)]
     widest = max(parallel, key=lambda each: each.processes * each.threads)
@@ -37,7 +37,7 @@ def short_of_cores(spec: ExperimentSpec, base: TrainSpec, launch: Launch, cores:
 
 
 def short_of_cores_here(spec: ExperimentSpec, base: TrainSpec) -> str:
-    """The same of an experiment whose trials run in this process's machine or pod; empty where they run elsewhere."""
+    """The same check for trials in this process's machine or pod; empty if they run elsewhere."""
     launch = launch_of(os.environ.get(LAUNCH, ""))
     where = "this pod" if os.environ.get("KUBERNETES_SERVICE_HOST") else "this machine"
     return short_of_cores(spec, base, launch, processors(), where) if isinstance(launch, LocalLaunch) else ""

@@ -1,4 +1,4 @@
-"""What an experiment is, as data: what `experiment.json` says of it before there is any trial."""
+"""The description of an experiment as data: the content of `experiment.json` before there is any trial."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ def described(spec: ExperimentSpec, steps: int) -> dict[str, Any]:
 
     Args:
         spec: The experiment.
-        steps: Of a whole trial.
+        steps: Steps of a whole trial.
     """
     body = spec.model_dump(mode="json")
     kept = ("algorithm", "early_stopping", "parameters", "trial_settings", "budget", "constraints", "warm_start")

@@ -1,4 +1,4 @@
-"""Why an experiment ends."""
+"""Decides when and why an experiment ends."""
 
 import math
 import warnings
@@ -26,33 +26,33 @@ Ending = Literal[
 ]
 
 LAST_TRIALS_END = ("exhausted", "generations", "max_trial_count")
-"""Endings that let running trials go on; the others stop them."""
+"""Endings after which running trials may finish; after others they are stopped."""
 
 _LEAST_TRIALS = 20
-"""Successful trials from which on Optuna estimates what can still be expected."""
+"""Number of successful trials from which Optuna can estimate the remaining improvement."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What an experiment has used: seconds of its controllers, cost of its trials (None where no price is known)."""
+    """What an experiment has used: seconds of its controllers, cost of its trials (None if no price is known)."""
 
     seconds: float
     cost: float | None
 
 
 class Endings:
-    """Judges whether an experiment ends; what it estimates is estimated once for each successful trial."""
+    """Decides whether an experiment ends; the estimate is made once per successful trial."""
 
     def __init__(self, study: ExperimentStudy) -> None:
         self._study = study
         self._estimated: dict[int, float] = {}
 
     def reason(self, spent: Spent, stopped: bool) -> Ending | None:
-        """Why the experiment ends now; None where it goes on.
+        """Why the experiment ends now; None if it continues.
 
         Args:
             spent: What it has used.
-            stopped: Whether somebody asked it to end.
+            stopped: Whether a person asked it to end.
         """
         spec, trials, population = self._study.spec, self._study.trials, self._study.population
         budget, failed = spec.budget, sum(trial.state == "failed" for trial in trials)
@@ -72,7 +72,7 @@ class Endings:
 
     @property
     def steps(self) -> int:
-        """Steps of all trials together."""
+        """Total steps of all trials."""
         return sum(self._study.taken(trial) for trial in self._study.trials)
 
     def _reached(self) -> bool:
@@ -98,7 +98,7 @@ def grid_size(spec: ExperimentSpec) -> int:
 
 
 def expected_improvement(study: optuna.Study, seed: int) -> float:
-    """How much better than the best trial one could be: Optuna's bound of the regret (Makarova et al. 2022).
+    """How much better than the best trial a trial could be: Optuna's regret bound (Makarova et al. 2022).
 
     It holds with high probability where a Gaussian process describes the objective, and is in the objective's unit.
     """

@@ -1,4 +1,4 @@
-"""Why an experiment has no best trial, and what to do about it, in words."""
+"""Explains why an experiment has no best trial, and what to do about it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,13 +8,13 @@ from gatehouse.components.tuning.trial import Trial
 
 
 def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: str) -> str:
-    """What is told of an experiment that ended without a best trial.
+    """The message for an experiment that ended without a best trial.
 
     Args:
-        trials: All of them.
+        trials: All trials.
         spec: The experiment.
         ending: Why it ended.
-        key: Of its study.
+        key: Key of its study.
     """
     states = [each.state for each in trials]
     failed = [each for each in trials if each.state == "failed"]
@@ -36,7 +36,7 @@ def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: 
 
 
 def _measured(trials: Sequence[Trial], constraint: Constraint) -> str:
-    """The limit of a constraint, and the value that came nearest to it."""
+    """The limit of a constraint, and the nearest measured value."""
     name, most, least = constraint.measure, constraint.at_most, constraint.at_least
     values = list(_values(trials, name))
     wanted = f"at most {most:g}" if most is not None else f"at least {least:g}"
@@ -66,7 +66,7 @@ def _advice(spec: ExperimentSpec, ending: Ending, key: str) -> str:
 
 
 def _of_early_stopping(spec: ExperimentSpec, stopped: int) -> str:
-    """A stopped trial reports values, and still has no model that could be taken."""
+    """Advice on early stopping: a stopped trial reports values, but leaves no usable model."""
     if not stopped:
         return ""
     told = f" early_stopping ended {stopped} of them, and a trial that is stopped early leaves no model to be the best:"

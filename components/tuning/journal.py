@@ -1,8 +1,8 @@
-"""Where the state of an experiment lies while it runs: create-only objects of the artifact store, or a database.
+"""Stores the state of a running experiment: in create-only objects of the artifact store, or in a database.
 
-`tuning/<study>/journal/<n>.json` holds lines of Optuna's journal, as many as were written at once, and
-`tuning/<study>/blocks/<n>.json` those of many such objects once more, so that few are to be read;
-`tuning/<study>/about.json` says what the experiment is, and `tuning/<study>/stop.json` asks its controller to end.
+`tuning/<study>/journal/<n>.json` holds lines of Optuna's journal that were written together.
+`tuning/<study>/blocks/<n>.json` holds the lines of many such objects again, so that few objects must be read.
+`tuning/<study>/about.json` describes the experiment, and `tuning/<study>/stop.json` asks its controller to end.
 """
 
 import json
@@ -20,10 +20,10 @@ from gatehouse.components.artifacts.records import author, create_record, read_r
 from gatehouse.errors import GatehouseError, StoreError
 
 STORAGE = "GATEHOUSE_TUNING_STORAGE"
-"""URL of a database that holds studies in place of the artifact store, as a secret of the task."""
+"""Environment variable with the URL of a database for studies instead of the artifact store; a secret of the task."""
 FOLDER = "tuning"
 BLOCK = 500
-"""Objects of a journal whose lines are written once more as one. It is part of the format: readers count by it."""
+"""Number of journal objects per block. It is part of the format: readers depend on it."""
 
 
 class SecondControllerError(GatehouseError):
@@ -31,15 +31,15 @@ class SecondControllerError(GatehouseError):
 
 
 class StoreJournal(BaseJournalBackend):
-    """Optuna's journal in an artifact store. Lines are kept back until `flush` writes them as one object.
+    """Optuna's journal in an artifact store. Lines are buffered until `flush` writes them as one object.
 
-    So what belongs together, such as a trial and all its parameters, is there as a whole or not at all.
+    So lines that belong together, such as a trial and all its parameters, are written together or not at all.
     """
 
     def __init__(self, objects: ObjectStore, study: str) -> None:
         self._objects, self._folder = objects, f"{FOLDER}/{study}"
         held = set(objects.list(f"{self._folder}/blocks"))
-        known = list(takewhile(held.__contains__, map(self._block, count())))  # What a lost block held is in `journal`.
+        known = list(takewhile(held.__contains__, map(self._block, count())))  # Lines of a lost block are in `journal`.
         blocks = read_records(objects, known)
         self._lines: list[dict[str, Any]] = [line for body in blocks.values() for line in body["lines"]]
         self._blocks, self._blocked = len(blocks), len(self._lines)
@@ -51,18 +51,18 @@ class StoreJournal(BaseJournalBackend):
         self._flushed = len(self._lines)
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
-        """The lines from this one on, also those that are kept back."""
+        """The lines from this number on, including buffered ones."""
         return self._lines[log_number_from:]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Keep lines until `flush`."""
+        """Buffer lines until `flush`."""
         self._lines.extend(json.loads(json.dumps(logs)))
 
     def flush(self) -> None:
-        """Write the lines that were kept back.
+        """Write the buffered lines.
 
         Raises:
-            SecondControllerError: if another controller wrote since.
+            SecondControllerError: if another controller has written in the meantime.
         """
         kept = self._lines[self._flushed :]
         if not kept:
@@ -86,15 +86,15 @@ class StoreJournal(BaseJournalBackend):
 
 
 def remember(objects: ObjectStore, study: str, about: dict[str, Any], run: str = "") -> None:
-    """Say what an experiment is, for whoever lists or resumes it, in place of what was said before.
+    """Describe an experiment for commands that list or resume it, replacing an earlier description.
 
-    An earlier wish to stop is withdrawn, unless the same run begins once more, as KFP's does after an eviction.
+    An earlier stop request is withdrawn, unless the same run starts again, as KFP does after an eviction.
 
     Args:
         objects: The store.
         study: Key of the experiment.
-        about: Its request among other things. Call it as the controller, under the lease.
-        run: The run of a pipeline that asks for it; empty for none.
+        about: Its request, among other things. Only the controller with the lease may call this.
+        run: The pipeline run that asks for it; empty for none.
     """
     key = f"{FOLDER}/{study}/about.json"
     known = read_record(objects, key)
@@ -107,29 +107,29 @@ def remember(objects: ObjectStore, study: str, about: dict[str, Any], run: str =
 
 
 def ask_to_stop(objects: ObjectStore, study: str) -> bool:
-    """Ask the controller of an experiment to end; False where it has been asked already."""
+    """Ask the controller of an experiment to end; False if it was asked already."""
     return create_record(objects, f"{FOLDER}/{study}/stop.json", author())
 
 
 def withdraw_stop(objects: ObjectStore, study: str) -> None:
-    """Let an experiment go on that was asked to end."""
+    """Withdraw the stop request of an experiment."""
     remove_record(objects, f"{FOLDER}/{study}/stop.json")
 
 
 def is_asked_to_stop(objects: ObjectStore, study: str) -> bool:
-    """Whether somebody asked the controller of an experiment to end."""
+    """Whether the controller of an experiment was asked to end."""
     return read_record(objects, f"{FOLDER}/{study}/stop.json") is not None
 
 
 def studies(objects: ObjectStore) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The experiments of a store: the key of each, and what `remember` was told of it."""
+    """The experiments of a store: the key of each, and its description from `remember`."""
     for study in objects.folders(FOLDER):
         if (about := read_record(objects, f"{FOLDER}/{study}/about.json")) is not None:
             yield study, about
 
 
 def database() -> optuna.storages.BaseStorage | None:
-    """The database that holds studies; None where they lie in the artifact store.
+    """The database that holds studies; None if they are in the artifact store.
 
     Raises:
         StoreError: if it cannot be opened.

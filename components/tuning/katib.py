@@ -1,4 +1,4 @@
-"""Reads an Experiment of Katib (kubeflow.org/v1beta1) as an experiment of ours, and says what it cannot carry over."""
+"""Converts a Katib Experiment (kubeflow.org/v1beta1) to our format, and says what cannot be converted."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,19 +24,19 @@ _SHORT = {
     "reg_alpha": "optimizer.l1", "alpha": "optimizer.l1", "reg_lambda": "optimizer.l2", "lambda": "optimizer.l2",
     "dropout_rate": "model.dropout", "embedding_dim": "model.embedding_size", "max_bin": "model.bins",
 }  # fmt: skip
-"""What trainings elsewhere call a setting, apart from the last part of its own name."""
+"""Names of settings in other training programs, besides the last part of our own name."""
 _METRICS = {"loss": "log_loss", **METRICS_ELSEWHERE}
 _RANDOM_STATE = "the seed is that of the project, so that the same project gives the same trials"
 
 
 @dataclass
 class Imported:
-    """An experiment that was read.
+    """The result of a conversion.
 
     Attributes:
-        tuning: The `tuning` section of a project, as YAML would hold it.
-        left: What was not carried over: where it stands in Katib's file, and why.
-        valid: Whether the section is an experiment as it is; else `left` says what has to be changed by hand.
+        tuning: The `tuning` section of a project, as it would be in YAML.
+        left: What was not converted: its position in Katib's file, and why.
+        valid: Whether the section is valid as it is; otherwise `left` says what to change by hand.
     """
 
     tuning: dict[str, Any] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Imported:
     valid: bool = True
 
     def text(self) -> str:
-        """The section as YAML, each parameter on a line of its own."""
+        """The section as YAML, with one line per parameter."""
         body = {"tuning": {name: value for name, value in self.tuning.items() if name != "parameters"}}
         lines = [yaml.safe_dump(body, sort_keys=False, allow_unicode=True).rstrip()]
         if parameters := self.tuning.get("parameters"):
@@ -54,14 +54,14 @@ class Imported:
 
 
 def imported(text: str, names: Mapping[str, str] | None = None) -> Imported:
-    """An Experiment of Katib as ours.
+    """Convert a Katib Experiment.
 
     Args:
-        text: The YAML; of several documents the one that is an Experiment.
-        names: What a parameter or metric of Katib's is here, as `{"lr": "optimizer.learning_rate"}`.
+        text: The YAML; if it has several documents, the one that is an Experiment is used.
+        names: Our names of Katib's parameters and metrics, as `{"lr": "optimizer.learning_rate"}`.
 
     Raises:
-        ConfigurationError: if it is no YAML, or holds no Experiment or several.
+        ConfigurationError: if it is no YAML, or does not hold exactly one Experiment.
     """
     spec, name = _experiment(text)
     found = Imported()
@@ -99,7 +99,7 @@ def _experiment(text: str) -> tuple[dict[str, Any], str]:
 
 
 class _Reading:
-    """Goes through a spec, part by part."""
+    """Converts a spec part by part."""
 
     def __init__(self, spec: Mapping[str, Any], names: dict[str, str], found: Imported) -> None:
         self._spec = spec
@@ -147,7 +147,7 @@ class _Reading:
         return plain if plain in WATCHABLE or plain in MEASURES else None
 
     def algorithm(self) -> None:
-        """Optuna's sampler for a suggestion service, and early stopping."""
+        """Convert a suggestion service to Optuna's sampler, and early stopping."""
         body = _mapping(self._spec.get("algorithm"))
         name, settings = str(body.get("algorithmName", "")), _settings(body)
         read = _ALGORITHMS.get(name)
@@ -194,7 +194,7 @@ class _Reading:
             self._leave(f"earlyStopping.algorithmSettings {name}: {value}", "Katib knows no such setting either")
 
     def counts(self) -> None:
-        """How many trials, how many at once, how many may fail; what happens after an interruption."""
+        """Convert the numbers of trials, and the behaviour after an interruption."""
         ours = {
             "max_trial_count": ("maxTrialCount", None),
             "parallel_trial_count": ("parallelTrialCount", 3),  # Katib's own default.
@@ -245,7 +245,7 @@ class _Reading:
         self._tuning["parameters"] = found
 
     def _setting(self, theirs: Sequence[str]) -> str | None:
-        """The setting of training that a parameter of theirs is; None where no name is obvious."""
+        """The setting of training for a parameter's names; None if no name matches."""
         if theirs[0] in self.names:
             self.used.add(theirs[0])
             return self.names[theirs[0]]
@@ -288,7 +288,7 @@ class _Reading:
         return parameter
 
     def surroundings(self) -> None:
-        """What Katib has to know of pods, which training and its launcher know here."""
+        """Report the fields about pods, which training and its launcher define here."""
         reasons = {
             "trialTemplate": "a trial is a training run of the project: its model, image, resources and launcher are "
             "those of `training`, whose settings the parameters name",
@@ -306,7 +306,7 @@ class _Reading:
                 self._leave(str(part), "Katib's v1beta1 has no such field")
 
     def hyperband(self, setting: str, value: Any) -> str:
-        """A setting of Katib's hyperband; why it is not carried over, or nothing."""
+        """Convert a setting of Katib's hyperband; returns why it cannot be converted, or an empty text."""
         if setting == "eta":
             self._rungs["reduction_factor"] = int(_number(value) or 3)  # Katib's own default.
             return ""
@@ -377,7 +377,7 @@ _ALGORITHMS: dict[str, tuple[dict[str, Any], dict[str, Take | str]]] = {
         {name: _resource(name) for name in ("resource_name", "eta", "r_l")},
     ),
 }
-"""By Katib's name: the algorithm here, and what becomes of each of its settings: a function, or why nothing does."""
+"""By Katib's name: our algorithm, and for each setting a function that converts it, or why it cannot be converted."""
 _REFUSED = {
     "darts": "differentiable architecture search trains one network that holds all others, and has no trials",
     "enas": "it searches for architectures of operations, which training here does not build",
@@ -412,7 +412,7 @@ def _plain(name: str) -> str:
 
 
 def with_section(project: str, section: str) -> str:
-    """The text of a project.yaml with this `tuning` section in place of its own, or at its end.
+    """The text of a project.yaml whose `tuning` section is replaced, or added at the end.
 
     Args:
         project: The file.
@@ -423,7 +423,7 @@ def with_section(project: str, section: str) -> str:
     if begins is None:
         return project.rstrip("\n") + "\n\n" + section
     ends = next((at for at in range(begins + 1, len(lines)) if re.match(r"[^\s#-]", lines[at])), len(lines))
-    # Comments and blank lines directly above the next section are about that one.
+    # Comments and blank lines directly above the next section belong to that section.
     while ends < len(lines) and ends > begins + 1 and re.match(r"\s*(#|$)", lines[ends - 1]):
         ends -= 1
     return "".join([*lines[:begins], section, *lines[ends:]])

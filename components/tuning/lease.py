@@ -1,4 +1,4 @@
-"""One controller an experiment: a record in the store that its holder renews, and that others respect."""
+"""Ensures one controller per experiment: a record in the store that its holder renews."""
 
 import logging
 import os
@@ -16,15 +16,15 @@ logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
 _SILENT = 60.0
-"""Seconds without a beat after which whoever only looks takes a controller for dead."""
+"""Seconds without a beat after which a reader takes a controller for dead."""
 
 
 class ControllerLease:
     """Held by the controller of an experiment, in a `with` statement.
 
-    A controller that finds a lease watches it for three beats: where it is renewed, its holder lives, and this one is
-    refused; where it is not, the holder was killed. So clocks do not matter. A holder of this machine whose process is
-    gone is not watched.
+    A controller that finds a lease watches it for three beats. If it is renewed, its holder is running, and the new
+    controller is refused. If not, the holder was killed. So clocks do not matter. A holder on this machine whose
+    process has ended is not watched.
     """
 
     def __init__(self, objects: ObjectStore, study: str, beat: float = 5.0) -> None:
@@ -46,10 +46,10 @@ class ControllerLease:
             remove_record(self._objects, self._key)
 
     def require(self) -> None:
-        """Go on only while the lease is held, as far as the last beat knows.
+        """Check that the lease is still held, according to the last beat.
 
         Raises:
-            SecondControllerError: if another controller took it, as it saw no beat of this one.
+            SecondControllerError: if another controller took it because it saw no beat of this one.
         """
         if self._lost:
             raise SecondControllerError(
@@ -74,7 +74,7 @@ class ControllerLease:
         """Remove the lease of a holder that was killed.
 
         Raises:
-            SecondControllerError: if the holder lives.
+            SecondControllerError: if the holder is running.
         """
         found, body = self._objects.stat(self._key), read_record(self._objects, self._key)
         if found is None or body is None:
@@ -100,7 +100,7 @@ def _here() -> dict[str, str | int]:
 
 
 def _is_gone(holder: dict[str, str | int]) -> bool:
-    """Whether the holder was a process of this machine that has ended."""
+    """Whether the holder was a process on this machine that has ended."""
     if holder.get("host") != socket.gethostname():
         return False
     try:
@@ -113,7 +113,7 @@ def _is_gone(holder: dict[str, str | int]) -> bool:
 
 
 def is_controlled(objects: ObjectStore, study: str) -> bool:
-    """Whether the experiment has a controller; one that was killed elsewhere counts for a minute."""
+    """Whether the experiment has a controller; one that was killed on another machine counts for a minute."""
     key = f"{FOLDER}/{study}/controller.json"
     found, body = objects.stat(key), read_record(objects, key)
     return found is not None and body is not None and not _is_gone(body) and time.time() - found.modified < _SILENT

@@ -1,4 +1,4 @@
-"""What is measured of the model of a trial beside its metrics, where a constraint or an objective asks for it."""
+"""Measures a trial's model beyond its metrics, if a constraint or an objective needs it."""
 
 import threading
 
@@ -14,17 +14,17 @@ _one_at_a_time = threading.Lock()
 
 
 def measured(store: ArtifactStore, data: TrialData, model: str, spec: ExperimentSpec) -> dict[str, float]:
-    """The measures of a model that an experiment asks for.
+    """The measurements of a model that an experiment needs.
 
     Args:
-        store: Holds the model.
-        data: What it was trained on; single rows of the validation part are scored.
-        model: Its reference.
+        store: The artifact store.
+        data: The data it was trained on; single rows of the validation part are scored.
+        model: Reference of the model.
         spec: The experiment.
 
     Returns:
-        Of these what is asked for: `size_bytes` of the weights; `latency_ms`, the median of milliseconds for one row,
-        and beside it `latency_p99_ms`.
+        The needed ones of `size_bytes` of the weights; `latency_ms`, the median time for one row in milliseconds,
+        together with `latency_p99_ms`.
     """
     asked = {each.metric for each in spec.objective} | {each.measure for each in spec.constraints}
     found: dict[str, float] = {}
@@ -34,7 +34,7 @@ def measured(store: ArtifactStore, data: TrialData, model: str, spec: Experiment
     if "latency_ms" in asked:
         predictor = Predictor.load(store, model)
         part = read_part(store, data.training_set, data.split, "validation", predictor.task).thinned(_ROWS)
-        with _one_at_a_time:  # Another measurement of this process would be in the time of a row.
+        with _one_at_a_time:  # A parallel measurement of this process would add to the time of a row.
             single = measure_latency(predictor.predict, part.table)["single_row_ms"]
         found |= {"latency_ms": single["p50"], "latency_p99_ms": single["p99"]}
     return found

@@ -1,4 +1,4 @@
-"""Opens the study of an experiment: for its controller, which holds it alone, and for whoever looks at it."""
+"""Opens the study of an experiment: exclusively for its controller, or for reading."""
 
 import logging
 from collections.abc import Iterator
@@ -30,15 +30,15 @@ def opened_study(
     steps: int,
     warm: tuple[dict[str, Any], ...] = (),
 ) -> Iterator[ExperimentStudy]:
-    """The study of an experiment, for its controller; what an earlier controller left is gone on from.
+    """Open the study of an experiment for its controller, and continue what an earlier controller left.
 
     Args:
-        objects: The store, which holds the lease, and the journal where there is no database.
-        key: Of the study.
-        spec: The experiment. With `resume_policy: never` nothing of it is kept.
-        seed: Of its suggestions.
-        steps: Of a whole trial.
-        warm: Configurations that are tried first.
+        objects: The store with the lease, and with the journal if there is no database.
+        key: Key of the study.
+        spec: The experiment. With `resume_policy: never` nothing is kept.
+        seed: Seed of its suggestions.
+        steps: Steps of a whole trial.
+        warm: Configurations to try first.
 
     Raises:
         SecondControllerError: if the experiment has a controller.
@@ -59,7 +59,7 @@ def opened_study(
 
 
 def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["running", "interrupted", "ended"]]:
-    """The trials of an experiment as they are now, and how far it is; without a lease."""
+    """The present trials of an experiment, and its state; without a lease."""
     storage: optuna.storages.BaseStorage = database() or JournalStorage(StoreJournal(objects, key))
     trials = trials_of(storage, key)
     if is_controlled(objects, key):
@@ -68,9 +68,9 @@ def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["ru
 
 
 def best_configurations(store: ArtifactStore, spec: ExperimentSpec) -> tuple[dict[str, Any], ...]:
-    """The best configurations of the experiments of `warm_start`: of each its best trial, then the rest of its front.
+    """The best configurations of the experiments of `warm_start`: for each its best trial, then the rest of its front.
 
-    One with a value that is now outside of the space is left out, with a warning.
+    A configuration with a value outside the present space is left out, with a warning.
 
     Raises:
         ConfigurationError: if the store does not hold one of the experiments.

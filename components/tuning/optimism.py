@@ -1,11 +1,11 @@
-"""How much of the best score is selection: the best of many trials looks better than it is (the winner's curse).
+"""Estimates the selection bias of the best score: the best of many trials looks better than it is (winner's curse).
 
 The bootstrap bias correction of Tsamardinos, Greasidou and Borboudakis (2018): rows are drawn with replacement, the
 trial that is best on the drawn rows is scored on the rows that were not drawn, and the mean of these scores over many
-draws is what the choice of the best trial can be expected to give. No model is trained again.
+draws estimates the score of a trial chosen in this way. No model is trained again.
 
-The trial that is best on all rows is scored on the same rows. It has its own score there on average, so that only the
-difference between the two is taken: what is common to both is the luck of the draws.
+The trial that is best on all rows is scored on the same out-of-draw rows. Its mean there is its own score. So only the
+difference of the two is used, which removes the randomness of the draws that both share.
 """
 
 from collections.abc import Sequence
@@ -26,18 +26,18 @@ from gatehouse.components.tuning.trial import Trial
 
 DRAWS = 200
 CONTENDERS = 50
-"""Trials that are compared in each draw: the best; a trial far behind them wins no draw."""
+"""Number of trials compared in each draw: the best ones; trials far behind them are never best in a draw."""
 
 
 @dataclass(frozen=True)
 class Optimism:
-    """What is left of the best score without the luck of being chosen.
+    """The best score without the luck of being chosen.
 
     Attributes:
         best: The score of the best trial on all validation rows, on which it was chosen.
-        corrected: What is to be expected of a trial that is chosen so, on rows on which it was not chosen.
-        lower: Lower end of the 95 % interval of the corrected score: a percentile of the draws.
-        upper: Upper end.
+        corrected: The expected score, on other rows, of a trial chosen in this way.
+        lower: Lower bound of the 95 % interval of the corrected score: a percentile of the draws.
+        upper: Upper bound.
         draws: Number of draws.
     """
 
@@ -48,7 +48,7 @@ class Optimism:
     draws: int
 
     def to_json(self) -> dict[str, Any]:
-        """As the artifact holds it."""
+        """As JSON for the artifact."""
         return asdict(self)
 
 
@@ -63,19 +63,19 @@ def optimism(
     """The correction of the best score of an experiment with one objective.
 
     Args:
-        store: Holds the trials' models.
-        data: Whose validation part the trials were chosen on.
-        objective: What the best is best in.
-        trials: Those that may be the best, which have models.
-        seed: Of the draws.
-        resample_by: What is drawn whole, as in an evaluation: a column, `day`, or nothing for rows, or for groups of a
+        store: The artifact store.
+        data: The data whose validation part the trials were chosen on.
+        objective: The objective.
+        trials: The candidates for the best trial, which have models.
+        seed: Seed of the draws.
+        resample_by: Units to resample, as in an evaluation: a column, `day`, or empty for rows, or for groups of a
             ranking.
 
     Returns:
-        None where there is no choice of several trials, or the objective is not a metric of predictions.
+        None if there are not several trials, or the objective is not a metric of predictions.
     """
     metric = WATCHABLE.get(objective.metric)
-    if len(trials) < 2 or metric is None:  # One is no choice.
+    if len(trials) < 2 or metric is None:  # One trial is no choice.
         return None
     sign = 1 if objective.minimize else -1
     contenders = sorted(trials, key=lambda trial: (sign * trial.values[objective.metric], trial.number))[:CONTENDERS]
@@ -85,14 +85,14 @@ def optimism(
 
 
 def corrected(measures: Sequence[OnDraw], metric: Metric, units: Units, rows: int, seed: int) -> Optimism:
-    """The corrected score, from how each trial scores on a draw.
+    """The corrected score, from the scores of each trial on draws.
 
     Args:
-        measures: Of each trial, from how often each row was drawn, shape (rows,), to its score.
-        metric: What the score is.
-        units: What is drawn.
+        measures: For each trial the function from how often each row was drawn, shape (rows,), to its score.
+        metric: The metric of the score.
+        units: The units to resample.
         rows: Number of rows.
-        seed: Of the draws.
+        seed: Seed of the draws.
     """
     winner, best = _best([measure(np.ones(rows)) for measure in measures], metric)
     drawn: Array = np.empty((DRAWS, 2))
@@ -106,7 +106,7 @@ def corrected(measures: Sequence[OnDraw], metric: Metric, units: Units, rows: in
 
 
 def _best(scores: Sequence[float], metric: Metric) -> tuple[int, float]:
-    """The place and the value of the best score; of equals the first."""
+    """Index and value of the best score; the first of equal ones."""
     sign = 1 if metric.better == "lower" else -1
     place = int(np.nanargmin(sign * np.asarray(scores))) if not np.isnan(scores).all() else 0
     return place, scores[place]
@@ -115,7 +115,7 @@ def _best(scores: Sequence[float], metric: Metric) -> tuple[int, float]:
 def _measures(
     store: ArtifactStore, data: TrialData, metric: Metric, trials: Sequence[Trial]
 ) -> tuple[Part, list[OnDraw]]:
-    """The validation rows, and of each trial how its model scores on draws of them."""
+    """The validation rows, and for each trial the function that scores its model on draws of them."""
     part: Part | None = None
     found = []
     for trial in trials:

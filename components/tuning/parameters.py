@@ -1,4 +1,4 @@
-"""One dimension of the search space: a setting of `training`, its values, and the condition under which it is open."""
+"""One dimension of the search space: a setting of `training`, its values, and the condition under which it is used."""
 
 import json
 import math
@@ -68,7 +68,7 @@ class ParameterSpec(Spec):
 
     @property
     def extremes(self) -> tuple[Any, ...]:
-        """Values that show whether every value of the parameter is one that training takes."""
+        """The values that show whether training accepts every value of the parameter."""
         if self.type == "categorical":
             return self.choices
         if self.type == "int":
@@ -78,7 +78,7 @@ class ParameterSpec(Spec):
 
     @property
     def finite(self) -> tuple[Any, ...] | None:
-        """All values, in order; None where there is no end of them."""
+        """All values, in order; None if there are infinitely many."""
         if self.type == "categorical":
             return self.choices
         low, high = self.min or 0.0, self.max or 0.0
@@ -90,7 +90,7 @@ class ParameterSpec(Spec):
         return tuple(float(first + index * step) for index in range(int((Decimal(str(high)) - first) / step) + 1))
 
     def internal(self, value: Any) -> float | int | None:
-        """A value as Optuna keeps it, where a choice is its position; None where the parameter has no such value."""
+        """A value as Optuna stores it, with a choice as its index; None if the parameter has no such value."""
         if self.finite is not None:
             known = [plain(each) for each in self.finite]
             if plain(value) not in known:
@@ -100,7 +100,7 @@ class ParameterSpec(Spec):
 
     @property
     def words(self) -> str:
-        """Its values, for people."""
+        """Its values in words."""
         if self.type == "categorical":
             return f"one of {', '.join(str(plain(each)) for each in self.choices)}"
         return f"from {self.min:g} to {self.max:g}" + (f" in steps of {self.step:g}" if self.step else "")
@@ -111,7 +111,7 @@ class ParameterSpec(Spec):
         return (value, *value) if isinstance(value, tuple) else (value,)
 
     def is_open(self, chosen: Mapping[str, Any]) -> bool:
-        """Whether the parameter has a value beside these of its parents."""
+        """Whether the parameter is used with these values of its parents."""
         return all(
             parent in chosen and plain(chosen[parent]) in [plain(each) for each in self.wanted(parent)]
             for parent in self.when
@@ -124,10 +124,10 @@ def plain(value: Any) -> Any:
 
 
 def ordered(parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:
-    """The parameters, each after those that its condition names, else as they are written.
+    """The parameters, each after those that its condition names, otherwise in the given order.
 
     Raises:
-        CycleError: if conditions lead in a circle.
+        CycleError: if conditions form a cycle.
     """
     parents: dict[str, set[str]] = {}
     for parameter in parameters:
@@ -139,7 +139,7 @@ def ordered(parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:
 
 
 def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
-    """What is wrong with the conditions: unknown parents, values that a parent has not, and circles."""
+    """Problems of the conditions: unknown parents, values that a parent does not have, and cycles."""
     for parameter in parameters:
         for parent, value in parameter.when.items():
             named = [other for other in parameters if other.name == parent]
@@ -161,13 +161,13 @@ def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
 
 
 def exclude_each_other(one: ParameterSpec, other: ParameterSpec, parameters: Sequence[ParameterSpec]) -> bool:
-    """Whether no choice opens both, by a parent of both, or of their parents, from which they want other values."""
+    """Whether no choice opens both, because they need different values of a common ancestor."""
     mine, others = _conditions(one, parameters), _conditions(other, parameters)
     return any(not any(value in others[name] for value in mine[name]) for name in mine.keys() & others.keys())
 
 
 def _conditions(parameter: ParameterSpec, parameters: Sequence[ParameterSpec]) -> dict[str, tuple[Any, ...]]:
-    """The values that each parameter must have so that this one is open, its parents' conditions among them."""
+    """The values that each parameter must have so that this one is used, including its parents' conditions."""
     found = {parent: parameter.wanted(parent) for parent in parameter.when}
     for parent in parameter.when:
         named = [each for each in parameters if each.name == parent]
@@ -177,7 +177,7 @@ def _conditions(parameter: ParameterSpec, parameters: Sequence[ParameterSpec]) -
 
 
 def combinations(parameters: Sequence[ParameterSpec], chosen: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All choices of finite parameters, given in order, beside what is chosen already; the closed ones have no value.
+    """All choices of finite parameters, in the given order, added to `chosen`; unused ones have no value.
 
     Example:
         >>> depth = ParameterSpec(name="model.max_depth", type="int", min=3, max=4)
@@ -193,7 +193,7 @@ def combinations(parameters: Sequence[ParameterSpec], chosen: Mapping[str, Any])
 
 
 def deciding(parameter: ParameterSpec, parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:
-    """The parameters that decide whether and for which model this one is open: its parents, theirs, and the model."""
+    """The parameters that decide whether and for which model this one is used: its ancestors, and the model."""
     found, pending = set[str](), ["model", "model.architecture", *parameter.when]
     while pending:
         name = pending.pop()

@@ -1,8 +1,8 @@
 """Population-based training (Jaderberg et al. 2017): settings change while members train, and the worst copy the best.
 
-Trial n is member n % size of generation n // size. It goes on from its parent's checkpoint to the end of its
-generation; its training, all of its ancestors' settings by epoch, is a training like any other. So no state is kept:
-what a member does next is a function of the seed, its number and the trials of the generation before.
+Trial n is member n % size of generation n // size. It continues from its parent's checkpoint to the end of its
+generation. Its training, with all its ancestors' settings by epoch, is a training like any other. So no state is kept:
+the next step of a member is a function of the seed, its number and the trials of the generation before.
 """
 
 import math
@@ -26,11 +26,11 @@ class Population:
     """The members of an experiment.
 
     Attributes:
-        algorithm: Their number, and how they explore.
+        algorithm: Number of members, and how they explore.
         spec: The experiment.
-        seed: Of what is drawn.
-        epochs: Of a whole training.
-        warm: Configurations that the first members begin with.
+        seed: Seed of the draws.
+        epochs: Epochs of a whole training.
+        warm: Configurations of the first members.
     """
 
     algorithm: PopulationAlgorithm
@@ -41,11 +41,11 @@ class Population:
 
     @property
     def trials(self) -> int:
-        """Trials until every member has come to the last epoch."""
+        """Number of trials until every member has reached the last epoch."""
         return self.algorithm.population_size * math.ceil(self.epochs / self.algorithm.interval)
 
     def end(self, number: int) -> int:
-        """The epochs that a trial has trained when it ends, those of its ancestors among them."""
+        """Total epochs at the end of a trial, including those of its ancestors."""
         return min((number // self.algorithm.population_size + 1) * self.algorithm.interval, self.epochs)
 
     def begin(self, trial: Trial) -> int:
@@ -58,11 +58,11 @@ class Population:
         return all(trial.ended for trial in trials[: len(trials) // size * size])
 
     def suggested(self, number: int, trials: Sequence[Trial]) -> tuple[int | None, dict[str, Any]]:
-        """The parent of the next trial, None where it begins anew, and its parameters.
+        """The parent of the next trial (None for a new start), and its parameters.
 
         Args:
-            number: Of the trial.
-            trials: Those before it.
+            number: Number of the trial.
+            trials: Earlier trials.
         """
         generation, member = divmod(number, size := self.algorithm.population_size)
         if not generation:
@@ -79,9 +79,9 @@ class Population:
         return parent.number, self._explored(number, parent.parameters, draw)
 
     def training(self, trial: Trial, trials: Sequence[Trial]) -> dict[str, Any]:
-        """What a training has in which a trial and its ancestors are one: settings by dotted name, without its length.
+        """Settings, by dotted name, of the training that a trial and its ancestors form together, without its length.
 
-        The learning rate is constant between changes: they are the schedule, and a longer training begins alike.
+        The learning rate is constant between changes: they are the schedule, and a longer training starts identically.
         """
         line = [trial]
         while (parent := line[0].parent) is not None:
@@ -96,7 +96,7 @@ class Population:
         return line[0].parameters | constant
 
     def _loss(self, trial: Trial) -> float:
-        """The objective at the end of a trial, less being better; infinite for one that is not feasible."""
+        """The objective at the end of a trial, with smaller as better; infinite for an infeasible trial."""
         (objective,) = self.spec.objective
         if not trial.feasible:
             return math.inf
@@ -104,13 +104,13 @@ class Population:
         return value if objective.minimize else -value
 
     def _drawn(self, number: int, warm: dict[str, Any]) -> dict[str, Any]:
-        """A configuration that is drawn, apart from the values that are given."""
+        """A random configuration, apart from the given values."""
         study = optuna.create_study(sampler=sampler_of(self.spec, self.seed, number))
         study.enqueue_trial(internal(self.spec, warm))
         return suggested(self.spec, study.ask())
 
     def _explored(self, number: int, parameters: dict[str, Any], draw: random.Random) -> dict[str, Any]:
-        """Settings near those of the parent; what cannot change while a network trains is its parent's."""
+        """Settings near those of the parent; settings that cannot change during training are the parent's."""
         fresh, found = self._drawn(number, {}), dict(parameters)
         for parameter in self.spec.ordered:
             if (name := parameter.name) in CHANGING:
@@ -120,7 +120,7 @@ class Population:
 
 
 def _perturbed(parameter: ParameterSpec, value: Any, factor: float) -> Any:
-    """A value times a factor, within its bounds; of listed numbers the next smaller or greater one."""
+    """A value times a factor, within its bounds; for listed numbers the next smaller or greater one."""
     if parameter.finite is None:
         return min(max(value * factor, parameter.min or 0.0), parameter.max or 0.0)
     known = [plain(each) for each in parameter.finite]

@@ -1,4 +1,4 @@
-"""When a trial is stopped early: Optuna's pruners, and the steps that they compare trials by."""
+"""Optuna's pruners, which stop trials early, and the steps by which they compare trials."""
 
 import warnings
 
@@ -12,7 +12,7 @@ def pruner_of(spec: ExperimentSpec, steps: int) -> optuna.pruners.BasePruner:
 
     Args:
         spec: The experiment.
-        steps: Of a whole trial. They are counted from 1 on, so that a step is also the budget that it took.
+        steps: Steps of a whole trial. They are counted from 1, so that a step is also the budget used.
     """
     rule = spec.early_stopping
     if rule is None:
@@ -29,7 +29,7 @@ def pruner_of(spec: ExperimentSpec, steps: int) -> optuna.pruners.BasePruner:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return optuna.pruners.PatientPruner(None, patience=rule.patience, min_delta=rule.tolerance)
-    # Optuna counts from 0 on: it ends no trial at a step below the given one.
+    # Optuna counts from 0: it stops no trial at a step below the given one.
     begin = {"n_startup_trials": rule.startup_trials, "n_warmup_steps": rule.warmup_steps + 1}
     if rule.name == "median":
         return optuna.pruners.MedianPruner(**begin)
@@ -40,9 +40,9 @@ def step_of(done: int, total: int, steps: int) -> int:
     """The step that a trial has reached: the greatest j with done/total >= j/steps; 0 before the first.
 
     Args:
-        done: Epochs, or rounds, that are done.
-        total: Of the whole trial.
-        steps: Of a whole trial.
+        done: Epochs or rounds done.
+        total: Epochs or rounds of the whole trial.
+        steps: Steps of a whole trial.
 
     Example:
         >>> [step_of(done, 60, 4) for done in (14, 15, 29, 60)]

@@ -1,4 +1,4 @@
-"""What makes a training run of a suggestion: the interface between the controller and trials."""
+"""The interface between the controller and trials: runs a suggestion as a training run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,9 +10,9 @@ class Reported:
     """An epoch, or a round, of a trial ended.
 
     Attributes:
-        number: Of the trial.
-        done: Epochs, or rounds, that are done.
-        total: Of a whole trial.
+        number: Number of the trial.
+        done: Epochs or rounds done.
+        total: Epochs or rounds of a whole trial.
         values: Validation metrics by name.
     """
 
@@ -27,9 +27,9 @@ class Succeeded:
     """A trial reached its end.
 
     Attributes:
-        number: Of the trial.
+        number: Number of the trial.
         values: The metrics of its model on the validation part, by name.
-        measures: What was measured of the model, such as `size_bytes`.
+        measures: Measurements of the model, such as `size_bytes`.
         model: Reference of the model.
         job: Key of the training job.
     """
@@ -46,10 +46,10 @@ class Failed:
     """A trial ended without a model.
 
     Attributes:
-        number: Of the trial.
+        number: Number of the trial.
         error: Class of the error.
-        told: What it said, for people.
-        retry: Whether the next attempt may end otherwise, as after an eviction.
+        told: Its message, for people.
+        retry: Whether another attempt may succeed, for example after an eviction.
         job: Key of the training job.
     """
 
@@ -70,7 +70,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Broken:
-    """A trial lacks what every trial needs, as a store that answers: the controller ends with the error."""
+    """Something that all trials need is broken, such as the store: the controller ends with the error."""
 
     number: int
     error: Exception
@@ -80,22 +80,22 @@ Event = Reported | Succeeded | Failed | Stopped | Broken
 
 
 class Handle(Protocol):
-    """One trial that runs."""
+    """One running trial."""
 
     def stop(self) -> None:
-        """End the job at once, and keep its checkpoint. The runner still tells how it ended."""
+        """End the job at once, and keep its checkpoint. The runner still reports how it ended."""
 
 
 class Runner(Protocol):
-    """Runs trials, each on its own."""
+    """Runs trials independently of each other."""
 
     def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Handle:
-        """Begin a trial and return at once.
+        """Start a trial and return at once.
 
-        Starting a number again adopts what there is of it: a running job is found, and a checkpoint is gone on from.
+        Starting a number again continues it: a running job is found, or training resumes from a checkpoint.
 
         Args:
-            number: Of the trial.
-            parameters: What it has in place of the settings of training, by dotted name.
-            told: Takes what happens, from any thread: any number of `Reported`, then one of the others.
+            number: Number of the trial.
+            parameters: Its values that replace settings of training, by dotted name.
+            told: Called with events, from any thread: any number of `Reported`, then one of the other events.
         """

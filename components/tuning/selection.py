@@ -1,4 +1,4 @@
-"""Which trial is the best: of one objective, or the knee of the Pareto front of several."""
+"""Selects the best trial: by one objective, or the knee of the Pareto front of several."""
 
 import math
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from gatehouse.components.tuning.trial import Trial
 def pareto_front(trials: Sequence[Trial], spec: ExperimentSpec) -> list[Trial]:
     """The feasible trials that no feasible trial dominates, in the order of their numbers.
 
-    One dominates another that is nowhere better and somewhere worse. With one objective these are the trials of the
-    best value.
+    A trial is dominated if another is nowhere worse and somewhere better. With one objective, the result is the trials
+    with the best value.
     """
     if len(spec.objective) > 1:
         return [trial for trial in trials if is_undominated(trial, trials, spec)]
@@ -29,14 +29,14 @@ def is_undominated(trial: Trial, trials: Sequence[Trial], spec: ExperimentSpec) 
 
 
 def best_trial(trials: Sequence[Trial], spec: ExperimentSpec) -> Trial | None:
-    """The knee of the Pareto front, which with one objective is the best trial; None where no trial is feasible.
+    """The knee of the Pareto front; with one objective it is the best trial. None if no trial is feasible.
 
-    The knee is the trial that is nearest to the ideal point, each objective being scaled to its range on the front:
+    The knee is the trial nearest to the ideal point, with each objective scaled to its range on the front:
 
         argmin over i of  sum over k of ((f_k(i) - min f_k) / (max f_k - min f_k))^2
 
-    where f_k is what is minimised (a value that is maximised counts negative), min and max are taken over the front,
-    and an objective without a range counts 0. Of equals the first trial is taken.
+    where f_k is minimised (a value that is maximised counts negative), min and max are taken over the front, and an
+    objective without a range counts 0. Among equal trials the first is taken.
     """
     front = pareto_front(trials, spec)
     losses = [_losses(trial, spec) for trial in front]

@@ -1,4 +1,4 @@
-"""An experiment in the words of Katib: objectives, algorithm, parameters, trials, budget."""
+"""An experiment in Katib's terms: objectives, algorithm, parameters, trials, budget."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -26,18 +26,18 @@ from gatehouse.components.tuning.parameters import (
 )
 
 MEASURES = ("size_bytes", "latency_ms")
-"""What is measured of the model of a trial, apart from validation metrics; less is better of each."""
+"""Measurements of a trial's model besides validation metrics; smaller is better for each."""
 
 
 CHANGING = tuple(f"optimizer.{name}" for name in CHANGEABLE)
-"""Parameters that a population may change while a member trains; all others a member keeps."""
+"""Parameters that a population may change during training; all others stay fixed for a member."""
 
 _OF_A_POPULATION = ("stopping.epochs", "optimizer.schedule", "optimizer.warmup", "optimizer.changes")
-"""Settings that a population decides itself."""
+"""Settings that a population controls itself."""
 
 
 class Objective(Spec):
-    """What the best trial is best in."""
+    """An objective of the search."""
 
     metric: str = Field(description=f"Validation metric that training measures, or one of {', '.join(MEASURES)}.")
     goal: float | None = Field(None, description="The experiment ends as soon as a trial is at least as good.")
@@ -53,7 +53,7 @@ class Objective(Spec):
 
 
 class Constraint(Spec):
-    """What the model of a trial must keep to, so that it can be the best."""
+    """A limit that a trial's model must keep to be the best."""
 
     measure: str = Field(description=f"One of {', '.join(MEASURES)}, or a validation metric that training measures.")
     at_most: float | None = None
@@ -66,12 +66,12 @@ class Constraint(Spec):
         return self
 
     def violation(self, value: float) -> float:
-        """By how much the value breaks the constraint; 0 and less where it keeps to it."""
+        """By how much the value breaks the constraint; 0 or less if it keeps it."""
         return value - self.at_most if self.at_most is not None else (self.at_least or 0.0) - value
 
 
 class Budget(Spec):
-    """What an experiment may use; null for any amount. Trials that run when it is used up are stopped."""
+    """Limits of an experiment; null for no limit. Running trials are stopped when a limit is reached."""
 
     minutes: float | None = Field(None, gt=0, description="Minutes of the experiment.")
     cost: float | None = Field(None, gt=0, description="Cost of all trials, by the price table.")
@@ -87,7 +87,7 @@ def _objectives(given: Any) -> Any:
 
 
 class ExperimentSpec(Spec):
-    """An experiment: what is searched, how, how often, and with which settings a trial."""
+    """An experiment: what is searched, how, how often, and with which settings per trial."""
 
     format_version: ClassVar[int] = 2
     earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"algorithm": {"name": "tpe"}}}
@@ -134,16 +134,16 @@ class ExperimentSpec(Spec):
 
     @property
     def ordered(self) -> list[ParameterSpec]:
-        """The parameters, each after those that decide whether it is open."""
+        """The parameters, each after those that decide whether it is used."""
         return ordered(self.parameters)
 
     @property
     def refits(self) -> bool:
-        """Whether the best configuration is trained on train and validation rows in the end."""
+        """Whether the best configuration is finally trained on train and validation rows."""
         return self.final_rows == "train_and_validation"
 
     def label(self, parameter: ParameterSpec) -> str:
-        """The parameter's name for Optuna: with its condition where the setting stands twice."""
+        """The parameter's name for Optuna, with its condition if the setting occurs twice."""
         if sum(other.name == parameter.name for other in self.parameters) == 1:
             return parameter.name
         return f"{parameter.name} when {', '.join(f'{name} is {value}' for name, value in parameter.when.items())}"
@@ -242,5 +242,5 @@ class ExperimentSpec(Spec):
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether two dotted names are the same setting, or one is a group that holds the other."""
+    """Whether two dotted names are the same setting, or one is a group that contains the other."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")

@@ -1,4 +1,4 @@
-"""The tune stage: a search space becomes an experiment, and the spec of its best trial on the full budget."""
+"""The tune stage: runs an experiment on a search space, and returns the settings of its best trial."""
 
 import functools
 import os
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from gatehouse.components.tuning.controller import Experiment
 
 _HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
-"""Of an experiment, what does not say which one it is: with more of it, the same one goes on."""
+"""Fields that do not identify an experiment: with higher values, the same experiment continues."""
 
 
 class TuneRequest(StageModel):
-    """What is searched, on which data, from which starting point.
+    """The search space, the data, and the starting point.
 
     Attributes:
         training_set: Reference of the training set.
@@ -37,8 +37,8 @@ class TuneRequest(StageModel):
         base: All settings that are not searched.
         spec: The experiment.
         model_name: Name of the model.
-        seed: Of sampler and trials.
-        resample_by: What the bootstrap of the best score draws whole, as in the evaluation.
+        seed: Seed of sampler and trials.
+        resample_by: Units that the bootstrap of the best score resamples, as in the evaluation.
     """
 
     training_set: str
@@ -52,12 +52,12 @@ class TuneRequest(StageModel):
 
     @property
     def data(self) -> TrialData:
-        """What every trial is trained on."""
+        """The data of every trial."""
         return TrialData(self.training_set, self.split, self.transformation)
 
 
 class TuneResult(StageModel):
-    """The experiment; the best settings as canonical JSON of a TrainSpec, without how to run it; and what to say."""
+    """The experiment; the best settings as canonical JSON of a TrainSpec, without operational ones; and a summary."""
 
     experiment: str
     best: str
@@ -66,19 +66,19 @@ class TuneResult(StageModel):
 
     @property
     def provisional(self) -> bool:
-        """One that somebody stopped goes on when it is asked for again."""
+        """An experiment that a person stopped continues when it is requested again."""
         return self.ended == "stopped"
 
 
 def _builders(request: TuneRequest) -> str:
-    """Of the base, and of all models that are searched."""
+    """Digest of the builders of the base and of all models in the search."""
     searched = [one.choices for one in request.spec.parameters if one.name in ("model", "model.architecture")]
     chosen = [_architecture(choice) for choices in searched for choice in choices]
     return builder_code(request.base.model.architecture, *chosen)
 
 
 def _architecture(choice: object) -> str:
-    """The architecture that a choice names: of a whole model, or by itself."""
+    """The architecture in a choice, which is a whole model or the architecture alone."""
     return str(choice.get("architecture", "") if isinstance(choice, dict) else choice)
 
 
@@ -91,16 +91,16 @@ def _architecture(choice: object) -> str:
     outside=_builders,
 )
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
-    """Run the experiment; the artifact holds `trials.json`, and `experiment.json` with what was searched and found.
+    """Run the experiment; the artifact holds `trials.json`, and `experiment.json` with the search and its result.
 
-    Its study, when it began, how long it and each trial took, their jobs and what errors of trials said go to a
-    measurement beside it. The checkpoints of trials that were stopped are kept for whoever tries the same settings. An
-    experiment that was interrupted goes on, and so does one that is asked for with more trials or another budget.
+    A measurement beside it holds its study, its start, the durations of it and of each trial, their jobs, and the
+    errors of trials. Checkpoints of stopped trials are kept for later trials with the same settings. An interrupted
+    experiment continues, and so does one that is requested with more trials or another budget.
 
     Raises:
-        ConfigurationError: if the model that is trained cannot take a value that is searched, or an experiment
-            of `warm_start` is not in the store.
-        ExperimentFailedError: if too many trials failed, or none can be taken.
+        ConfigurationError: if the model does not accept a value that is searched, or an experiment of `warm_start` is
+            not in the store.
+        ExperimentFailedError: if too many trials failed, or none is usable.
         SecondControllerError: if another process runs the same experiment.
     """
     import time
@@ -132,7 +132,7 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
 
 
 def study_key(request: TuneRequest, code: str = "") -> str:
-    """Names the experiment of a request wherever it is under way: also with more trials or another budget.
+    """The key of a request's experiment; it stays the same with more trials or another budget.
 
     Args:
         request: The request.

@@ -1,4 +1,4 @@
-"""The trials of one experiment in an Optuna study: asked, reported and told, each as data too."""
+"""The trials of one experiment in an Optuna study: asked, reported and told, and each also as data."""
 
 import math
 from collections.abc import Callable
@@ -20,21 +20,21 @@ _STATES = {"succeeded": TrialState.COMPLETE, "early_stopped": TrialState.PRUNED}
 
 @dataclass
 class ExperimentStudy:
-    """The study of an experiment, which is continued where its storage holds some of it.
+    """The study of an experiment, which is continued if its storage holds part of it.
 
-    Every change is in the storage when `flush` returns; what an interruption left between two of them is completed.
+    Every change is stored when `flush` returns; a change that was interrupted is completed at the next start.
 
     Attributes:
         spec: The experiment.
-        seed: Of its suggestions.
-        steps: Of a whole trial.
-        name: Of the study; hyperband divides trials into brackets by it.
-        storage: Optuna's.
-        flush: Writes what the storage holds back.
-        warm: Configurations that are tried first.
-        trials: By number, in their order.
-        seconds: That each of them ran, by number.
-        elapsed: Seconds of the experiment when the last trial ended, by the clock of its controllers.
+        seed: Seed of its suggestions.
+        steps: Steps of a whole trial.
+        name: Name of the study; hyperband divides trials into brackets by it.
+        storage: Optuna's storage.
+        flush: Writes the buffered changes of the storage.
+        warm: Configurations to try first.
+        trials: All trials, by number.
+        seconds: Duration of each trial, by number.
+        elapsed: Seconds of the experiment when the last trial ended, by the clocks of its controllers.
     """
 
     spec: ExperimentSpec
@@ -74,7 +74,7 @@ class ExperimentStudy:
         self.flush()
 
     def _enqueue(self) -> None:
-        """Put the configurations to begin with into the queue, once."""
+        """Put the configurations to try first into the queue, once."""
         if _BEGUN in self.optuna.user_attrs:
             return
         queued = [each for each in (internal(self.spec, chosen) for chosen in self.warm) if each]
@@ -89,30 +89,30 @@ class ExperimentStudy:
 
     @property
     def can_ask(self) -> bool:
-        """Whether the next trial can be suggested by what has ended."""
+        """Whether the next trial can be suggested now."""
         return self.population is None or self.population.is_ready(self.trials)
 
     def training(self, trial: Trial) -> dict[str, Any]:
-        """What a trial has in place of the settings of training, by dotted name."""
+        """The settings of training that a trial replaces, by dotted name."""
         return trial.parameters if self.population is None else self.population.training(trial, self.trials)
 
     def length(self, trial: Trial) -> dict[str, int]:
-        """The setting that ends a trial before a whole training ends, by dotted name."""
+        """The setting that ends a trial before the end of a whole training, by dotted name."""
         return {} if self.population is None else {"stopping.epochs": self.population.end(trial.number)}
 
     def step_of(self, done: int, total: int) -> int:
-        """The step that a trial has reached: of a population the epoch, else as `pruning.step_of`."""
+        """The step that a trial has reached: in a population the epoch, else as `pruning.step_of`."""
         return step_of(done, total, self.steps) if self.population is None else done
 
     def taken(self, trial: Trial) -> int:
-        """The steps that a trial has taken itself; one that succeeded took all of them."""
+        """The number of steps of a trial itself; a successful trial took all of them."""
         reported = trial.intermediate[-1][0] if trial.intermediate else 0
         if self.population is not None:
             return max(0, reported - self.population.begin(trial))
         return self.steps if trial.state == "succeeded" else reported
 
     def ask(self) -> Trial:
-        """Begin the next trial, with the parameters that the sampler suggests by what has ended and what runs."""
+        """Create the next trial with the sampler's parameters, which depend on the ended and running trials."""
         beside = tuple(each.number for each in self.running)
         number = len(self.trials)
         self._sample_for(number)
@@ -123,11 +123,11 @@ class ExperimentStudy:
         return self.trials[-1]
 
     def _sample_for(self, number: int) -> None:
-        """Give the study the sampler of one trial, which goes on from the space that the one before has read."""
+        """Give the study the sampler of one trial, which reuses the search space that the one before has read."""
         self.optuna.sampler = sampler_of(self.spec, self.seed, number, self.optuna.sampler)
 
     def _suggest_again(self, number: int) -> Trial:
-        """Complete a trial of which a database took only a part before its controller was killed."""
+        """Complete a trial that a database holds only in part, because its controller was killed."""
         self._sample_for(number)
         beside = tuple(each.number for each in self.running)
         return self._suggest(optuna.Trial(self.optuna, self._ids[number]), number, beside)
@@ -139,7 +139,7 @@ class ExperimentStudy:
         return Trial(number, "running", chosen, beside=beside, parent=parent)
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Note the objective of a trial at a step, each step once.
+        """Record the objective of a trial at a step, each step once.
 
         Returns:
             Whether the trial is to be stopped early.
@@ -158,11 +158,11 @@ class ExperimentStudy:
         return True
 
     def pruned_at(self, number: int) -> int | None:
-        """The step at which a running trial was judged not worth its end; None where it goes on."""
+        """The step at which a pruner decided to stop a running trial; None if it continues."""
         return self.storage.get_trial(self._ids[number]).user_attrs.get(_PRUNED)
 
     def end(self, trial: Trial, seconds: float = 0.0, elapsed: float = 0.0) -> Trial:
-        """Tell how a trial ended, after how many seconds of its own and of the experiment.
+        """Record how a trial ended, with its duration and that of the experiment in seconds.
 
         Returns:
             The trial, with whether it is feasible.
@@ -192,7 +192,7 @@ class ExperimentStudy:
 
 
 def _read(frozen: optuna.trial.FrozenTrial) -> Trial | None:
-    """The trial that a study holds; None where it was not suggested to its end."""
+    """A trial of a study; None if its suggestion is incomplete."""
     if frozen.state.is_finished():
         return Trial.from_json(frozen.user_attrs[_ENDED])
     if (asked := frozen.user_attrs.get(_ASKED)) is None:
@@ -204,7 +204,7 @@ def _read(frozen: optuna.trial.FrozenTrial) -> Trial | None:
 
 
 def trials_of(storage: optuna.storages.BaseStorage, name: str) -> list[Trial]:
-    """The trials of a study as they are now, for whoever only looks; none where there is no such study."""
+    """The present trials of a study, for reading; empty if there is no such study."""
     if name not in optuna.get_all_study_names(storage):
         return []
     study = optuna.load_study(study_name=name, storage=storage)
@@ -212,10 +212,10 @@ def trials_of(storage: optuna.storages.BaseStorage, name: str) -> list[Trial]:
 
 
 def objective_values(spec: ExperimentSpec, metrics: dict[str, float], measures: dict[str, float]) -> dict[str, float]:
-    """The values of the objectives, by metric, from all that was measured.
+    """The values of the objectives, by metric, from all measurements.
 
     Raises:
-        KeyError: naming an objective that was not measured.
+        KeyError: naming an objective without a measurement.
     """
     return {
         each.metric: float(measures[each.metric] if each.metric in MEASURES else metrics[each.metric])

@@ -1,4 +1,4 @@
-"""Optuna's samplers as a function: which parameters a trial of an experiment has."""
+"""Optuna's samplers as a function: the parameters of a trial."""
 
 import hashlib
 import warnings
@@ -13,13 +13,13 @@ from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.window import WindowedTpe
 
 _SPACES = {"_search_space", "_intersection_search_space"}
-"""Where Optuna's samplers keep the space that the trials of a study have in common."""
+"""Attribute in which Optuna's samplers keep the common search space of a study's trials."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def suggested(spec: ExperimentSpec, trial: optuna.Trial) -> dict[str, Any]:
-    """The values of the parameters that are open, by dotted name, as the study's sampler suggests them."""
+    """The values of the parameters in use, by dotted name, as the study's sampler suggests them."""
     chosen: dict[str, Any] = {}
     for parameter in spec.ordered:
         if parameter.is_open(chosen):
@@ -29,7 +29,7 @@ def suggested(spec: ExperimentSpec, trial: optuna.Trial) -> dict[str, Any]:
 
 def _value(trial: optuna.Trial, label: str, parameter: ParameterSpec) -> Any:
     if parameter.type == "categorical":
-        # Optuna keeps scalars only: the position stands for the value.
+        # Optuna stores only scalars: the index stands for the value.
         return parameter.choices[trial.suggest_categorical(label, list(range(len(parameter.choices))))]
     low, high, finite = parameter.min or 0.0, parameter.max or 0.0, parameter.finite
     if parameter.type == "int":
@@ -39,7 +39,7 @@ def _value(trial: optuna.Trial, label: str, parameter: ParameterSpec) -> Any:
 
 
 def internal(spec: ExperimentSpec, chosen: dict[str, Any]) -> dict[str, Any]:
-    """The values of open parameters as Optuna keeps them, by label."""
+    """The values of parameters in use as Optuna stores them, by label."""
     found: dict[str, Any] = {}
     for parameter in spec.ordered:
         value = parameter.internal(chosen[parameter.name]) if parameter.name in chosen else None
@@ -49,7 +49,7 @@ def internal(spec: ExperimentSpec, chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def outside(spec: ExperimentSpec, chosen: dict[str, Any]) -> list[str]:
-    """What of a configuration lies outside of the space: setting, value, and the values that it may have."""
+    """The values of a configuration that are outside the space: setting, value, and the allowed values."""
     return [
         f"{parameter.name} is {chosen[parameter.name]}, expected {parameter.words}"
         for parameter in spec.ordered
@@ -60,18 +60,18 @@ def outside(spec: ExperimentSpec, chosen: dict[str, Any]) -> list[str]:
 def sampler_of(
     spec: ExperimentSpec, seed: int, number: int, before: optuna.samplers.BaseSampler | None = None
 ) -> optuna.samplers.BaseSampler:
-    """Optuna's sampler for one trial: made anew for each, so that nothing but the study is remembered.
+    """Optuna's sampler for one trial, created anew each time, so that only the study holds state.
 
-    The space that its ended trials have in common follows from the study alone and is read trial by trial, so it is
-    handed on: with 10,000 trials it takes most of the time of a suggestion.
+    The common search space of its ended trials follows from the study alone and is read trial by trial. It is passed
+    on, because with 10,000 trials reading it takes most of the time of a suggestion.
 
-    Grid and Sobol take the experiment's seed itself: they count the trials in attributes of the study, and their
-    order has to be the same for all.
+    Grid and Sobol use the experiment's seed itself: they count the trials in attributes of the study, and their order
+    must be the same for all trials.
 
     Args:
         spec: The experiment.
-        seed: Of the experiment.
-        number: Of the trial.
+        seed: Seed of the experiment.
+        number: Number of the trial.
         before: The sampler of an earlier trial of the same study.
     """
     sampler = _new_sampler(spec, seed, number)
@@ -95,7 +95,7 @@ def _new_sampler(spec: ExperimentSpec, seed: int, number: int) -> optuna.sampler
             )
         if algorithm.name == "tpe":
             together = algorithm.multivariate
-            together = len(spec.objective) == 1 if together is None else together  # As Optuna's own.
+            together = len(spec.objective) == 1 if together is None else together  # As in Optuna.
             return WindowedTpe(
                 max(algorithm.window, algorithm.startup_trials),
                 n_startup_trials=algorithm.startup_trials,
@@ -121,7 +121,7 @@ def _new_sampler(spec: ExperimentSpec, seed: int, number: int) -> optuna.sampler
 
 
 def grid_of(spec: ExperimentSpec) -> dict[str, list[Any]]:
-    """The values of every parameter as Optuna's grid takes them, by label."""
+    """The values of every parameter in the form of Optuna's grid, by label."""
     return {
         spec.label(each): list(range(len(each.choices))) if each.type == "categorical" else list(each.finite or ())
         for each in spec.parameters
@@ -129,22 +129,22 @@ def grid_of(spec: ExperimentSpec) -> dict[str, list[Any]]:
 
 
 def _seed(seed: int, number: int) -> int:
-    """A seed of 32 bits that trials of one experiment, and the same trial of another, do not share."""
+    """A 32-bit seed that differs between the trials of an experiment, and between experiments."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{number}".encode()).digest()[:4], "big")
 
 
 class _Grid(optuna.samplers.GridSampler):
-    """A grid that leaves it to the experiment to end when all of it is tried."""
+    """A grid whose end is decided by the experiment when all of it is tried."""
 
     def after_trial(self, study: optuna.Study, trial: Any, state: Any, values: Any) -> None:
-        """Nothing: Optuna's own stops the loop of `study.optimize`, which there is none of."""
+        """Do nothing: Optuna's version stops the loop of `study.optimize`, which is not used here."""
 
 
 class _StatelessCmaEs(optuna.samplers.CmaEsSampler):
-    """CMA-ES that keeps no pickled optimizer in the study, and reads none: it is told all generations again.
+    """CMA-ES that stores and reads no pickled optimizer: it is given all generations again.
 
-    Optuna keeps the optimizer as a pickle in an attribute of a trial. Its state follows from the finished trials alone,
-    generation by generation, as it is seeded anew for every suggestion.
+    Optuna stores the optimizer as a pickle in an attribute of a trial. Its state follows from the finished trials
+    alone, generation by generation, because it is seeded anew for every suggestion.
     """
 
     def __init__(self, algorithm: CmaesAlgorithm, seed: int) -> None:
@@ -163,7 +163,7 @@ class _StatelessCmaEs(optuna.samplers.CmaEsSampler):
         trial: optuna.trial.FrozenTrial,
         search_space: dict[str, optuna.distributions.BaseDistribution],
     ) -> dict[str, Any]:
-        """As Optuna's own, of an optimizer that `_restore_optimizer` makes."""
+        """As in Optuna, with the optimizer of `_restore_optimizer`."""
         self._space, self._study = search_space, study
         return super().sample_relative(study, trial, search_space)
 
@@ -180,5 +180,5 @@ class _StatelessCmaEs(optuna.samplers.CmaEsSampler):
             optimizer.tell([(transform.transform(each.params), sign * (each.value or 0.0)) for each in told])
 
     def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
-        """Nothing of it is kept."""
+        """Store nothing."""
         return {}

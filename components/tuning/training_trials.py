@@ -1,4 +1,4 @@
-"""Trials as training runs: each on a thread of its own, by the launcher of the environment."""
+"""Trials as training runs: each on its own thread, with the launcher of the environment."""
 
 import contextvars
 import logging
@@ -30,17 +30,17 @@ from gatehouse.errors import ConfigurationError, RepeatedError, StoreError
 logger = logging.getLogger(__name__)
 
 _OF_ALL = (StoreError, SecondControllerError)
-"""What ends the experiment. Every other error is its trial's own, and counts as a failed trial."""
+"""Errors that end the experiment. Every other error counts as a failed trial."""
 _MAY_PASS = (EvictedError, ClusterError)
-"""What ended a trial and need not end the next attempt at it."""
+"""Errors of a trial after which another attempt may succeed."""
 _LOOK_SECONDS = 0.05
 
 
 class TrainingTrials:
-    """Runs trials as training runs, and stops those that are left when its context ends.
+    """Runs trials as training runs, and stops the remaining ones when its context ends.
 
-    Each trial is a memoised training run that goes on at its last checkpoint. Of several trials of one configuration
-    one trains, and the others wait for what it leaves: its model, or, where it was stopped, its checkpoint.
+    Each trial is a memoised training run that resumes at its last checkpoint. Of several trials with one configuration
+    one trains, and the others wait for its result: its model, or, if it was stopped, its checkpoint.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class TrainingTrials:
         """Prepare to train.
 
         Args:
-            store: Where data is read, and trials' models are published under `<model_name>-trial`.
-            data: What every trial is trained on.
-            model_name: Name of the model that is searched.
+            store: The artifact store; trials' models are published under `<model_name>-trial`.
+            data: The data of every trial.
+            model_name: Name of the model.
             base: Every setting that is not searched.
-            spec: What is searched, and what a trial has in place of the settings of `base`.
-            seed: Of every trial.
+            spec: The experiment, with settings that replace those of `base` in a trial.
+            seed: Seed of every trial.
         """
         self.store, self.data, self.spec = store, data, spec
         self._base, self._name, self._seed = base, f"{model_name}-trial", seed
@@ -79,7 +79,7 @@ class TrainingTrials:
             trial.thread.join()
 
     def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> "_Trial":
-        """Begin a trial; see `Runner`."""
+        """Start a trial; see `Runner`."""
         self._running = [each for each in self._running if each.thread.is_alive()]
         trial = _Trial(self, number, parameters, told)
         self._running.append(trial)
@@ -90,7 +90,7 @@ class TrainingTrials:
         """The training run of a trial.
 
         Raises:
-            ConfigurationError: if no model can be trained with these parameters together.
+            ConfigurationError: if no model can be trained with this combination of parameters.
         """
         try:
             spec = configured(self._base, parameters | {"seed": self._seed}, self.spec.trial_settings)
@@ -118,7 +118,7 @@ class TrainingTrials:
 
 
 class _Trial:
-    """One trial that runs; the handle of the controller."""
+    """One running trial; the controller's handle."""
 
     def __init__(
         self, trials: TrainingTrials, number: int, parameters: dict[str, Any], told: Callable[[Event], None]
@@ -131,7 +131,7 @@ class _Trial:
         self.thread = threading.Thread(target=context.run, args=(self._run,), name=f"trial-{number}", daemon=True)
 
     def stop(self) -> None:
-        """End the job at once; on a cluster that takes requests, for which nobody waits."""
+        """End the job at once, without waiting: on a cluster this needs several requests."""
         threading.Thread(target=self._stop.ask, name=f"stop-{self._number}", daemon=True).start()
 
     def _run(self) -> None:
@@ -139,7 +139,7 @@ class _Trial:
             ended = self._ended()
         except _OF_ALL as error:
             ended = Broken(self._number, error)
-        except BaseException as error:  # The controller waits for an end, whatever it is.
+        except BaseException as error:  # The controller waits for an end, whatever the error is.
             name = error.name if isinstance(error, RepeatedError) else type(error).__name__
             logger.warning("Trial %d: %s: %s", self._number, name, error)
             told = str(error).splitlines()[0] if str(error) else name
@@ -158,7 +158,7 @@ class _Trial:
         except TrainingStoppedError:
             return Stopped(self._number, self._job)
         for row in self._trials.store.read_json(result.model, "history.json"):
-            self._report(row["epoch"], row)  # Of a model that the memo holds, no epoch was told.
+            self._report(row["epoch"], row)  # A model from the memo has reported no epochs.
         return self._succeeded(result)
 
     def _succeeded(self, result: TrainResult) -> Succeeded:
@@ -170,11 +170,11 @@ class _Trial:
         for point in points:
             epochs[point.step][point.name] = point.value
         for epoch, values in sorted(epochs.items()):
-            if self._names[0] in values:  # Steps of the loop are numbered too.
+            if self._names[0] in values:  # Steps of the training loop are numbered too.
                 self._report(epoch, values)
 
     def _report(self, epoch: int, values: dict[str, float]) -> None:
-        """Tell of an epoch once, and of all in their order."""
+        """Report each epoch once, in order."""
         if epoch == self._done:
             self._done += 1
             known = {name: values[name] for name in self._names if name in values}

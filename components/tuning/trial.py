@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 State = Literal["running", "succeeded", "early_stopped", "failed", "killed"]
-"""In Katib's words; killed is one that the experiment's own end stopped."""
+"""States in Katib's terms; `killed` means stopped by the end of the experiment."""
 
 
 @dataclass(frozen=True)
@@ -14,19 +14,19 @@ class Trial:
 
     Attributes:
         number: From 0 on, in the order in which trials were suggested.
-        state: How far it is, or how it ended.
-        parameters: What was tried: the values of the open parameters, by dotted name.
-        values: Of the objectives, by metric; empty where the trial did not succeed.
-        measures: What was measured of its model, such as `size_bytes`.
-        feasible: Whether it succeeded and keeps to all constraints.
+        state: Its state, or how it ended.
+        parameters: The values of the parameters in use, by dotted name.
+        values: Values of the objectives, by metric; empty if the trial did not succeed.
+        measures: Measurements of its model, such as `size_bytes`.
+        feasible: Whether it succeeded and keeps all constraints.
         intermediate: Step and value of the objective, in the order of steps.
-        reason: Why it did not succeed: the class of an error, or at which step it was stopped; empty where it did.
-        model: Reference of its model; empty where there is none.
-        metrics: All that training measured.
-        job: Key of its training job, which names the code too, and so is in no artifact.
+        reason: Why it did not succeed: the class of an error, or the step at which it was stopped; else empty.
+        model: Reference of its model; empty without one.
+        metrics: All metrics of the training.
+        job: Key of its training job, which depends on the code, and so is in no artifact.
         beside: Numbers of the earlier trials that were running when it was suggested; all other earlier ones had ended.
-        parent: Number of the trial whose checkpoint it goes on from, in a population; None where it begins anew.
-        told: What the error said, for people: words are in no artifact either.
+        parent: In a population, number of the trial whose checkpoint it continues; None for a new start.
+        told: The error message, for people; it is in no artifact.
     """
 
     number: int
@@ -46,22 +46,22 @@ class Trial:
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
+        """Whether it has ended."""
         return self.state != "running"
 
     def to_json(self) -> dict[str, Any]:
-        """The trial as the artifact holds it: data only."""
+        """The trial as JSON for the artifact: data only."""
         return {name: value for name, value in asdict(self).items() if name not in ("job", "told")}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "Trial":
-        """The trial of the fields in `body`, as `asdict` or `to_json` wrote them."""
+        """The trial from the fields in `body`, as `asdict` or `to_json` wrote them."""
         intermediate = tuple((int(step), float(value)) for step, value in body["intermediate"])
         return cls(**{**body, "intermediate": intermediate, "beside": tuple(body["beside"])})
 
 
 def words(values: Mapping[str, Any]) -> str:
-    """Values by name as a line says them, a number with five figures: `log_loss 0.57312, size_bytes 1234567`."""
+    """Values by name in one line, numbers with five digits: `log_loss 0.57312, size_bytes 1234567`."""
     return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
 
 

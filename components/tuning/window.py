@@ -1,4 +1,4 @@
-"""TPE in long experiments: beyond a number of ended trials it goes by the best and the newest of them."""
+"""TPE in long experiments: above a number of ended trials it uses only the best and the newest of them."""
 
 import heapq
 from collections.abc import Container
@@ -18,38 +18,38 @@ from optuna.trial import FrozenTrial, TrialState
 
 
 class WindowedTpe(optuna.samplers.TPESampler):
-    """Optuna's TPE, which is shown a window of the study once more trials have ended than the window holds.
+    """Optuna's TPE on a window of the study, once more trials have ended than the window holds.
 
-    TPE sorts all trials for every parameter, and puts a density over each. The window holds the trials that TPE counts
-    as good, as many as of a study of the window's size, chosen from all; and the newest of the others, by number. So it
-    follows from what has ended alone. Trials that run are always in it.
+    TPE sorts all trials for every parameter, and fits a density to each. The window holds the trials that TPE counts as
+    good, as many as in a study of the window's size, chosen from all trials, and the newest of the others, by number.
+    So it depends only on the ended trials. Running trials are always included.
     """
 
     def __init__(self, window: int, **settings: Any) -> None:
-        """A sampler for one trial, whose window is looked for once.
+        """A sampler for one trial, whose window is computed once.
 
         Args:
-            window: Ended trials that are shown.
-            settings: Of Optuna's sampler.
+            window: Number of ended trials in the window.
+            settings: Settings of Optuna's sampler.
         """
         super().__init__(**settings)
         self._window = window
         self._shown: optuna.Study | None = None
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """As Optuna's own, of the window."""
+        """As in Optuna, on the window."""
         return super().infer_relative_search_space(self._view(study), trial)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """As Optuna's own, of the window."""
+        """As in Optuna, on the window."""
         return super().sample_relative(self._view(study), trial, search_space)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """As Optuna's own, of the window."""
+        """As in Optuna, on the window."""
         return super().sample_independent(self._view(study), trial, param_name, param_distribution)
 
     def _view(self, study: optuna.Study) -> optuna.Study:
@@ -59,7 +59,7 @@ class WindowedTpe(optuna.samplers.TPESampler):
 
 
 class _View:
-    """A study that shows some of its trials."""
+    """A study that shows only some of its trials."""
 
     def __init__(self, study: optuna.Study, trials: list[FrozenTrial]) -> None:
         self._whole, self._trials = study, trials
@@ -74,7 +74,7 @@ class _View:
 
 
 def _window(study: optuna.Study, most: int) -> list[FrozenTrial]:
-    # As TPE reads them: `get_trials` of a bracket of hyperband leaves out other brackets, once the pruner knows them.
+    # As TPE reads them: after hyperband's pruner knows the brackets, `get_trials` leaves out other brackets.
     trials = study._get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING))
     ended = [each for each in trials if each.state != TrialState.RUNNING]
     if len(ended) <= most:
@@ -90,7 +90,7 @@ def _window(study: optuna.Study, most: int) -> list[FrozenTrial]:
 
 
 def _rank(study: optuna.Study, trial: FrozenTrial) -> tuple[float, ...]:
-    """The order in which TPE takes trials for good ones, as `_split_trials` has it, in a third of its time."""
+    """The order by which TPE selects good trials, as in `_split_trials`, in a third of its time."""
     if trial.system_attrs and (broken := _get_infeasible_trial_score(trial)) > 0:
         return 2, broken
     if trial.state == TrialState.PRUNED:

@@ -1,1 +1,1 @@
-"""The page of an experiment, published or under way."""
+"""The page of a finished or running experiment."""

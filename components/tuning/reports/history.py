@@ -1,4 +1,4 @@
-"""How the values of an experiment went on: by trial, with the best so far, and by step inside of each trial."""
+"""Charts of an experiment's values: by trial, with the best so far, and by step within each trial."""
 
 import math
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from gatehouse.components.tuning.reports.shown import EARLY_STOPPED, Body, Objec
 
 _MOST_CURVES = 150
 _NAMED = 12
-_MANY = 20  # Values, from which on some may lie beyond a chart.
+_MANY = 20  # From this number of values on, some may be outside the chart.
 
 
 def axis_of_values(label: str, values: Sequence[float], sign: int) -> tuple[Axis, int]:
-    """An axis that shows the values that matter, and how many are so much worse that they lie beyond it.
+    """An axis for the relevant values, and the number of values that are so much worse that they are outside it.
 
     Args:
-        label: What stands beside it.
+        label: Label of the axis.
         values: The values.
-        sign: What a value is multiplied with so that smaller is better.
+        sign: Factor that makes smaller values better.
     """
     ordered = sorted(value * sign for value in values if math.isfinite(value))
     reach = math.inf
@@ -31,7 +31,7 @@ def axis_of_values(label: str, values: Sequence[float], sign: int) -> tuple[Axis
 
 
 def history(shown: Shown, objective: Objective) -> tuple[Html, str]:
-    """The value of each trial in their order, and the best so far."""
+    """The value of each trial in order, and the best so far."""
     points = [(float(one["number"]), value) for one in shown.succeeded if (value := objective.of(one)) is not None]
     stopped = [
         (float(one["number"]), last)
@@ -64,7 +64,7 @@ def history(shown: Shown, objective: Objective) -> tuple[Html, str]:
 
 
 def curves(shown: Shown, objective: Objective) -> tuple[Html, str]:
-    """What trials reported by step, and the rungs at which early stopping compares them."""
+    """The values that trials reported by step, and the rungs at which early stopping compares them."""
     lines = {one["number"]: _curve(one) for one in shown.trials}
     ended = [one["number"] for one in shown.ranked(objective) if len(lines[one["number"]]) > 1]
     stopped = [one["number"] for one in shown.trials if one["state"] == EARLY_STOPPED and lines[one["number"]]]
@@ -133,7 +133,7 @@ def stops(shown: Shown) -> Html:
 
 
 def _some(numbers: Sequence[int]) -> str:
-    """The first of them, and how many more there are."""
+    """The first numbers, and how many more there are."""
     more = [f"and {len(numbers) - _NAMED:,} more"] if len(numbers) > _NAMED else []
     return ", ".join([*map(str, numbers[:_NAMED]), *more])
 
@@ -148,6 +148,6 @@ def _last(trial: Body) -> float | None:
 
 
 def _sampled(numbers: Sequence[int]) -> list[int]:
-    """At most so many, evenly."""
+    """An even sample of limited size."""
     every = math.ceil(len(numbers) / _MOST_CURVES) or 1
     return list(numbers[::every])

@@ -1,4 +1,4 @@
-"""Which parameters an objective hangs on: importances by Optuna, also where parameters are conditional."""
+"""Importance of parameters for an objective, computed by Optuna, also for conditional parameters."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -9,19 +9,19 @@ from gatehouse.components.tuning.reports.shown import Body, Dimension, Objective
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-_EXACT = 120  # Trials, up to which fANOVA takes a second or two; its time grows with the square of their number.
+_EXACT = 120  # Up to this number of trials fANOVA takes a second or two; its time grows with the square.
 _LEAST = 4
-_MOST = 1500  # Trials of which PED-ANOVA is asked: of more, an even sample.
+_MOST = 1500  # Maximum number of trials for PED-ANOVA; of more, an even sample is used.
 _TREES = 16
 
 
 def importances(shown: Shown, objective: Objective) -> Iterator[tuple[str, list[tuple[str, float]]]]:
-    """What was looked at, in words, and the importance of each parameter there, the largest first; they sum to 1.
+    """A description, and the importance of each parameter, largest first; they sum to 1.
 
-    With few trials fANOVA (Hutter et al. 2014), which needs parameters that every trial has: so where parameters are
-    conditional, it is asked of the common ones, and then of the trials of each value on which others depend. With many
-    trials PED-ANOVA (Watanabe et al. 2023, and for conditional parameters Imamura et al. 2026), which says what the
-    best tenth depends on, of all parameters at once.
+    With few trials fANOVA (Hutter et al. 2014) is used. It needs parameters that every trial has: with conditional
+    parameters, it is computed for the common ones, and then within the trials of each value on which others depend.
+    With many trials PED-ANOVA (Watanabe et al. 2023; for conditional parameters Imamura et al. 2026) is used, which
+    shows what the best tenth depends on, for all parameters at once.
     """
     trials = shown.succeeded
     if len(trials) < _LEAST or not shown.dimensions:
@@ -52,7 +52,7 @@ def _condition(dimension: Dimension) -> str:
 def _evaluated(
     dimensions: Sequence[Dimension], trials: Sequence[Body], objective: Objective, *, exact: bool
 ) -> list[tuple[str, float]]:
-    """Importances by name; empty where nothing can be said, as where all values are equal."""
+    """Importances by name; empty if they cannot be computed, for example if all values are equal."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -74,7 +74,7 @@ def _evaluated(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    except (ValueError, RuntimeError):  # Optuna's words for too few trials, or for no variance.
+    except (ValueError, RuntimeError):  # Optuna raises these for too few trials, or for no variance.
         return []
     named = [(name, float(value)) for name, value in found.items()]
     return named if any(value > 0 for _, value in named) else []
@@ -91,7 +91,7 @@ def _distribution(dimension: Dimension) -> "BaseDistribution":
 
 
 def _inside(distribution: "BaseDistribution", value: float) -> float:
-    """A value as the distribution has it: one that was queued by a warm start may lie outside of it."""
+    """A value limited to the distribution: a value queued by a warm start may be outside it."""
     import optuna
 
     if isinstance(distribution, optuna.distributions.FloatDistribution):

@@ -1,4 +1,4 @@
-"""The page of an experiment: what was found and why it ended, then how values came about and where they lie."""
+"""The page of an experiment: the result and why it ended, then the history of values and the search space."""
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.page import Report
@@ -15,15 +15,15 @@ def page(store: ArtifactStore, reference: str) -> str:
     """The page of a published experiment, as HTML.
 
     Args:
-        store: Where the artifact is.
-        reference: Of the experiment.
+        store: The artifact store.
+        reference: Reference of the experiment.
     """
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
     return drawn(Shown(store.manifest(reference).name, about, trials))
 
 
 def drawn(shown: Shown) -> str:
-    """The page of an experiment, as HTML: also of one that is under way or was interrupted."""
+    """The page of an experiment as HTML, also of one that is running or was interrupted."""
     made = Report(f"Experiment for {shown.name}", subtitle(shown), verdict(shown))
     if shown.best:
         _best(made, shown)
@@ -127,7 +127,7 @@ def _searched(made: Report, shown: Shown) -> None:
 
 
 def _named(body: Body) -> str:
-    """An algorithm or an early stopping with its settings."""
+    """An algorithm or early-stopping rule with its settings."""
     settings = _listed({name: value for name, value in body.items() if name != "name" and value is not None})
     return f"{body['name']} ({settings})" if settings else str(body["name"])
 

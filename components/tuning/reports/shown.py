@@ -1,4 +1,4 @@
-"""An experiment as its page shows it: what was searched, and every trial; of a published one or of one under way."""
+"""An experiment in the form for its page: the search space and all trials, whether published or still running."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Dimension:
-    """One parameter of the search space, with its condition: a setting may stand there twice.
+    """One parameter of the search space, with its condition: a setting may occur twice.
 
     Attributes:
-        spec: As the experiment holds it.
+        spec: Its description in the experiment.
     """
 
     spec: Body
@@ -48,7 +48,7 @@ class Dimension:
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
-        """Of a categorical one, the values as text."""
+        """The values of a categorical parameter as text."""
         return tuple(map(told, self.spec.get("choices") or ()))
 
     def axis(self) -> Axis:
@@ -59,7 +59,7 @@ class Dimension:
         return Axis.of(self.setting, ends, bool(self.spec.get("log")) and ends[0] > 0, self.spec["type"] == "int")
 
     def of(self, trial: Body) -> float | None:
-        """Its value in a trial as a number on the axis; None where the trial did not have it."""
+        """Its value in a trial as a number on the axis; None if the trial did not have it."""
         parameters = trial["parameters"]
         if self.setting not in parameters or not self._applies(parameters):
             return None
@@ -78,7 +78,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Objective:
-    """What a trial is measured by.
+    """An objective of the trials.
 
     Attributes:
         metric: Its name.
@@ -91,11 +91,11 @@ class Objective:
     goal: float | None = None
 
     def of(self, trial: Body) -> float | None:
-        """The value of a trial; None where it has none that is finite."""
+        """The value of a trial; None if it has no finite value."""
         return finite((trial.get("values") or {}).get(self.metric))
 
     def sign(self) -> int:
-        """What a value is multiplied with so that smaller is better."""
+        """Factor that makes smaller values better."""
         return 1 if self.minimize else -1
 
 
@@ -104,10 +104,10 @@ class Shown:
     """An experiment.
 
     Attributes:
-        name: Of the model that is searched for.
-        about: What was searched and how it ended: `experiment.json`.
-        trials: Each trial, by number: `trials.json`.
-        state: `ended`, or in words how one that is not published stands.
+        name: Name of the model.
+        about: The content of `experiment.json`: what was searched, and how it ended.
+        trials: The content of `trials.json`: each trial, by number.
+        state: `ended`, or the state of an unpublished experiment in words.
     """
 
     name: str
@@ -117,24 +117,24 @@ class Shown:
 
     @cached_property
     def objectives(self) -> list[Objective]:
-        """What trials are measured by, the first first."""
+        """The objectives, in order of priority."""
         return [
             Objective(str(one["metric"]), bool(one["minimize"]), one.get("goal")) for one in self.about["objectives"]
         ]
 
     @cached_property
     def dimensions(self) -> list[Dimension]:
-        """What is searched."""
+        """The parameters of the search space."""
         return [Dimension(one) for one in self.about["parameters"]]
 
     @cached_property
     def succeeded(self) -> list[Body]:
-        """Trials that trained to their end and have every value."""
+        """Trials that finished training and have every value."""
         return [one for one in self.trials if one["state"] == SUCCEEDED and self._whole(one)]
 
     @cached_property
     def best(self) -> Body | None:
-        """The best trial, of several objectives the knee; None where no trial succeeded."""
+        """The best trial, with several objectives the knee; None if no trial succeeded."""
         if self.about.get("best_trial") is not None:
             wanted = self.about["best_trial"]
             return next((one for one in self.trials if one["number"] == wanted), None)
@@ -149,7 +149,7 @@ class Shown:
         return [one for one in self.trials if one["number"] in wanted] if len(self.objectives) > 1 else []
 
     def ranked(self, objective: Objective) -> list[Body]:
-        """Trials that succeeded, the best by an objective first."""
+        """Successful trials, best first by an objective."""
         return sorted(self.succeeded, key=lambda one: (objective.of(one) or 0.0) * objective.sign())
 
     def _whole(self, trial: Body) -> bool:
@@ -157,12 +157,12 @@ class Shown:
 
 
 def finite(value: Any) -> float | None:
-    """A number of JSON that is finite, else None: also for NaN, however it was written."""
+    """A finite number from JSON, else None; NaN in any form gives None."""
     return float(value) if type(value) in (float, int) and math.isfinite(value) else None
 
 
 def told(value: Any) -> str:
-    """A value of a parameter as text: numbers with four figures; `trials.json` holds all."""
+    """A parameter's value as text: numbers with four digits; `trials.json` has all digits."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else canonical_json(value)

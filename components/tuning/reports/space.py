@@ -1,4 +1,4 @@
-"""Where in the search space the values lie: parallel coordinates, a slice for each parameter, contours over two."""
+"""Charts of values in the search space: parallel coordinates, one slice per parameter, contours over two."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,11 +12,11 @@ from gatehouse.components.tuning.reports.shown import Body, Dimension, Objective
 _MOST_LINES = 250
 _MOST_AXES = 12
 _CROWD = 60
-_FEWEST = 6  # Trials, from which on contours say anything.
+_FEWEST = 6  # Minimum number of trials for contours.
 
 
 def coordinates(shown: Shown, objective: Objective) -> tuple[Html, str]:
-    """Parallel coordinates of the trials that succeeded; the best tenth stands out."""
+    """Parallel coordinates of the successful trials; the best tenth is highlighted."""
     ranked = shown.ranked(objective)
     dimensions = _by_setting(shown.dimensions)[:_MOST_AXES]
     values = [value for one in ranked if (value := objective.of(one)) is not None]
@@ -41,7 +41,7 @@ def coordinates(shown: Shown, objective: Objective) -> tuple[Html, str]:
 
 
 def slices(shown: Shown, objective: Objective) -> Iterator[tuple[Html, str]]:
-    """The value over each parameter, of the trials that have it."""
+    """The value over each parameter, for the trials that have it."""
     values = [value for one in shown.succeeded if (value := objective.of(one)) is not None]
     y, _ = axis_of_values(objective.metric, values, objective.sign())
     for dimension in shown.dimensions:
@@ -60,10 +60,10 @@ def slices(shown: Shown, objective: Objective) -> Iterator[tuple[Html, str]]:
 
 
 def contour(shown: Shown, objective: Objective, important: Sequence[tuple[str, float]]) -> tuple[Html, str] | None:
-    """The value over the two most important numeric parameters that trials have together; None for too few trials."""
+    """The value over the two most important numeric parameters that trials share; None with too few trials."""
     order = {name: at for at, (name, _) in enumerate(important)}
     best = shown.best or {"parameters": {}}
-    # Those that the best trial has come first.
+    # Parameters of the best trial come first.
     numeric = sorted(
         (one for one in shown.dimensions if one.numeric),
         key=lambda one: (one.of(best) is None, order.get(one.title, len(order))),
@@ -105,7 +105,7 @@ def pareto(shown: Shown) -> Iterator[tuple[Html, str]]:
 
 
 def _by_setting(dimensions: Sequence[Dimension]) -> list[list[Dimension]]:
-    """Parameters, those of one setting together."""
+    """Parameters grouped by setting."""
     groups: dict[str, list[Dimension]] = {}
     for one in dimensions:
         groups.setdefault(one.setting, []).append(one)
@@ -113,7 +113,7 @@ def _by_setting(dimensions: Sequence[Dimension]) -> list[list[Dimension]]:
 
 
 def _joined(group: Sequence[Dimension]) -> Axis:
-    """One axis for a setting, over the bounds of each of its conditions."""
+    """One axis for a setting, over the bounds of all its conditions."""
     if len({one.numeric for one in group}) > 1 or not group[0].numeric:
         return Axis(group[0].setting, choices=tuple(dict.fromkeys(name for one in group for name in _names(one))))
     ends = [float(one.spec[end]) for one in group for end in ("min", "max")]

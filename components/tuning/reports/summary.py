@@ -1,4 +1,4 @@
-"""The best trials of an experiment and what was found, as Markdown for the UI of KFP."""
+"""The result and the best trials of an experiment as Markdown, for the UI of KFP."""
 
 from pathlib import Path
 
@@ -16,11 +16,11 @@ def write_markdown(store: ArtifactStore, reference: str, path: str) -> None:
 
 
 def markdown(store: ArtifactStore, reference: str) -> str:
-    """What was found in an experiment, and a table of its best trials.
+    """The result of an experiment, and a table of its best trials.
 
     Args:
-        store: Where the artifact is.
-        reference: Of the experiment.
+        store: The artifact store.
+        reference: Reference of the experiment.
     """
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
     shown = Shown(store.manifest(reference).name, about, trials)

@@ -1,4 +1,4 @@
-"""Every trial of an experiment in a table: state and reason, values, parameters, reference of its model."""
+"""All trials of an experiment as a table: state and reason, values, parameters, reference of the model."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ from gatehouse.components.reports.format import Html
 from gatehouse.components.reports.page import Report
 from gatehouse.components.tuning.reports.shown import SUCCEEDED, Body, Shown, finite, told
 
-_MOST = 200  # Rows, above which the table is folded below those of the best trials.
+_MOST = 200  # Above this number of rows, the table is folded below the best trials.
 _BEST = 25
 _MARKS = {"failed": "bad", "killed": "bad", "early_stopped": "soft", "running": "warn"}
 
 
 def add_trials(page: Report, shown: Shown) -> None:
-    """The section with all trials; of very many the best first, and all of them folded."""
+    """The section with all trials; if there are many, the best first and the full table folded."""
     page.section("Trials", count=f"{len(shown.trials):,}")
     if len(shown.trials) <= _MOST:
         page.element(_table(shown, shown.trials, "Trials"))

@@ -1,4 +1,4 @@
-"""What comes first on the page of an experiment: which trial is best, why it ended, how much of the score is chance."""
+"""The top of an experiment's page: the best trial, why it ended, and how much of the score is chance."""
 
 from collections import Counter
 
@@ -27,7 +27,7 @@ def ending(ended: str) -> str:
 
 
 def verdict(shown: Shown) -> Verdict:
-    """The verdict of an experiment: also of one in which no trial succeeded, and of one that is under way."""
+    """The verdict of an experiment, also of one without a successful trial, and of a running one."""
     why = f"The experiment ended because {ending(str(shown.about['ended']))}." if shown.state == "ended" else ""
     best, warnings = shown.best, _failures(shown)
     if best is None:
@@ -55,7 +55,7 @@ def _best(shown: Shown) -> str:
 
 
 def optimism(shown: Shown) -> str:
-    """How much of the best score is selection, in one sentence; empty where it was not measured."""
+    """How much of the best score is selection bias, in one sentence; empty if it was not measured."""
     found = shown.about.get("optimism")
     if not found:
         return ""
@@ -68,7 +68,7 @@ def optimism(shown: Shown) -> str:
 
 
 def _failures(shown: Shown) -> tuple[str, ...]:
-    """How many trials ended without a value, by reason."""
+    """Number of trials without a value, by reason."""
     without = [one for one in shown.trials if one["state"] == "failed"]
     reasons = Counter(str(one.get("reason") or "no reason") for one in without)
     lines = [f"{counted(count, 'trial')}: {reason}" for reason, count in reasons.most_common()]
@@ -76,7 +76,7 @@ def _failures(shown: Shown) -> tuple[str, ...]:
 
 
 def subtitle(shown: Shown) -> str:
-    """What kind of experiment it is, in one line."""
+    """A one-line description of the experiment."""
     numbers = Counter(str(one["state"]) for one in shown.trials)
     states = ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in numbers.items())
     stopping = shown.about.get("early_stopping")
