@@ -1,10 +1,10 @@
-"""Lets one process at a time do something: its holder renews a record in the store, and other processes wait."""
+"""Lets one process at a time do something: its holder renews a record in the store, which other processes respect."""
 
 import logging
 import secrets
 import threading
 import time
-from types import TracebackType
+from typing import Any, Self
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.objects.base import ObjectStore
@@ -20,7 +20,47 @@ class TurnLostError(GatehouseError):
     """Another process took the turn, because this one gave no sign of life for too long."""
 
 
-class Turn:
+class Held:
+    """A record in the store that its holder renews at every beat, in a `with` statement."""
+
+    def __init__(self, objects: ObjectStore, key: str, told: dict[str, Any], beat: float) -> None:
+        """Prepare to hold the record `key`, which tells others of its holder; a beat is in seconds."""
+        self._objects, self._key, self._beat = objects, key, beat
+        self._own = author() | told | {"token": secrets.token_hex(8)}
+        self._ended, self._lost = threading.Event(), False
+
+    def __enter__(self) -> Self:
+        self._take()
+        threading.Thread(target=self._renew, name=self._key, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        try:
+            if self._is_own():
+                remove_record(self._objects, self._key)
+        except Exception as failure:
+            logger.warning("%s stays until who waits for it sees no beat: %s", self._key, failure)
+
+    def _take(self) -> None:
+        """Create the record, once no other process holds it."""
+        raise NotImplementedError
+
+    def _is_own(self) -> bool:
+        return read_record(self._objects, self._key) == self._own
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._beat):
+            try:
+                if not self._is_own():
+                    self._lost = True
+                    return
+                self._objects.renew(self._key)
+            except Exception as error:
+                logger.warning("%s could not be renewed: %s", self._key, error)
+
+
+class Turn(Held):
     """A lock held by one process at a time for each `what`, in a `with` statement; other processes wait for it.
 
     The holder renews its record at every beat. If a waiting process sees no beat for six intervals of its own clock, it
@@ -29,12 +69,9 @@ class Turn:
     """
 
     def __init__(self, objects: ObjectStore, what: str, beat: float = 5.0) -> None:
-        self._objects, self._beat = objects, beat
-        self._key = f"{TURNS}/{digest_of(what)}.json"
-        self._own = author() | {"what": what, "token": secrets.token_hex(8)}
-        self._ended = threading.Event()
+        super().__init__(objects, f"{TURNS}/{digest_of(what)}.json", {"what": what}, beat)
 
-    def __enter__(self) -> "Turn":
+    def _take(self) -> None:
         seen, since, told = "", time.monotonic(), False
         while not create_record(self._objects, self._key, self._own):
             found = self._objects.stat(self._key)
@@ -49,18 +86,6 @@ class Turn:
                     *(self._own["what"], holder["by"], holder["at"], 6 * self._beat),
                 )
             time.sleep(self._beat / 20)
-        threading.Thread(target=self._renew, name="turn", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        try:
-            if self._is_own():
-                remove_record(self._objects, self._key)
-        except Exception as failure:
-            logger.warning("%s stays until who waits for it sees no beat: %s", self._key, failure)
 
     def require(self) -> None:
         """Check that the turn is still held.
@@ -73,15 +98,3 @@ class Turn:
                 f"{self._own['what']}: this process stood still for so long that another one took its turn. Give the "
                 "command again: it goes on from what the other one did."
             )
-
-    def _is_own(self) -> bool:
-        return read_record(self._objects, self._key) == self._own
-
-    def _renew(self) -> None:
-        while not self._ended.wait(self._beat):
-            try:
-                if not self._is_own():
-                    return
-                self._objects.renew(self._key)
-            except Exception as error:
-                logger.warning("%s could not be renewed: %s", self._key, error)

@@ -1,25 +1,20 @@
 """Ensures one controller per experiment: a record in the store that its holder renews."""
 
-import logging
 import os
-import secrets
 import socket
-import threading
 import time
-from types import TracebackType
 
 from gatehouse.components.artifacts.objects.base import ObjectStore, Stat
-from gatehouse.components.artifacts.records import author, create_record, read_record, remove_record
+from gatehouse.components.artifacts.records import create_record, read_record
+from gatehouse.components.artifacts.turns import Held
 from gatehouse.components.tuning.journal import FOLDER, SecondControllerError
-
-logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
 _SILENT = 60.0
 """Seconds without a beat after which a reader takes a controller for dead."""
 
 
-class ControllerLease:
+class ControllerLease(Held):
     """Held by the controller of an experiment, in a `with` statement.
 
     A controller that finds a lease watches it for three beats. If it is renewed, its holder is running, and the new
@@ -28,22 +23,11 @@ class ControllerLease:
     """
 
     def __init__(self, objects: ObjectStore, study: str, beat: float = 5.0) -> None:
-        self._objects, self._key, self._beat = objects, f"{FOLDER}/{study}/controller.json", beat
-        self._ended, self._own = threading.Event(), author() | _here() | {"token": secrets.token_hex(8)}
-        self._lost = False
+        super().__init__(objects, f"{FOLDER}/{study}/controller.json", _here(), beat)
 
-    def __enter__(self) -> "ControllerLease":
+    def _take(self) -> None:
         while not create_record(self._objects, self._key, self._own):
             self._wait_for_the_other()
-        threading.Thread(target=self._renew, name="controller lease", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        if self._is_held():
-            remove_record(self._objects, self._key)
 
     def require(self) -> None:
         """Check that the lease is still held, according to the last beat.
@@ -56,19 +40,6 @@ class ControllerLease:
                 f"{self._key}: another controller took the experiment over, as this one was silent for "
                 f"{3 * self._beat:g} s, and goes on with it; this one ends."
             )
-
-    def _is_held(self) -> bool:
-        return read_record(self._objects, self._key) == self._own
-
-    def _renew(self) -> None:
-        while not self._ended.wait(self._beat):
-            try:
-                if not self._is_held():
-                    self._lost = True
-                    return
-                self._objects.renew(self._key)
-            except Exception as error:
-                logger.warning("%s could not be renewed: %s", self._key, error)
 
     def _wait_for_the_other(self) -> None:
         """Remove the lease of a holder that was killed.

@@ -5,8 +5,9 @@ died. So a rank has no handler for SIGTERM: it ends at once and without a collec
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from gatehouse.components.artifacts.atomic_file import write_json
 
@@ -14,8 +15,24 @@ FLAG, OUTCOME = "GATEHOUSE_PREEMPTION_FLAG", "GATEHOUSE_OUTCOME"
 """Variables in the environment of the ranks: the path of the flag, and the path of the outcome."""
 
 
+class _File:
+    """What one process writes for another."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """What the file holds; None if it is not written."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        write_json(path, vars(self))
+
+
 @dataclass(frozen=True)
-class Flag:
+class Flag(_File):
     """The content of the flag file.
 
     Attributes:
@@ -24,21 +41,9 @@ class Flag:
 
     deadline: float
 
-    @classmethod
-    def read(cls, path: Path) -> "Flag | None":
-        """The flag; None if it is not written."""
-        try:
-            return cls(**json.loads(path.read_text()))
-        except FileNotFoundError:
-            return None
-
-    def write(self, path: Path) -> None:
-        """Write the flag."""
-        write_json(path, asdict(self))
-
 
 @dataclass(frozen=True)
-class Preempted:
+class Preempted(_File):
     """The outcome that preempted ranks write.
 
     Attributes:
@@ -48,15 +53,3 @@ class Preempted:
 
     step: int
     saved: bool
-
-    @classmethod
-    def read(cls, path: Path) -> "Preempted | None":
-        """The outcome that the ranks of this machine wrote; None if they were not preempted."""
-        try:
-            return cls(**json.loads(path.read_text()))
-        except FileNotFoundError:
-            return None
-
-    def write(self, path: Path) -> None:
-        """Write the outcome for the wrapper."""
-        write_json(path, asdict(self))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +50,20 @@ class KnownPart:
     fingerprint: str
     rows: int
     position: Mapping[str, Any]
+
+
+class Opened:
+    """What is closed at the end of its `with` statement."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back what is open."""
+        raise NotImplementedError
 
 
 class Source(Protocol):

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field, field_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
-from gatehouse.components.snapshot.sources.base import KnownPart, Part
+from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part
 from gatehouse.components.snapshot.sources.lakehouse import LakehouseTable
 from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import SourceError
@@ -46,18 +46,12 @@ class DeltaSource(SourceBase):
     tables: dict[str, DeltaTable] = Field(min_length=1)
 
 
-class DeltaReader:
+class DeltaReader(Opened):
     """Delta tables, each at the version that the first look found."""
 
     def __init__(self, spec: DeltaSource) -> None:
         self._spec = spec
         self._opened: dict[str, OpenTable] = {}
-
-    def __enter__(self) -> "DeltaReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Forget the tables."""

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.access.credentials import holds_credentials
-from gatehouse.components.snapshot.sources.base import KnownPart, Part
+from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part
 from gatehouse.components.snapshot.sources.lakehouse import LakehouseTable
 from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import SourceError
@@ -71,18 +71,12 @@ class IcebergSource(SourceBase):
         return self
 
 
-class IcebergReader:
+class IcebergReader(Opened):
     """Iceberg tables, each at the snapshot that the first look found."""
 
     def __init__(self, spec: IcebergSource) -> None:
         self._spec = spec
         self._opened: dict[str, tuple[Table, Snapshot | None]] = {}
-
-    def __enter__(self) -> "IcebergReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Forget the tables."""

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.identity import operational
-from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
+from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part, Raw
 from gatehouse.components.snapshot.sources.messages import Message, StreamTable, moment_of, rows_of
 from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import SourceError
@@ -57,7 +57,7 @@ class KafkaSource(SourceBase):
     tables: dict[str, KafkaTable] = Field(min_length=1)
 
 
-class KafkaReader:
+class KafkaReader(Opened):
     """Topics, each partition up to its high watermark at the first look; of transactions, what was committed.
 
     What was read is known from the record of the earlier snapshot alone, which is written before that is published and
@@ -71,12 +71,6 @@ class KafkaReader:
         self._ends: dict[str, dict[int, tuple[int, int]]] = {}
         self._lock = threading.Lock()
         self._at: tuple[str, int, int] | None = None
-
-    def __enter__(self) -> "KafkaReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Leave the cluster."""

@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.identity import operational
-from gatehouse.components.snapshot.access.credentials import holds_credentials, redacted
-from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
+from gatehouse.components.snapshot.access.credentials import redacted
+from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part, Raw
 from gatehouse.components.snapshot.sources.messages import Message, StreamTable, moment_of, rows_of
+from gatehouse.components.snapshot.sources.url import Url, address
 from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import SourceError
 
@@ -44,19 +45,11 @@ class RedisStreamSource(SourceBase):
 
     forgets: ClassVar[bool] = True
     kind: Literal["redis_stream"] = "redis_stream"
-    url: str = Field("", description="Its URL without a password, e.g. redis://host:6379/0; or give `url_env`.")
+    url: Url = Field("", description="Its URL without a password, e.g. redis://host:6379/0; or give `url_env`.")
     url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
     messages_per_part: int = Field(50_000, ge=1, description="Messages that are read, held and kept together.")
     timeout_seconds: float = operational(30, gt=0, description="How long the server may take for an answer.")
     tables: dict[str, RedisStreamTable] = Field(min_length=1)
-
-    @field_validator("url")
-    @classmethod
-    def _holds_no_password(cls, url: str) -> str:
-        if holds_credentials(url):
-            # Not the value: it would reach the log.
-            raise ValueError("holds a password: put the URL into an environment variable and name it in url_env")
-        return url
 
     @model_validator(mode="after")
     def _names_a_server(self) -> "RedisStreamSource":
@@ -65,7 +58,7 @@ class RedisStreamSource(SourceBase):
         return self
 
 
-class RedisStreamReader:
+class RedisStreamReader(Opened):
     """Redis streams, each up to the newest message at the first look.
 
     What was read is known from the record of the earlier snapshot alone, which is written before that is published and
@@ -73,18 +66,10 @@ class RedisStreamReader:
     """
 
     def __init__(self, spec: RedisStreamSource) -> None:
-        from gatehouse.components.snapshot.sources.sql import address
-
         self._spec = spec
         self._url = address(spec.url, spec.url_env)
         self._opened: Redis | None = None
         self._newest: dict[str, str] = {}
-
-    def __enter__(self) -> "RedisStreamReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the connection."""

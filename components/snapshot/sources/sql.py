@@ -1,18 +1,18 @@
 """Tables of a SQL database: a query in key order, all tables in one consistent snapshot, cut into runs of rows."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
-from gatehouse.components.snapshot.access.credentials import holds_credentials, redacted
+from gatehouse.components.snapshot.access.credentials import redacted
 from gatehouse.components.snapshot.access.in_memory import nothing_to_read
-from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
+from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part, Raw
+from gatehouse.components.snapshot.sources.url import Url, address
 from gatehouse.components.snapshot.spec import ColumnType, SourceBase, TableSpec
 from gatehouse.errors import SourceError
 
@@ -66,18 +66,10 @@ class SqlSource(SourceBase):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     kind: Literal["sql"] = "sql"
-    url: str = Field("", description="Its URL without a password, e.g. sqlite:///data/shop.db; or give `url_env`.")
+    url: Url = Field("", description="Its URL without a password, e.g. sqlite:///data/shop.db; or give `url_env`.")
     url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
     rows_per_part: int = Field(131_072, ge=1, description="Rows that are read, held and kept together.")
     tables: dict[str, SqlTable] = Field(min_length=1)
-
-    @field_validator("url")
-    @classmethod
-    def _holds_no_password(cls, url: str) -> str:
-        if holds_credentials(url):
-            # Not the value: it would reach the log.
-            raise ValueError("holds a password: put the URL into an environment variable and name it in url_env")
-        return url
 
     @model_validator(mode="after")
     def _names_a_database(self) -> "SqlSource":
@@ -92,7 +84,7 @@ class SqlSource(SourceBase):
         return [name for name, each in self.tables.items() if each.table]
 
 
-class SqlReader:
+class SqlReader(Opened):
     """A database in one read transaction, which begins with the first look and ends with `close`."""
 
     def __init__(self, spec: SqlSource) -> None:
@@ -102,12 +94,6 @@ class SqlReader:
         self._state: dict[str, dict[str, Any]] = {}
         self._delivered: dict[str, Mapping[str, str]] = {}
         self._present: dict[str, tuple[str, ...]] = {}
-
-    def __enter__(self) -> "SqlReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the transaction."""
@@ -355,17 +341,6 @@ class SqlReader:
                 f"Source {self._spec.name}, table {table}: the database ended the read: "
                 f"{redacted(str(error), self._url)} Nothing was published; correct it and run again."
             ) from None
-
-
-def address(url: str, variable: str) -> str:
-    """The URL itself, or what the environment variable holds.
-
-    Raises:
-        SourceError: if the variable is not set.
-    """
-    if variable and not os.environ.get(variable):
-        raise SourceError(f"The environment variable {variable} is not set: it holds the URL of the source.")
-    return os.environ[variable] if variable else url
 
 
 def canonical_query(query: str) -> str:
