@@ -1,5 +1,6 @@
 """What is wrong with a project, all at once and before anything runs: its files, its queries, and what they name."""
 
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -58,38 +59,44 @@ def check_project(folder: Path, store: ArtifactStore | None = None, data: bool =
 def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, data: bool) -> None:
     before, contract, repository = len(parts.problems), parts.contract, parts.repository
     if contract is not None:
-        parts.note(_of_contract(file, contract))
+        parts.note(_of_contract, file, contract)
     unfit = len(parts.problems) > before
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     if not parts.partly:
         parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
         parts.warnings.extend(_of_cores(file))
-    parts.note(at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file))
+    parts.note(lambda: (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file)))
     if repository is None:
         return
+    from gatehouse.components.features.computing.dry_run import dry_run
+
     first = FirstRows()
     if data and contract is not None and not parts.partly:  # The contract says which values may not be shown.
         first = first_rows(parts.folder, file, contract, judged=not unfit)
     parts.warnings.extend(first.warnings)
-    parts.note(iter(first.problems))
-    if parts.partly or data or store is None or not store.exists(definitions_of(file, repository).reference):
-        parts.note(_of_queries(file, repository, first, parts.warnings))
-    parts.note(_placed(file, _of_files(file, repository)))
-    parts.note(_placed(file, _of_settings(repository.folder)))
-    parts.note(_of_slices(file, repository))
-    parts.note(_of_protected(parts, file, repository))
-    parts.note(_of_warnings(parts, file, repository))
-    parts.note(_of_names(file, repository, lines))
+    parts.problems.extend(first.problems)
+    repo, tables = os.path.relpath(repository.folder, parts.folder), _tables(file)
+    anew = parts.partly or data or store is None or not store.exists(definitions_of(file, repository).reference)
+    if anew and tables is not None:
+        odd: list[str] = []
+        parts.problems.extend(_placed(repo, dry_run(repository, tables, first.tables, odd)))
+        parts.warnings.extend(_placed(repo, odd))
+    parts.note(lambda: _placed(repo, _of_files(file, repository)))
+    parts.problems.extend(_placed(repo, _of_settings(repository.folder)))
+    parts.note(_of_slices, file, repository)
+    parts.note(_of_protected, parts, file, repository)
+    parts.note(_of_warnings, parts, file, repository)
+    parts.note(_of_names, file, repository, lines)
 
 
-def _of_queries(file: ProjectFile, repository: Repository, first: FirstRows, warnings: list[str]) -> Iterator[str]:
-    from gatehouse.components.features.computing.dry_run import dry_run
-
-    tables = file.source.tables
-    typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
-    odd: list[str] = []
-    yield from _placed(file, dry_run(repository, typed, first.tables, odd))
-    warnings.extend(_placed(file, odd))
+def _tables(file: ProjectFile) -> dict[str, dict[str, str]] | None:
+    """The columns of the source's tables with their types; None where a key of them is wrong."""
+    try:
+        return {
+            name: {key: kind.value for key, kind in table.columns.items()} for name, table in file.source.tables.items()
+        }
+    except AttributeError:
+        return None
 
 
 def _of_names(file: ProjectFile, repository: Repository, lines: Mapping[tuple[Any, ...], int]) -> Iterator[str]:
@@ -100,8 +107,8 @@ def _of_names(file: ProjectFile, repository: Repository, lines: Mapping[tuple[An
             yield f"{PROJECT_FILE}:{line}: {where}: expected {expected}, found {found!r}{nearest(found, known)}"
 
 
-def _placed(file: ProjectFile, problems: Iterable[str]) -> Iterator[str]:
-    return (told for problem in problems for told in in_repository(file.features.repo, problem))
+def _placed(repo: str, problems: Iterable[str]) -> Iterator[str]:
+    return (told for problem in problems for told in in_repository(repo, problem))
 
 
 def _of_cores(file: ProjectFile) -> Iterator[str]:

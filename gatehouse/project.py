@@ -1,9 +1,10 @@
 """A project: one folder of configuration that a user writes, and the specs that the stages read from it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -37,6 +38,7 @@ from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError, counted
+from gatehouse.rules_between_keys import said_either_way
 from gatehouse.schedule import Schedule
 from gatehouse.task_settings import StageSettings, TaskResources, of_stages
 from gatehouse.yaml_lines import at_line, lines_of, load_model, not_text
@@ -264,14 +266,9 @@ class ProjectParts:
     repository: Repository | None = None
     warnings: list[str] = field(default_factory=list)
 
-    def note(self, found: Iterator[str]) -> None:
-        """Add problems; none that is found of a key which is wrong itself."""
-        try:
-            for problem in found:
-                self.problems.append(problem)
-        except AttributeError:
-            if not self.partly:
-                raise
+    def note(self, look: Callable[..., Iterable[str]], *given: Any) -> None:
+        """Add what `look` finds wrong with what is given; where keys are wrong, what holds whatever they will be."""
+        self.problems += said_either_way(partial(look, *given)) if self.partly else look(*given)
 
 
 def load_project(folder: Path) -> Project:
@@ -295,11 +292,11 @@ def read_project(folder: Path) -> ProjectParts:
     policy = parts.policy = _load(parts.folder, policy_name, GatePolicy, problems)
     if file is not None:
         if policy is not None:
-            parts.note(_policy_problems(parts.folder, file, policy))
+            parts.note(_policy_problems, parts.folder, file, policy)
         if contract is not None:
-            parts.note(_snapshot_problems(file, contract))
-        parts.note(_time_problems(file))
-        parts.note(_test_problems(parts.folder, file))
+            parts.note(_snapshot_problems, file, contract)
+        parts.note(_time_problems, file)
+        parts.note(_test_problems, parts.folder, file)
     repo = getattr(getattr(file, "features", None), "repo", FeaturesSpec.model_fields["repo"].default)
     parts.repository = _repository(parts.folder, str(repo), problems)
     return parts
