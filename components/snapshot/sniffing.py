@@ -37,6 +37,28 @@ _PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nano
 _TIME_WORDS = frozenset(
     ("time", "times", "date", "dates", "datetime", "timestamp", "when", "epoch", "created", "updated", "at", "ts")
 )
+_GLUED = re.compile(r"[a-z]{2,}(?:time|date|datetime|timestamp|epoch)")
+"""A word of a time behind another one, as in orderdate: it counts only for numbers of the years 1990 to 2100."""
+_NOT_GLUED = frozenset(
+    (
+        "airtime",
+        "candidate",
+        "consolidate",
+        "daytime",
+        "downtime",
+        "invalidate",
+        "lifetime",
+        "liquidate",
+        "mandate",
+        "overtime",
+        "playtime",
+        "runtime",
+        "sometime",
+        "update",
+        "uptime",
+        "validate",
+    )
+)
 _NO_TIMES = frozenset(("id", "ids", "by"))
 """Words that behind one of a time make it something else, as in created_by."""
 _TOO_FINE = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{7,9}(?:Z|[+-]\d\d:?\d\d)?$"
@@ -280,9 +302,11 @@ def _epoch(column: _Column, chosen: _Candidate, years: tuple[float, float]) -> s
 def _unit(column: _Column, chosen: _Candidate) -> str:
     """The unit since 1970 that a column of numbers is in, where its name and all its values say so."""
     words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", column.name).lower())
-    last = max((place for place, word in enumerate(words) if word in _TIME_WORDS), default=len(words))
-    named = last < len(words) and not _NO_TIMES.intersection(words[last:])
-    return _epoch(column, chosen, _USUAL) if named else ""
+    glued = {word for word in words if _GLUED.fullmatch(word)} - _NOT_GLUED
+    last = max((place for place, word in enumerate(words) if word in _TIME_WORDS | glued), default=len(words))
+    if last == len(words) or _NO_TIMES.intersection(words[last:]):
+        return ""
+    return _epoch(column, chosen, _PLAUSIBLE if words[last] in glued else _USUAL)
 
 
 def _with_decimal(column: _Column, told: SniffedColumn, decimal: str) -> SniffedColumn:

@@ -74,13 +74,21 @@ def test_numbers_since_1970_are_told_by_name_and_size(
     [
         *((name, "timestamp") for name in ("created_at", "createdAt", "START_TIME", "ts", "Pickup time")),
         *((name, "timestamp") for name in ("sort_by_date", "candidate_created_at", "id_date")),
+        *((name, "timestamp") for name in ("orderdate", "eventtime", "PICKUPDATETIME", "trip_starttime")),
+        *((name, "int64") for name in ("updates", "update", "sometimes", "orderdate_id", "invalidate")),
         *((name, "int64") for name in ("counts", "contacts", "created_by", "candidate", "mandate_id", "lat_attr")),
-        *((name, "int64") for name in ("uptime", "lifetime", "validate", "orderdate", "date_id", "date_updated_by")),
+        *((name, "int64") for name in ("uptime", "lifetime", "validate", "date_id", "date_updated_by")),
     ],
 )
-def test_only_a_word_of_its_own_makes_numbers_times(tmp_path: Path, name: str, kind: str) -> None:
+def test_only_a_word_that_says_a_time_makes_numbers_times(tmp_path: Path, name: str, kind: str) -> None:
     lines = "".join(f"{1_700_000_000 + n}\n" for n in range(5))
     assert _kinds(sniff(_file(tmp_path, f"{name}\n{lines}"))) == {name: kind}
+
+
+@pytest.mark.parametrize("odd", [500_000_000, 5_000_000_000, 7])
+def test_a_glued_name_makes_numbers_times_only_where_all_are_of_our_years(tmp_path: Path, odd: int) -> None:
+    lines = "".join(f"{1_700_000_000 + n}\n" for n in range(50))
+    assert _kinds(sniff(_file(tmp_path, f"orderdate\n{lines}{odd}\n"))) == {"orderdate": "int64"}
 
 
 @pytest.mark.parametrize(("digits", "told"), [("123456", False), ("1234567", True), ("123456789Z", True)])
