@@ -32,7 +32,10 @@ def init(
         list[str] | None, typer.Option(help="A column that no feature is made of, as it is known with the label only.")
     ] = None,
     group: Annotated[
-        str, typer.Option(help="A column, such as a person, whose rows stay in one part; no feature is made of it.")
+        str,
+        typer.Option(
+            help="A column, such as a person, whose rows stay in one part, and no feature; none for no column."
+        ),
     ] = "",
     alarm: Annotated[
         float, typer.Option(min=0.5, max=1, help="ROC AUC above which a feature or a model is taken for a leak.")

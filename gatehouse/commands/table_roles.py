@@ -115,6 +115,7 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str) 
         ConfigurationError: if a column is not there, does not fit, or nobody can be asked.
     """
     require_columns(wanted, columns)
+    grouped = "" if wanted.group == "none" else wanted.group
     if wanted.known and columns[wanted.known].kind != TIME:
         raise ConfigurationError(f"--known: expected a column of times, found {wanted.known}.")
     label = _label(wanted.label, columns, {time, *wanted.without})
@@ -122,9 +123,9 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str) 
     positive = _positive(label, wanted.positive) if task == "binary" else ""
     key = _key(wanted.key, columns, rows, {label.name, time, *wanted.without})
     used = {time, wanted.known, label.name, key.name if key else ""}
-    if wanted.group:
-        _require_group(columns[wanted.group], used)
-        used.add(wanted.group)
+    if grouped:
+        _require_group(columns[grouped], used)
+        used.add(grouped)
     left_out: dict[str, str] = {}
     for name, column in columns.items():
         if name not in used and (why := _unfit(column, rows, wanted.without)):
@@ -133,7 +134,7 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str) 
     if not features:
         raise ConfigurationError(f"expected a column to predict {label.name} from, found none beside key and times.")
     _refuse_equal([*sorted(used - {""}), *(one.name for one in features)])
-    return Roles(label, task, positive, key, time, wanted.known, features, left_out, wanted.group)
+    return Roles(label, task, positive, key, time, wanted.known, features, left_out, grouped)
 
 
 def _require_group(column: Column, used: Collection[str]) -> None:
@@ -192,7 +193,7 @@ def require_columns(wanted: Wanted, names: Collection[str]) -> None:
         ConfigurationError: naming the option.
     """
     single = {"label": wanted.label, "key": "" if wanted.key == "none" else wanted.key, "known": wanted.known}
-    single["group"] = wanted.group
+    single["group"] = "" if wanted.group == "none" else wanted.group
     for option, name in (*single.items(), *(("without", name) for name in wanted.without)):
         if name and name not in names:
             raise _no_column(option, name, names)

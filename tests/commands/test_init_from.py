@@ -147,7 +147,8 @@ def test_rows_of_one_person_stay_in_one_part(folder: Path) -> None:
     lines = "".join(f"{n // 4},u{n % 60},{n % 7 / 2},{n // 4 % 40},{n * 7 % 3 // 2}\n" for n in range(400))
     (folder / "trips.csv").write_text("individual,user_id,cost,age,chosen\n" + lines)
     asked = ("--from", folder / "trips.csv", "--label", "chosen")
-    assert "individual, user_id: may name something" in _init("plain", *asked).output
+    assert "individual, user_id: may name something" in _init("plain", *asked, "--group", "none").output
+    assert check_project(folder / "plain").file.split.strategy != "group"
     output = _init("grouped", *asked, "--group", "individual", "--key", "none").output
     assert "divided   by individual" in output and "\nuser_id: may name something" in output
     project = check_project(folder / "grouped")
