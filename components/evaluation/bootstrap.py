@@ -72,7 +72,7 @@ class Units:
 
     @classmethod
     def single(cls, rows: int, groups: Array | None) -> "Units":
-        """Each row alone; of a ranking each group, given by the number of that of each row."""
+        """Each row alone; of a ranking each group, given by the number of that of each row, shape (rows,)."""
         return cls("row", rows) if groups is None else cls._named("group", groups)
 
     @classmethod
@@ -81,7 +81,7 @@ class Units:
         return cls(name, len(found), of_row)
 
     def among(self, rows: Array) -> int:
-        """How many units some rows are of, given by their numbers."""
+        """How many units some rows are of, given by their numbers, shape (some,)."""
         return len(rows) if self.of_row is None else len(np.unique(self.of_row[rows]))
 
     def draws(self, samples: int, seed: int) -> Iterator[Array]:

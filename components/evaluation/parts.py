@@ -52,7 +52,7 @@ class Part:
         return self.take(kept)
 
     def take(self, places: npt.NDArray[np.int64]) -> "Part":
-        """The rows at these places of the part, which ascend; groups that are left are numbered anew."""
+        """The rows at these ascending places, shape (some,), of the part; groups that are left are numbered anew."""
         groups = None if self.groups is None else np.unique(self.groups[places], return_inverse=True)[1]
         return Part(self.rows[places], self.table.take(pa.array(places)), self.labels[places], groups, self.classes)
 

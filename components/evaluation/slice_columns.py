@@ -16,7 +16,7 @@ CROSS = " × "
 
 
 def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.ChunkedArray]:
-    """By column, expression or pair, the name of the slice that each row is in; a null is a value of its own.
+    """By column, expression or pair, the name of each row's slice, shape (rows,); a null is a value of its own.
 
     Args:
         table: The test rows.
@@ -36,7 +36,7 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
 
 
 def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str, pa.ChunkedArray]:
-    """By column, the name of the group of each row, `column=value`; a null is a value of its own.
+    """By column, the name of each row's group, `column=value`, shape (rows,); a null is a value of its own.
 
     Args:
         table: The test rows.

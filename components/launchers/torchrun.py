@@ -120,7 +120,11 @@ class Forked:
         return self._process.exitcode
 
     def wait(self, timeout: float) -> int:
-        """The exit code; raises `TimeoutExpired` like `Popen` if the process does not end within `timeout` seconds."""
+        """The exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: as `Popen.wait`, if the process does not end within `timeout` seconds.
+        """
         self._process.join(timeout)
         code = self.poll()
         if code is None:

@@ -8,7 +8,7 @@ from gatehouse.components.metrics.catalogue.metric import Array
 
 @ranked_metric(title="PR AUC", better="higher", tasks=("binary", "multiclass"))
 def average_precision(hits: Array, rows: Array) -> float:
-    """The area as a sum of steps: sum over thresholds of (R_n - R_{n-1}) P_n.
+    """The area as a sum of steps: sum over thresholds of (R_n - R_{n-1}) P_n, of labels and scores, shape (rows,).
 
     Of several classes it is the mean area of each against the rest.
 

@@ -26,5 +26,5 @@ def _error(curve: tuple[Array, Array, Array]) -> float:
     has_interval=False,
 )
 def calibration_error(labels: Array, probabilities: Array) -> float:
-    """Distance of observed rate and mean probability over 20 groups of equal size, weighted by rows (Naeini 2015)."""
+    """Distance of rate and mean probability, shape (rows,), over 20 groups of equal size, by rows (Naeini 2015)."""
     return _error(tuple(calibration(labels, probabilities, BINS).T))

@@ -8,7 +8,7 @@ from gatehouse.components.metrics.catalogue.rankings import Rankings, ranking_me
 
 @ranking_metric(title="MAP")
 def mean_average_precision(rankings: Rankings) -> Array:
-    """Average precision of each group: the mean over its relevant rows of the precision down to them.
+    """Average precision, shape (groups,): the mean over a group's relevant rows of the precision down to them.
 
     That is taken of all rows that score as high as the row or higher, as `average_precision` does.
     """

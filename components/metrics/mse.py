@@ -8,5 +8,5 @@ from gatehouse.components.metrics.catalogue.metric import Array
 
 @mean_metric(title="mean squared error", better="lower", tasks=("regression",), reads="scores", form=".4g")
 def mse(labels: Array, values: Array) -> Array:
-    """Squared error of each row."""
+    """Squared error of each row; all of shape (rows,)."""
     return np.asarray((values - labels) ** 2)

@@ -8,7 +8,7 @@ from gatehouse.components.metrics.catalogue.rankings import Rankings, ranking_me
 
 @ranking_metric(title="NDCG")
 def ndcg(rankings: Rankings) -> Array:
-    """Gain by score over gain by label, of each group; in [0, 1]."""
+    """Gain by score over gain by label, of each group, shape (groups,); in [0, 1]."""
     return normalised_gain(rankings)
 
 

@@ -7,5 +7,5 @@ from gatehouse.components.metrics.ndcg import normalised_gain
 
 @ranking_metric(title="NDCG@10")
 def ndcg_at_10(rankings: Rankings) -> Array:
-    """Gain by score over gain by label, of each group's first ten places; in [0, 1]."""
+    """Gain by score over gain by label, of each group's first ten places, shape (groups,); in [0, 1]."""
     return normalised_gain(rankings, most=10)

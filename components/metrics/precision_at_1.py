@@ -6,5 +6,5 @@ from gatehouse.components.metrics.catalogue.rankings import Rankings, ranking_me
 
 @ranking_metric(title="P@1")
 def precision_at_1(rankings: Rankings) -> Array:
-    """1 where the first row of a group is relevant, else 0; of rows of equal score their mean."""
+    """1 where the first row of a group is relevant, else 0, shape (groups,); of rows of equal score their mean."""
     return rankings.total(rankings.expected(rankings.relevant) * (rankings.place <= 1))

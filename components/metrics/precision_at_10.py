@@ -6,5 +6,5 @@ from gatehouse.components.metrics.catalogue.rankings import Rankings, ranking_me
 
 @ranking_metric(title="P@10")
 def precision_at_10(rankings: Rankings) -> Array:
-    """Relevant rows among the first ten of each group over ten, also where the group has fewer rows."""
+    """Relevant rows among a group's first ten over ten, also where it has fewer rows; shape (groups,)."""
     return rankings.total(rankings.expected(rankings.relevant) * (rankings.place <= 10)) / 10

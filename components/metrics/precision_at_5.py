@@ -6,5 +6,5 @@ from gatehouse.components.metrics.catalogue.rankings import Rankings, ranking_me
 
 @ranking_metric(title="P@5")
 def precision_at_5(rankings: Rankings) -> Array:
-    """Relevant rows among the first five of each group over five, also where the group has fewer rows."""
+    """Relevant rows among a group's first five over five, also where it has fewer rows; shape (groups,)."""
     return rankings.total(rankings.expected(rankings.relevant) * (rankings.place <= 5)) / 5

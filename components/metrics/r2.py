@@ -24,7 +24,7 @@ def _explained(errors: float, spread: float) -> float:
 
 @metric(title="R²", better="higher", tasks=("regression",), reads="scores", prepare=_prepare)
 def r2(labels: Array, values: Array) -> float:
-    """The share of the labels' variance that the values explain; of labels that are all equal, 1 if right, else 0."""
+    """Share of the labels' variance that values explain, shape (rows,) each; of equal labels 1 if right, else 0."""
     errors = float(np.sum((values - labels) ** 2))
     # A sum of squares around a mean that was rounded is not zero where it should be.
     equal = labels.min() == labels.max()

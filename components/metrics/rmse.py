@@ -10,5 +10,5 @@ from gatehouse.components.metrics.catalogue.metric import Array
     title="root mean squared error", better="lower", tasks=("regression",), reads="scores", form=".4g", root=True
 )
 def rmse(labels: Array, values: Array) -> Array:
-    """Squared error of each row, in the unit of the label once its mean's root is taken."""
+    """Squared error of each row, shape (rows,), in the unit of the label once its mean's root is taken."""
     return np.asarray((values - labels) ** 2)

@@ -8,7 +8,7 @@ from gatehouse.components.metrics.catalogue.metric import Array
 
 @ranked_metric(title="ROC AUC", better="higher", tasks=("binary", "multiclass"))
 def roc_auc(hits: Array, rows: Array) -> float:
-    """The chance that a positive row scores above a negative one, ties counting half.
+    """The chance that a positive row scores above a negative one, ties counting half; shape (rows,) each.
 
     This is the Mann-Whitney U statistic over the number of pairs (Hanley and McNeil 1982). Of several classes it is the
     mean area of each against the rest (Provost and Domingos 2000).

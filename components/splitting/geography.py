@@ -33,7 +33,7 @@ class Grid:
         return max(1, int(np.pi * RADIUS_KM / self.cell_km))
 
     def places(self, band: Numbers) -> Numbers:
-        """Number of cells of each band."""
+        """Number of cells of each band, shape (bands,)."""
         middle = (band + 0.5) * np.pi / self.bands - np.pi / 2
         around = 2 * np.pi * RADIUS_KM * np.cos(middle)
         return np.maximum(1, np.rint(around / self.cell_km)).astype(np.int64)

@@ -38,7 +38,7 @@ _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB13311
 
 
 def mix(words: Hashes) -> Hashes:
-    """SplitMix64's step and finaliser of every word: a bijection in which each bit depends on all."""
+    """SplitMix64's step and finaliser of every word, of any shape: a bijection in which each bit depends on all."""
     mixed = words + np.uint64(_STEP)
     mixed ^= mixed >> np.uint64(30)
     mixed *= np.uint64(_FIRST)
@@ -85,12 +85,12 @@ def row_hashes(batches: Iterable[Sequence[pa.Array]], start: int) -> tuple[Hashe
 
 
 def is_missing(column: pa.Array) -> Flags:
-    """Whether each value is null or NaN."""
+    """Whether each value is null or NaN, shape (rows,)."""
     return np.asarray(pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def hash_column(column: pa.Array) -> Hashes:
-    """The digest of every value; null and NaN have one of their own."""
+    """The digest of every value, shape (rows,); null and NaN have one of their own."""
     kind = column.type
     digests: Hashes
     if pa.types.is_dictionary(kind):

@@ -104,12 +104,12 @@ class TrainingSet:
             )
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """All values of one column."""
+        """All values of one column, shape (rows,)."""
         chunks = [chunk for file in self._files for chunk in file.read(columns=[name])[name].chunks]
         return pa.chunked_array(chunks, type=chunks[0].type if chunks else self.schema.field(name).type)
 
     def batches(self, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
-        """Several columns, some hundred thousand rows at a time."""
+        """Several columns, shape (some,) each: some hundred thousand rows at a time."""
         for file in self._files:
             for batch in file.iter_batches(_AT_ONCE, columns=list(columns)):
                 yield [batch.column(name) for name in columns]

@@ -56,7 +56,7 @@ class Task:
 
 
 def lacks_variety(labels: "Array") -> str:
-    """What labels lack of which any two must differ, in words."""
+    """What labels, shape (rows,), lack of which any two must differ, in words."""
     if len(labels) and labels.min() != labels.max():
         return ""
     return f"{len(labels)} rows with {min(len(labels), 1)} different labels; expected two at least"

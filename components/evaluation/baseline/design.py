@@ -30,7 +30,7 @@ class Standardised:
 
     @classmethod
     def fit(cls, name: str, values: Floats) -> "Standardised":
-        """Fit on the train rows' values, NaN where missing."""
+        """Fit on the train rows' values, shape (rows,), NaN where missing."""
         known = np.sort(values[np.isfinite(values)])
         if len(known) == 0:
             return cls(name, 0.0, 0.0, 0.0, 0.0, 1.0)
@@ -39,7 +39,7 @@ class Standardised:
         return cls(name, low, high, median, float(filled.mean()), float(filled.std()) or 1.0)
 
     def apply(self, values: Floats) -> Floats:
-        """Two columns: the standardised values, and 1 where a value is missing."""
+        """From values, shape (rows,), to (rows, 2): the standardised ones, and 1 where a value is missing."""
         known = np.isfinite(values)
         filled = np.where(known, np.clip(values, self.low, self.high), self.median)
         return np.column_stack([(filled - self.mean) / self.deviation, ~known])

@@ -26,7 +26,7 @@ class ClassCounts:
     positive: Array | None
 
     def average(self, parts: Array, wholes: Array) -> float:
-        """Shares of wholes, 0 where a whole is 0: that of the positive class, or of several classes the mean."""
+        """Shares of wholes, shape (classes,), 0 where a whole is 0: of the positive class, or the mean of several."""
         shares = parts / np.maximum(wholes, 1)
         return float(shares.mean() if self.positive is None else shares[self.positive].sum())
 

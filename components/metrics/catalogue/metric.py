@@ -36,7 +36,7 @@ class Predictions:
     groups: Array | None = None
 
     def take(self, rows: Array) -> "Predictions":
-        """The predictions for some rows, by number; a row may come more than once."""
+        """The predictions for some rows, by number, shape (some,); a row may come more than once."""
         return replace(self, **{name: each[rows] for name, each in vars(self).items() if each is not None})
 
     def decided(self, threshold: float) -> "Predictions":
@@ -46,7 +46,7 @@ class Predictions:
         return replace(self, classes=self.probabilities >= threshold)
 
     def form(self, name: str) -> Array:
-        """One form of the predictions, by name, of a task that has it."""
+        """One form of the predictions, by name, of a task that has it; shaped as `Predictions` says."""
         found = getattr(self, name)
         assert found is not None, f"a metric reads {name}, which its task does not have"
         return np.asarray(found)
@@ -109,7 +109,7 @@ class Metric:
         return lambda times: measured(times)[0]
 
     def counted(self, labels: Array, predictions: Predictions) -> Counted:
-        """A function from how often each row was drawn to what `of_counts` takes."""
+        """A function from how often each row was drawn, shape (rows,), to what `of_counts` takes."""
         return self.prepare(labels, *self.read(predictions)) if self.prepare else self._anew(labels, predictions)
 
     def _anew(self, labels: Array, predictions: Predictions) -> OnDraw:
@@ -138,7 +138,7 @@ class Metric:
         return format(value, ".3e" if abs(value) >= _LARGE else self.form)
 
     def read(self, predictions: Predictions) -> tuple[Array, ...]:
-        """What `function`, `by_row` and `by_group` take after the labels."""
+        """What `function`, `by_row` and `by_group` take after the labels; shaped as `Predictions` says."""
         if self.reads == "groups":
             return predictions.scores, predictions.form("groups")
         return (predictions.form(self.reads),)

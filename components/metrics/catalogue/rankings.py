@@ -28,7 +28,7 @@ class Rankings:
 
     @classmethod
     def of(cls, labels: Array, scores: Array, groups: Array) -> "Rankings":
-        """Sort rows given in any order."""
+        """Sort rows given in any order, all of shape (rows,)."""
         group = np.unique(groups, return_inverse=True)[1]
         order = np.lexsort((-np.asarray(scores, np.float64), group))
         group, scores = group[order], scores[order]

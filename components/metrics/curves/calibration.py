@@ -63,7 +63,7 @@ def calibration_of_draws(
 
 
 def gaps(curve: tuple[Array, Array, Array]) -> Array:
-    """Distance of probability and rate in each of 20 groups, times its share of the rows; 0 of a group without any."""
+    """Distance of probability and rate, times the share of rows, shape (20,); 0 of a group without rows."""
     predicted, observed, counts = curve
     found = np.zeros(BINS)
     found[: len(counts)] = (predicted - observed) * counts / counts.sum()

@@ -82,9 +82,12 @@ def promote(
 def next_promotion(
     state: State, model_name: str, version: int, reason: str, override: bool, to: str = CHAMPION
 ) -> Record | None:
-    """The record that promotes `version`, or None if it has the alias already; raises as `promote` does.
+    """The record that promotes `version`, or None if it has the alias already.
 
     It uses only the state: `promote` checks the approval and the evaluation with the clock and the store.
+
+    Raises:
+        PromotionError: as `promote`.
     """
     if to not in ALIASES:
         raise PromotionError(f"{model_name}: expected one of the aliases {', '.join(ALIASES)}, found {to!r}.")
@@ -167,7 +170,11 @@ def rollback(store: ArtifactStore, model_name: str, version: int, reason: str = 
 
 
 def next_rollback(state: State, model_name: str, version: int, reason: str) -> Record | None:
-    """The record that withdraws `version`, or None if that is done; raises as `rollback` does."""
+    """The record that withdraws `version`, or None if that is done.
+
+    Raises:
+        PromotionError: as `rollback`.
+    """
     wanted = _version(state, model_name, version)
     if state.champion != wanted.version:
         if wanted.withdrawn:
@@ -202,7 +209,11 @@ def archive(store: ArtifactStore, model_name: str, version: int, reason: str = "
 
 
 def next_archiving(state: State, model_name: str, version: int, reason: str) -> Record | None:
-    """The record that archives `version`, or None if that is done; raises as `archive` does."""
+    """The record that archives `version`, or None if that is done.
+
+    Raises:
+        PromotionError: as `archive`.
+    """
     wanted = _version(state, model_name, version)
     if wanted.archived:
         return None

@@ -60,7 +60,7 @@ def set_aside(
 
 
 def shown_cells(cells: pa.Array) -> pa.Array:
-    """Cells, as bytes, as Python would show their texts."""
+    """Cells, as bytes, as Python would show their texts, shape (cells,)."""
     texts = _as_text(cells)
     plain = pc.match_substring_regex(texts, _PLAIN)
     found = pc.binary_join_element_wise("'", texts, "'", "")

@@ -26,7 +26,7 @@ def read_texts(cells: pa.Array, kind: ColumnType, *, decimal: str, zone: str, fo
     """The values that texts are.
 
     Args:
-        cells: Texts as bytes (binary), null where a text stands for a missing value.
+        cells: Texts as bytes (binary), shape (rows,), null where a text stands for a missing value.
         kind: The declared type.
         decimal: The decimal sign of doubles.
         zone: Zone of times that state none; empty refuses them.

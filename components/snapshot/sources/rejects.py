@@ -68,19 +68,19 @@ class Read:
 
 
 def noted(chosen: pa.Array, note: str) -> list[tuple[pa.Array, str]]:
-    """A note on the values that a mask chooses; none where it chooses no value."""
+    """A note on the values that a mask, shape (rows,), chooses; none where it chooses no value."""
     indices = pc.indices_nonzero(chosen.fill_null(False))
     return [(indices, note)] if len(indices) else []
 
 
 def mask_of(values: pa.Array, fits: pa.Array) -> pa.Array | None:
-    """`fits`, where a null fits too; None where all fit."""
+    """`fits`, shape (rows,), where a null fits too; None where all fit."""
     held = pc.or_(fits.fill_null(False), values.is_null())
     return None if pc.all(held, min_count=0).as_py() else held
 
 
 def cast_in_pieces(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Texts cast to a type; raises ArrowInvalid after the first piece in which one cannot be.
+    """Texts, shape (rows,), cast to a type; raises ArrowInvalid after the first piece in which one cannot be.
 
     Arrow goes on after a text that it cannot cast, and takes a hundred times as long for each.
     """
@@ -90,7 +90,7 @@ def cast_in_pieces(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def by_halving(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: pa.DataType) -> Read:
-    """The values that a function converts, and those at which it raises ArrowInvalid or ValueError."""
+    """The values, shape (rows,), that a function converts, and those at which it raises ArrowInvalid or ValueError."""
     try:
         return Read(convert(array))
     except (pa.ArrowInvalid, ValueError):

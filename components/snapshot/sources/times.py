@@ -39,7 +39,7 @@ def read_times(array: pa.Array, zone: str, form: str = "") -> Read | None:
     """Times of an array; None where its type never holds times.
 
     Args:
-        array: Timestamps, dates (midnight), text, or, for a form since 1970, numbers.
+        array: Timestamps, dates (midnight), text, or, for a form since 1970, numbers; shape (rows,).
         zone: Zone of times that state none; empty refuses them.
         form: How texts and numbers write times: a unit of `EPOCHS` since 1970, a format such as `%d.%m.%Y %H:%M`, or
             empty for ISO 8601.

@@ -111,7 +111,7 @@ def sampler_of(rows: Rows, spec: NetworkTraining) -> RowSampler | GroupSampler:
 
 
 def gather(rows: Rows, chosen: Tensor, real: Tensor) -> Batch:
-    """The chosen rows, one gather a tensor; those that are not real weigh nothing and belong to no group."""
+    """The chosen rows, shape (batch,), one gather a tensor; those that are not real weigh nothing and have no group."""
     weights = real.float() if rows.weights is None else rows.weights[chosen] * real
     groups = torch.empty(0) if rows.groups is None else torch.where(real, rows.groups[chosen], -1)
     numbers, ids, labels = (tensor.index_select(0, chosen) for tensor in (rows.numbers, rows.ids, rows.labels))

@@ -47,7 +47,7 @@ class Part:
         return Part(self._paths, self._rows[np.linspace(0, self.num_rows - 1, count).astype(np.int64)])
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[Numbers, pa.Table]]:
-        """Every row once, with these columns, as the files hold them: rows, and their places within the part."""
+        """Every row once, as the files hold them: places in the part, shape (some,), and rows with these columns."""
         order = None if _ascending(self._rows) else np.argsort(self._rows, kind="stable")
         ascending = self._rows if order is None else self._rows[order]
         types = pa.schema([pa.field(name, self._type(name)) for name in columns])

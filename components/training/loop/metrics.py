@@ -20,7 +20,7 @@ def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> 
     """The loss's mean under its name, and the other metrics that are wanted, over all rows of the part.
 
     Args:
-        scores: Logits of every row, float64.
+        scores: Logits of every row, float64, shape (rows,) or (rows, classes).
         rows: The part.
         loss: What was trained on.
         names: Of the metrics.
@@ -49,7 +49,7 @@ def log_epochs(metrics: SpoolWriter | None, history: Sequence[Mapping[str, float
 
 
 def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:
-    """The weighted sum of the loss over rows, and what it is divided by."""
+    """The weighted sum of the loss over rows, of logits shaped as in `metrics_of`, and what it is divided by."""
     labels = rows.labels.double()
     one = torch.ones((), dtype=torch.float64)
     weights = one.expand(len(rows)) if rows.weights is None else rows.weights.double()

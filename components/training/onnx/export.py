@@ -118,7 +118,7 @@ def inputs_of(transformation: Transformation, table: pa.Table) -> Iterator[tuple
 
 
 def scored(model: bytes, inputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-    """What onnxruntime gives for rows, on one thread."""
+    """What onnxruntime gives, on one thread, for inputs of shape (rows,): shape (rows,), or (rows, classes)."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

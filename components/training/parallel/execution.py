@@ -27,8 +27,8 @@ class Execution(Protocol):
     def backward(self, batch: Batch, factor: float) -> Tensor:
         """Add the gradient of `factor` (over 0) times the batch's loss, micro-batch by micro-batch; returns the loss.
 
-        The loss is the weighted sum over the batch's rows, in fp32, and zero where this process has no logits. Where it
-        is not finite, the gradient is not finite either.
+        The loss is the weighted sum over the batch's rows, of shape () and in fp32, and zero where this process has no
+        logits. Where it is not finite, the gradient is not finite either.
         """
 
     def score(self, numbers: Tensor, ids: Tensor) -> Tensor | None:

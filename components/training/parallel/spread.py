@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of a spread tensor that this process holds; a tensor that is not spread as it is."""
+    """The part of a spread tensor, of any shape, that this process holds; a tensor that is not spread as it is."""
     part: Tensor = _spread(tensor).to_local() if is_spread(tensor) else tensor
     return part
 

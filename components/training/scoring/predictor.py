@@ -81,7 +81,7 @@ class Predictor:
         return read if self.calibration is None else read.decided(self.calibration.threshold)
 
     def predict_online(self, rows: Sequence[Mapping[str, object]]) -> npt.NDArray[np.float64]:
-        """Probability of the positive label for rows of features by name, as `predict`; None is a missing value.
+        """As `predict`, shape (rows,) or (rows, classes), for rows of features by name; None is a missing value.
 
         What an online store gives as an Arrow table goes into `predict` as it is.
 

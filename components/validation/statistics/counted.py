@@ -79,7 +79,7 @@ class CountedTexts:
 
     @classmethod
     def of(cls, values: pa.Array) -> "CountedTexts":
-        """Count an array of texts, possibly dictionary encoded, without nulls."""
+        """Count texts, shape (rows,), possibly dictionary encoded, without nulls."""
         found = pc.value_counts(values)
         texts = found.field("values")
         if pa.types.is_dictionary(texts.type):
@@ -112,5 +112,5 @@ class CountedTexts:
 
 
 def text_bytes(values: pa.Array) -> int:
-    """Bytes of all texts together, whatever buffers they lie in."""
+    """Bytes of all texts, shape (rows,), together, whatever buffers they lie in."""
     return int(pc.sum(pc.binary_length(values)).as_py() or 0)

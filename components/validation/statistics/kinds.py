@@ -44,7 +44,10 @@ def kind_of(arrow: pa.DataType) -> Kind:
 
 
 def numbers_of(values: pa.Array, kind: Kind) -> Numbers:
-    """Values without nulls as int64 or float64: truth values as 0 and 1, times as microseconds since 1970 in UTC."""
+    """Values without nulls as int64 or float64, shape (rows,).
+
+    Truth values are 0 and 1, times microseconds since 1970 in UTC.
+    """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if kind is Kind.TRUTH:

@@ -37,7 +37,7 @@ class Partial:
 
     @classmethod
     def of(cls, array: pa.Array, plan: ColumnPlan) -> "Partial":
-        """Measure an array."""
+        """Measure a column's values, shape (rows,)."""
         rows, nulls = len(array), array.null_count
         if plan.kind is Kind.OTHER:
             return cls(plan, rows, nulls, 0, None)

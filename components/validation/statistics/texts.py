@@ -35,7 +35,7 @@ class Lengths:
 
 
 def extremes_of(values: pa.Array) -> tuple[str, str]:
-    """The first and the last text in the order of code points."""
+    """The first and the last of texts, shape (rows,), in the order of code points."""
     found = pc.min_max(values).as_py()
     return found["min"], found["max"]
 
