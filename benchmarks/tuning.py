@@ -28,6 +28,7 @@ from _simulated import Simulation
 from _small_tables import FLIGHTS, TABLES, published_flights
 from _small_tables import table as small_table
 from _spaces import BOWL, DROPOUT, RATE, STEPS, TWO_MODELS, bowl, two_models, valley
+from _storages import storages
 from optuna.storages import JournalStorage
 
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -422,7 +423,8 @@ def busy() -> bool:
     return used / wall / cores > 0.9
 
 
-PARTS = {each.__name__: each for each in (steps, regret, together, overhead, kills, stored, window, workers, busy)}
+_PARTS = (steps, regret, together, overhead, kills, stored, storages, window, workers, busy)
+PARTS = {each.__name__: each for each in _PARTS}
 
 
 def main() -> None:

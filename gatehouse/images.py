@@ -50,6 +50,7 @@ HELD: dict[str, frozenset[str]] = {
     | frozenset(
         [
             "fastapi",
+            "grpc",
             "kubeflow",
             "kubernetes",
             "mlflow",

@@ -38,7 +38,7 @@ IN_A_ROOM = {
 """Names of modules and folders that carry anywhere in `components`, each with the reason."""
 
 REACHING = {
-    "access": "Reaches a source: credentials, and archives that are fetched and verified against a digest.",
+    "access": "Reaches a source or a database: credentials, and archives that are verified against a digest.",
 }
 """Names of folders that carry anywhere in `components` and, like the libraries, import nothing that decides."""
 

@@ -1,4 +1,4 @@
-"""Stores the state of a running experiment: in create-only objects of the artifact store, or in a database.
+"""Stores the state of a running experiment that is not in a database: in create-only objects of the artifact store.
 
 `tuning/<study>/journal/<n>.json` holds lines of Optuna's journal that were written together.
 `tuning/<study>/blocks/<n>.json` holds the lines of many such objects again, so that few objects must be read.
@@ -6,21 +6,17 @@
 """
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count, takewhile
 from typing import Any
 
-import optuna
 from optuna.storages.journal import BaseJournalBackend
 
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.records import author, create_record, read_record, read_records, remove_record
 from gatehouse.errors import GatehouseError, StoreError
 
-STORAGE = "GATEHOUSE_TUNING_STORAGE"
-"""Environment variable with the URL of a database for studies instead of the artifact store; a secret of the task."""
 FOLDER = "tuning"
 BLOCK = 500
 """Number of journal objects per block. It is part of the format: readers depend on it."""
@@ -126,34 +122,3 @@ def studies(objects: ObjectStore) -> Iterator[tuple[str, dict[str, Any]]]:
     for study in objects.folders(FOLDER):
         if (about := read_record(objects, f"{FOLDER}/{study}/about.json")) is not None:
             yield study, about
-
-
-def database() -> optuna.storages.BaseStorage | None:
-    """The database that holds studies; None if they are in the artifact store.
-
-    Raises:
-        StoreError: if it cannot be opened.
-    """
-    if not (url := os.environ.get(STORAGE, "")):
-        return None
-    try:
-        return optuna.storages.RDBStorage(url)
-    except Exception as error:
-        raise StoreError(_unopened(url, error)) from None
-
-
-def _unopened(url: str, error: Exception) -> str:
-    """Why a database cannot be opened, without the password of its URL."""
-    from sqlalchemy.engine import make_url
-
-    wanted = f"{STORAGE}: expected the URL of a database that can be opened, such as postgresql+psycopg://…"
-    mend = "Mend the secret, or remove it to keep experiments in the artifact store."
-    try:
-        parsed = make_url(url)
-    except Exception:
-        return f"{wanted}, found what is no URL. {mend}"
-    said = " ".join(str(error.__cause__ or error).split())
-    for secret in (str(parsed.password or ""), *map(str, parsed.query.values())):
-        said = said.replace(secret, "***") if secret else said
-    shown = parsed.set(query={}).render_as_string(hide_password=True)
-    return f"{wanted}, found {shown}: {type(error).__name__}: {said} {mend}"

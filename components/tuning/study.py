@@ -71,6 +71,8 @@ class ExperimentStudy:
                 self.trials.append(_read(frozen) or self._suggest_again(frozen.number))
                 self.seconds[frozen.number], elapsed = frozen.user_attrs.get(_TOOK, (0.0, 0.0))
                 self.elapsed = max(self.elapsed, elapsed)
+        self._begun = len(self.trials) - 1
+        """The last trial that the storage has begun."""
         self.flush()
 
     def _enqueue(self) -> None:
@@ -116,11 +118,21 @@ class ExperimentStudy:
         beside = tuple(each.number for each in self.running)
         number = len(self.trials)
         self._sample_for(number)
-        asked = self.optuna.ask()
+        asked = self._next(number)
         self._ids[number] = asked._trial_id
         self.trials.append(self._suggest(asked, number, beside))
         self.flush()
         return self.trials[-1]
+
+    def _next(self, number: int) -> optuna.Trial:
+        """Begin the trial of this number. After a lost answer of the storage, it and the next one may already exist."""
+        if self._begun < number:
+            asked = self.optuna.ask()
+            self._begun = asked.number
+            if asked.number == number:
+                return asked
+        identity = self.storage.get_trial_id_from_study_id_trial_number(self.optuna._study_id, number)
+        return optuna.Trial(self.optuna, identity)
 
     def _sample_for(self, number: int) -> None:
         """Give the study the sampler of one trial, which reuses the search space that the one before has read."""
@@ -205,9 +217,10 @@ def _read(frozen: optuna.trial.FrozenTrial) -> Trial | None:
 
 def trials_of(storage: optuna.storages.BaseStorage, name: str) -> list[Trial]:
     """The present trials of a study, for reading; empty if there is no such study."""
-    if name not in optuna.get_all_study_names(storage):
+    try:
+        study = optuna.load_study(study_name=name, storage=storage)
+    except KeyError:
         return []
-    study = optuna.load_study(study_name=name, storage=storage)
     return [trial for frozen in study.get_trials(deepcopy=False) if (trial := _read(frozen)) is not None]
 
 

@@ -32,7 +32,9 @@ from gatehouse.components.tuning.reports.shown import values_of
 from gatehouse.components.tuning.reports.verdict import ending
 from gatehouse.errors import ConfigurationError, GatehouseError
 
-app = typer.Typer(no_args_is_help=True, help="Experiments: list, show, report, resume, stop, import-katib.")
+app = typer.Typer(
+    no_args_is_help=True, help="Experiments: list, show, report, resume, stop, serve-storage, import-katib."
+)
 ExperimentArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A model (its newest experiment), a reference, or the key of a study.")
 ]
@@ -176,6 +178,22 @@ def resume(
     typer.echo(
         "The next run of the training pipeline trains with what it found, where its project says the same counts."
     )
+
+
+@app.command("serve-storage")
+def serve_storage(
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 in a pod.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port.")] = 13_000,
+) -> None:
+    """Serve the database of GATEHOUSE_TUNING_STORAGE until SIGTERM, to clients with grpc://HOST:PORT in this variable.
+
+    Clients need no credentials of the database. Optuna's proxy has no TLS and no passwords: only those who may change
+    every study should reach the port.
+    """
+    from gatehouse.components.tuning.access.database import STORAGE
+    from gatehouse.components.tuning.access.proxy import serve
+
+    serve(os.environ.get(STORAGE, ""), host, port, typer.echo)
 
 
 @app.command("import-katib")

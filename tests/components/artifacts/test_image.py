@@ -21,7 +21,7 @@ OTHERS = {
     "google": "google-cloud-storage",
     "kubeflow": "kubeflow-training",
 }
-OTHERS |= {"mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
+OTHERS |= {"grpc": "grpcio", "mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
 """Distributions of packages that carriers import, and that no code digest names."""
 
 every_stage = pytest.mark.parametrize("stage", declared_stages().values(), ids=lambda stage: stage.name)

@@ -19,13 +19,13 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.records import create_record, read_record, remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tuning import journal as journal_module
+from gatehouse.components.tuning.access.database import STORAGE
+from gatehouse.components.tuning.access.storage import database
 from gatehouse.components.tuning.controller import Controller
 from gatehouse.components.tuning.journal import (
-    STORAGE,
     SecondControllerError,
     StoreJournal,
     ask_to_stop,
-    database,
     is_asked_to_stop,
     remember,
     studies,

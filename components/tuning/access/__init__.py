@@ -1,0 +1,1 @@
+"""Connects to the database that holds studies: directly, or through Optuna's proxy."""

@@ -1,0 +1,28 @@
+"""Opens the storage of studies that `GATEHOUSE_TUNING_STORAGE` names."""
+
+import functools
+import os
+
+import optuna
+
+from gatehouse.components.tuning.access.database import PROXY, STORAGE, by_url
+
+
+def database() -> optuna.storages.BaseStorage | None:
+    """The database that holds studies, or its proxy; None if they are in the artifact store.
+
+    Raises:
+        StoreError: if it cannot be opened.
+    """
+    url = os.environ.get(STORAGE, "")
+    return _opened(url) if url else None
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(url: str) -> optuna.storages.BaseStorage:
+    """Open it once per process, because a command that follows an experiment reads it every second."""
+    if url.startswith(PROXY):
+        from gatehouse.components.tuning.access.proxy import proxied
+
+        return proxied(url)
+    return optuna.storages.get_storage(by_url(url))
