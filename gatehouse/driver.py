@@ -103,9 +103,17 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     return pipeline
 
 
-_SECTIONS = {"tune": "tuning", "calibrate": "calibration", "probe": "probes"}
-_SECTIONS |= {"compare_online": "integration", "integrate": "integration"}
+SECTIONS = {"tune": "tuning", "calibrate": "calibration", "probe": "probes"}
+SECTIONS |= {"compare_online": "integration", "integrate": "integration"}
 """By stage of the training pipeline: the section of a project without which it does not run."""
+
+
+def not_asked_for(stage: str) -> ConfigurationError:
+    """That a project has no section which asks for a stage."""
+    return ConfigurationError(
+        f"--until: expected a stage of this run, found {stage!r}: the project has no `{SECTIONS[stage]}` section that "
+        "asks for it."
+    )
 
 
 def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
@@ -120,11 +128,8 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
 
     planned, ends = pipeline.plan[:-2], pipeline.plan[-2:]
     stages = [each for _, each, _ in planned]
-    if stage not in stages and stage in _SECTIONS and "train" in stages:
-        raise ConfigurationError(
-            f"--until: expected a stage of this run, found {stage!r}: the project has no `{_SECTIONS[stage]}` section "
-            "that asks for it."
-        )
+    if stage not in stages and stage in SECTIONS and "train" in stages:
+        raise not_asked_for(stage)
     if stage not in stages:
         known = ", ".join(dict.fromkeys(stages))
         raise ConfigurationError(

@@ -1,5 +1,6 @@
 """`gatehouse run`: a pipeline of a project on this machine, shown step by step."""
 
+import contextlib
 import importlib
 import json
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from gatehouse.commands.place import in_folder, project_folder, store_address
 from gatehouse.components.artifacts.run import REASON
@@ -46,6 +48,8 @@ def run(
     require_span(arguments)
     if until:
         require_stage(until)
+        if pipeline == "training":
+            _require_section(until, folder)
     if reason:
         os.environ[REASON] = reason
     opened = ArtifactStore.open(store_address(store, folder))
@@ -90,6 +94,17 @@ def _import_for_the_end() -> None:
 
     declared_stages()
     importlib.import_module("gatehouse.components.tracking.stages")
+
+
+def _require_section(stage: str, folder: Path) -> None:
+    """Refuse a stage that the project has no section for; what cannot be read is told when the run begins."""
+    from gatehouse.driver import SECTIONS, not_asked_for
+    from gatehouse.project import PROJECT_FILE
+
+    with contextlib.suppress(OSError, UnicodeError, yaml.YAMLError):
+        body = yaml.safe_load((folder / PROJECT_FILE).read_text())
+        if isinstance(body, dict) and stage in SECTIONS and body.get(SECTIONS[stage]) is None:
+            raise not_asked_for(stage)
 
 
 def require_stage(name: str) -> None:
