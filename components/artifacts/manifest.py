@@ -183,8 +183,7 @@ def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:
         raise InvalidManifestError(f"{reference}: manifest.json: {error}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidReferenceError) as error:
         raise InvalidManifestError(
-            f"{reference}: manifest.json: expected a manifest, found what cannot be read as one "
-            f"({type(error).__name__}: {error}). {_CURE}"
+            f"{reference}: manifest.json: expected a manifest, found {_instead_of_one(error)}. {_CURE}"
         ) from error
     if own != reference:
         raise InvalidManifestError(
@@ -195,6 +194,17 @@ def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:
 
 
 _CURE = "Gatehouse did not write it so: restore the store from a copy, or remove the folder of this reference."
+
+
+def _instead_of_one(error: Exception) -> str:
+    """What was read in place of a manifest, by what happened at the first place that is none."""
+    if isinstance(error, UnicodeDecodeError | json.JSONDecodeError):
+        return "a text that is no JSON"
+    if isinstance(error, RecursionError):
+        return "one that is nested too deeply"
+    if isinstance(error, KeyError):
+        return f"one without the key {error}"
+    return "JSON that has another form"
 
 
 def _require_path(path: Any) -> None:

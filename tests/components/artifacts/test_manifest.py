@@ -1,6 +1,7 @@
 """Manifests are read as what they are, or refused: nothing in one leads outside of its artifact and its blobs."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,22 @@ def test_no_field_of_a_manifest_leads_elsewhere(store: ArtifactStore, changes: d
     name = next(iter(changes))
     with pytest.raises(InvalidManifestError, match=f"crafted.*: {name}.*expected .*found"):
         store.manifest(reference)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"rows", "a text that is no JSON"),
+        (b"\xff\xfe", "a text that is no JSON"),
+        (b"[]", "JSON that has another form"),
+        (_crafted().replace(b'"name":', b'"nome":'), "one without the key 'name'"),
+        (b"[" * 100_000, "one that is nested too deeply"),
+    ],
+)
+def test_what_is_no_manifest_is_told_without_words_of_python(store: ArtifactStore, data: bytes, told: str) -> None:
+    with pytest.raises(InvalidManifestError, match=f"expected a manifest, found {told}") as caught:
+        store.manifest(_plant(store, data))
+    assert not re.search(r"Error|object|line 1|NoneType", str(caught.value).partition("found")[2])
 
 
 @pytest.mark.parametrize("data", BODIES.values(), ids=BODIES)
