@@ -20,7 +20,8 @@ from gatehouse.components.reports.style import STYLE
 __all__ = ["MARKS", "Card", "Entry", "Marked", "Report", "Verdict"]
 
 _CONTENTS_FROM = 2  # Sections, from which on the page has a table of contents.
-_TOLD = 5  # Lines of each list in a verdict.
+TOLD = 5
+"""Lines of each list in a verdict that holds more than one more."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def _aside(kind: str, sign: str, what: str, lines: Sequence[str]) -> str:
 
 def _list(lines: Sequence[str]) -> str:
     """The first lines, and how many more there are; the first may hold all where they are few."""
-    shown = [prose(line) for line in lines[: _TOLD if len(lines) > _TOLD + 1 else None]]
+    shown = [prose(line) for line in lines[: TOLD if len(lines) > TOLD + 1 else None]]
     more = [f"and {len(lines) - len(shown):,} more, below"] if len(shown) < len(lines) else []
     return f"<ul>{''.join(f'<li>{line}</li>' for line in [*shown, *more])}</ul>" if lines else ""
 

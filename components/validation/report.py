@@ -22,7 +22,7 @@ from gatehouse.components.reports.elements import (
     table,
 )
 from gatehouse.components.reports.format import Html, moment
-from gatehouse.components.reports.page import Report, Verdict
+from gatehouse.components.reports.page import TOLD, Report, Verdict
 from gatehouse.components.validation.anomalies import Anomaly
 from gatehouse.components.validation.contract import CONTRACT_FILE
 from gatehouse.components.validation.movement import MOVEMENTS
@@ -124,10 +124,10 @@ def drawn(found: Judged) -> str:
     report.tiles(_numbers(found))
     report.filters({"severity": _SEVERITIES, "table": sorted({*statistics, *(one.table for one in anomalies)})})
     _add_anomalies(report, found, anchors)
-    if found.not_judged:
-        text = "A rule that could not be judged is not a rule that was kept."
+    if len(found.not_judged) > TOLD + 1:
+        text = "A rule that could not be judged is not a rule that was kept. The first ones stand at the top."
         report.section("Not judged", text, f"{len(found.not_judged):,}")
-        report.table(["what"], [[shortened(line)] for line in found.not_judged])
+        report.table(["what"], [[shortened(line)] for line in found.not_judged[TOLD:]])
     by_column = _by_column(anomalies, anchors)
     for name in statistics:
         _add_table(report, name, found, anchors, by_column)

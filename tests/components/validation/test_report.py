@@ -223,11 +223,13 @@ def test_of_a_sensitive_column_the_card_says_so_and_shows_counts_only() -> None:
 
 def test_what_was_not_judged_is_listed_and_too_many_anomalies_are_counted() -> None:
     many = [anomaly(at, "a", examples=({"row": 1, "a": "x" * 200},) * 5) for at in range(1500)]
-    html = drawn({"a": numeric()}, many, not_judged=["flights.a: psi, as there is no baseline"])
+    rules = [f"flights.a: rule {at}, as there is no baseline" for at in range(9)]
+    html = drawn({"a": numeric()}, many, not_judged=rules)
     text = Text(html).text
     assert "1500" not in text and "1,500" in text
     assert "1,300 more are in anomalies.json" in text
-    assert "flights.a: psi, as there is no baseline" in text
+    assert [text.count(rule) for rule in rules] == [1] * 9 and "and 4 more, below" in text
+    assert [Text(drawn({"a": numeric()}, [], not_judged=rules[:6])).text.count(rule) for rule in rules[:6]] == [1] * 6
     assert len(html.encode()) < 1_000_000
 
 
