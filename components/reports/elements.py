@@ -3,6 +3,7 @@
 Each is `Html`. What it takes is text and gets escaped, unless it is `Html` itself: another element, or a chart.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,7 +133,7 @@ def table(
     label: str = "",
     named: bool = False,
 ) -> Html:
-    """A table in a box that scrolls by itself where the page is too narrow.
+    """A table in a box that scrolls by itself where the page is too narrow; one of few columns with sentences folds.
 
     Args:
         headers: Names of the columns.
@@ -163,9 +164,20 @@ def table(
             for at, (cell, flag, form) in enumerate(zip(row, right, write, strict=True))
         )
         lines.append(f"<tr{classes((marks or {}).get(index, ''))}>{cells}</tr>")
-    wide = classes("wide" if len(headers) > _WIDE else "")
-    inner = Html(f"<table{wide}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+    form = classes("wide" if len(headers) > _WIDE else "")
+    inner = Html(f"<table{form}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+    if len(headers) <= _NARROW and any(_is_prose(cell.value) for row in body for cell in row):
+        inner = _folding(inner)
     return scrolling(inner, label) if len(headers) > _NARROW else Html(f'<div class="scroll">{inner}</div>')
+
+
+def _folding(html: Html) -> Html:
+    """A table whose rows are lines of text on a narrow screen; the roles say what they are there too."""
+    text = str(html).replace("<table>", '<table role="table" class="told">')
+    parts = {"thead": "rowgroup", "tbody": "rowgroup", "tr": "row", 'th scope="col"': "columnheader"}
+    for tag, role in (parts | {'th scope="row"': "rowheader", "td": "cell"}).items():
+        text = re.sub(rf"<{tag}(?=[ >])", f'<{tag} role="{role}"', text)
+    return Html(text)
 
 
 def scrolling(html: Html, label: str) -> Html:
@@ -246,9 +258,12 @@ def _fact(value: Any) -> str:
 
 def _cell(cell: Marked, form: Callable[[Any], str], right: bool, heads: bool) -> str:
     tag, scope = ("th", ' scope="row"') if heads else ("td", "")
-    is_text = isinstance(cell.value, str) and not isinstance(cell.value, Html)
-    prose = "prose" if is_text and len(cell.value) > _PROSE_FROM else ""
+    prose = "prose" if _is_prose(cell.value) else ""
     return f"<{tag}{scope}{classes('n' if right else '', prose, cell.mark)}>{_content(cell.value, form)}</{tag}>"
+
+
+def _is_prose(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Html) and len(value) > _PROSE_FROM
 
 
 def _content(value: Any, form: Callable[[Any], str]) -> str:

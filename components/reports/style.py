@@ -240,6 +240,11 @@ svg .other { fill: none; stroke: var(--b); stroke-width: 1.8; stroke-dasharray: 
     overflow-wrap: anywhere; white-space: normal; }
   .entries td[data-l]::before { content: attr(data-l); color: var(--soft); font-size: 13px; }
   .entries > tbody > .more > td { display: block; padding: 4px 0 0; }
+  .told > thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .told > tbody > tr { display: flex; flex-wrap: wrap; gap: 2px 14px; padding: 7px 2px;
+    border-bottom: 1px solid var(--line); }
+  .told > tbody > tr > * { padding: 0; border: 0; min-width: 0; overflow-wrap: anywhere; }
+  .told > tbody > tr > .prose { flex: 1 0 100%; }
   .card > summary { grid-template-columns: 10px minmax(0, 1fr) auto minmax(84px, auto); gap: 3px 10px;
     padding: 9px 12px; }
   .card > summary > h3 { grid-area: 1 / 2 / 1 / 4; } .card > summary > .spark { grid-area: 1 / 4; justify-self: end; }
