@@ -1,4 +1,4 @@
-"""What is wrong with a project, all at once and before anything runs: its files, its queries, and what they name."""
+"""Finds all problems of a project at once, before anything runs: in its files, its queries, and the names they use."""
 
 import os
 import re
@@ -39,16 +39,16 @@ _Key = tuple[str | int, ...]
 
 
 def check_project(folder: Path, store: ArtifactStore | None = None, data: bool = False) -> Project:
-    """Read the project in `folder`, and look at everything that can be known of it without its data, or most of it.
+    """Read the project in `folder`, and check everything that is possible without its data, or with its first rows.
 
     Args:
         folder: The project.
-        store: Definitions that are published there were checked before they were, and their queries are not run again.
-            Where the source's columns alone have changed since, the stage that computes features finds what is wrong.
-        data: Also read the first rows of every table, hold the contract against them, and run the queries on them.
+        store: Definitions that are published in this store were checked before, and their queries are not run again. If
+            only the source's columns changed since, the stage that computes features finds the problems.
+        data: Also read the first rows of every table, check the contract on them, and run the queries on them.
 
     Raises:
-        ConfigurationError: listing every problem found, with file, line and key where it stands in a YAML file.
+        ConfigurationError: listing every problem, with file, line and key for YAML files.
     """
     parts = read_project(folder)
     if parts.file is not None:
@@ -71,7 +71,7 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     from gatehouse.components.features.computing.dry_run import dry_run
 
     first = FirstRows()
-    if data and contract is not None and not parts.partly:  # The contract says which values may not be shown.
+    if data and contract is not None and not parts.partly:  # The contract says which values must be hidden.
         first = first_rows(parts.folder, file, contract, judged=not unfit)
     parts.warnings.extend(first.warnings)
     parts.problems.extend(first.problems)
@@ -112,7 +112,7 @@ def _placed(repo: str, problems: Iterable[str]) -> Iterator[str]:
 
 
 def _of_cores(file: ProjectFile) -> Iterator[str]:
-    """Trials that want more cores than there are: of this machine, or, where the store is remote, of their pods."""
+    """Trials that need more cores than there are, on this machine or, with a remote store, in their pods."""
     if file.tuning is None:
         return
     remote, asked = "://" in file.store, file.resources.get("tune")
@@ -128,7 +128,7 @@ def _of_cores(file: ProjectFile) -> Iterator[str]:
 
 
 def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:
-    """Queries that nothing reads, and views whose tables have no history: the check for leakage would end the run."""
+    """Queries that nothing reads, and views whose tables have no history: the leakage check would end the run."""
     for name in repository.known:
         if name not in file.source.tables:
             tables = file.source.tables
@@ -149,7 +149,7 @@ def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:
 
 
 def _of_settings(folder: Path) -> Iterator[str]:
-    """What Feast would refuse of its own settings, in the middle of a run."""
+    """Problems of Feast's settings that would end a run in the middle."""
     try:
         settings = read_settings(folder)
     except ConfigurationError as error:
@@ -165,7 +165,7 @@ def _of_settings(folder: Path) -> Iterator[str]:
 
 
 def _of_contract(file: ProjectFile, contract: Contract) -> Iterator[str]:
-    """Tables and columns of the contract that the source does not declare: their rules would find nothing."""
+    """Tables and columns of the contract that the source does not declare: their rules would have no effect."""
     tables = file.source.tables
     for problem in contract.unsuited({name: frozenset(table.sensitive) for name, table in tables.items()}):
         yield f"{file.contract}: {problem}; remove it, as the source declares the column sensitive"
@@ -185,7 +185,7 @@ def _of_contract(file: ProjectFile, contract: Contract) -> Iterator[str]:
 
 
 def _names(file: ProjectFile, repository: Repository) -> Iterator[tuple[_Key, str, str, Collection[str]]]:
-    """Names in the project that stand for something in the definitions: key, what is expected, it, and those known."""
+    """Names in the project that refer to definitions: key, what is expected, the name, and the known names."""
     yield ("features", "service"), "a feature service of definitions.py", file.features.service, repository.services
     service = repository.services.get(file.features.service)
     if service is None:
@@ -230,7 +230,7 @@ def _columns(file: ProjectFile, repository: Repository) -> tuple[str, ...]:
 
 
 def _of_slices(file: ProjectFile, repository: Repository) -> Iterator[str]:
-    """Expressions that are no SQL, or over columns that the training set does not have."""
+    """Slice expressions that are not valid SQL, or use columns that the training set lacks."""
     from gatehouse.components.evaluation.slice_columns import problems_of
 
     if isinstance(file.evaluation.slices, dict) and file.features.service in repository.services:
@@ -240,7 +240,7 @@ def _of_slices(file: ProjectFile, repository: Repository) -> Iterator[str]:
 
 
 def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository) -> Iterator[str]:
-    """Protected columns that the training set lacks, and bounds on fairness by columns that are not protected."""
+    """Protected columns that the training set lacks, and fairness limits for columns that are not protected."""
     if file.features.service not in repository.services:
         return
     columns, marked = _columns(file, repository), parts.contract.protected() if parts.contract else {}
@@ -261,7 +261,7 @@ def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository
 
 
 def _of_warnings(parts: ProjectParts, file: ProjectFile, repository: Repository) -> Iterator[str]:
-    """A policy that refuses warnings, and views whose every check for leakage ends with one."""
+    """A policy that refuses warnings, combined with views whose leakage check always warns."""
     policy = parts.policy
     if policy is None or policy.warnings != "refuse" or policy.terms_of("warnings").severity != "refuse":
         return
@@ -275,7 +275,7 @@ def _of_warnings(parts: ProjectParts, file: ProjectFile, repository: Repository)
 
 
 def _of_fixed_dates(file: ProjectFile) -> Iterator[str]:
-    """Boundaries that stay where they are though models are trained again: each would learn from the same rows."""
+    """Fixed split dates in a project that retrains: each model would learn from the same rows."""
     bounds = {key: getattr(file.split, key, None) for key in ("train_until", "test_from")}
     kept = {key: bound for key, bound in bounds.items() if isinstance(bound, datetime)}
     orders = {"training": True, "monitoring": bool(file.monitoring.retrain.on)}
@@ -291,7 +291,7 @@ def _of_fixed_dates(file: ProjectFile) -> Iterator[str]:
 
 
 def _of_schedules(file: ProjectFile) -> Iterator[str]:
-    """Schedules of pipelines that are none, or with parameters that these do not take."""
+    """Schedules of unknown pipelines, or with parameters that these do not have."""
     for name, schedule in file.schedules.items():
         pipeline = schedule.pipeline or name
         if pipeline not in NAMES:

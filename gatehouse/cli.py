@@ -16,7 +16,7 @@ app = typer.Typer(
 
 
 def _register(verb: str) -> None:
-    """Register `verb`, or every verb where it is none of them: what a verb imports is not paid for by the others."""
+    """Register `verb`, or every verb if it is unknown; so a command does not import the modules of other verbs."""
     verbs = {
         "run": _run,
         "backfill": _backfill,
@@ -171,7 +171,7 @@ def _gatehouse() -> None:
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
     _register(sys.argv[1] if len(sys.argv) > 1 else "")
-    # Its own is 2, which says that a verdict ended a run.
+    # Typer's own exit code for wrong usage is 2, which here means that a verdict ended a run.
     typer.BadParameter.__mro__[1].exit_code = ConfigurationError.exit_code  # type: ignore[attr-defined]  # Typer does not name the class.
     try:
         app(standalone_mode=True)

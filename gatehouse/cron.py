@@ -1,7 +1,7 @@
-"""Cron expressions as KFP's library takes them (robfig/cron, version 1): six fields, seconds first, and descriptors.
+"""Cron expressions in the syntax of KFP's library (robfig/cron, version 1): six fields, seconds first, and descriptors.
 
-KFP itself also takes five fields, which it reads as all but the day of the week: `30 4 * * 1` then starts at half a
-minute past every hour's fourth minute in January. So five fields are refused here.
+KFP itself also accepts five fields, but reads them as all fields except the day of the week: `30 4 * * 1` then starts
+30 seconds past minute 4 of every hour in January. So five fields are refused here.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _DESCRIPTORS = {
     "@hourly": "0 0 * * * *",
 }
 _YEARS = 5
-"""KFP looks for the next time so many years ahead."""
+"""KFP searches the next time within this number of years."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Cron:
     """When something recurs.
 
     Attributes:
-        chosen: The values of the six fields that are meant.
-        stars: Which fields are open, as `*`, `?` or `*/2`. Where neither day is, one of the two is enough.
+        chosen: The allowed values of the six fields.
+        stars: Which fields are unrestricted, as `*`, `?` or `*/2`. If neither day field is, one match is enough.
     """
 
     chosen: tuple[frozenset[int], ...]
@@ -45,14 +45,14 @@ class Cron:
 
     @classmethod
     def parse(cls, expression: str, fields: tuple[int, ...] = (6,)) -> "Cron":
-        """Read an expression.
+        """Parse an expression.
 
         Args:
             expression: Six fields, or a descriptor such as `@daily`.
-            fields: How many fields are taken.
+            fields: Allowed numbers of fields.
 
         Raises:
-            ValueError: naming each field that is wrong, what it may be, and what was found.
+            ValueError: naming each wrong field, its allowed values, and what was found.
         """
         if expression.startswith("@") and expression not in _DESCRIPTORS:
             known = ", ".join(sorted(_DESCRIPTORS))
@@ -86,12 +86,12 @@ class Cron:
         raise ValueError("there is no such time within five years")
 
     def between(self, after: datetime, until: datetime) -> Iterator[datetime]:
-        """The times after `after`, until `until`, which may be one itself."""
+        """The times after `after`, up to and including `until`."""
         while (after := self.following(after)) <= until:
             yield after
 
     def _ahead(self, when: datetime) -> datetime | None:
-        """The next moment that may be one, where `when` is none."""
+        """The next time that may match, if `when` does not."""
         seconds, minutes, hours, _, months, _ = self.chosen
         if when.month not in months:
             return (when.replace(day=1) + timedelta(days=32)).replace(day=1, hour=0, minute=0, second=0)
@@ -115,12 +115,12 @@ class Cron:
 
 
 def _later(when: datetime, by: timedelta) -> datetime:
-    """A moment that comes so much later, also over a change of the clocks."""
+    """A time this much later, also across a clock change."""
     return (when.astimezone(UTC) + by).astimezone(when.tzinfo)
 
 
 def _values(part: str, field: tuple[str, int, int, dict[str, int]], problems: list[str]) -> tuple[frozenset[int], bool]:
-    """The values of one field, and whether it is open; what is wrong goes to `problems`."""
+    """The values of one field, and whether it is unrestricted; problems are added to `problems`."""
     name, least, most, names = field
     chosen: set[int] = set()
     star = False

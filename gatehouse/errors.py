@@ -1,13 +1,13 @@
 """Every error that a user of Gatehouse can act on.
 
-A message names the thing, what was expected, what was found and what to do. `exit_code` is what
-`gatehouse run` ends with when the error ends a run. What is `permanent` comes again however often the same is asked
-for, so a second attempt of a task does no work (see `RepeatedError`).
+A message names the thing, what was expected, what was found and what to do. `exit_code` is the exit code of
+`gatehouse run` if the error ends a run. A `permanent` error would occur again in every attempt with the same request,
+so a second attempt of a task does no work (see `RepeatedError`).
 """
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things, of one without the plural's s: `1 row`, `3,000 rows`."""
+    """A number with a noun, with a plural s except for one: `1 row`, `3,000 rows`."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
@@ -19,16 +19,16 @@ class GatehouseError(Exception):
 
 
 class StoppedError(GatehouseError):
-    """A signal ended the work; nothing is wrong with what was asked for."""
+    """A signal ended the work; the request itself is not wrong."""
 
 
 def is_interruption(error: Exception) -> bool:
-    """Whether an error is DuckDB's way to say that a signal came while a query ran."""
+    """Whether an error is DuckDB's message for a signal during a query."""
     return isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
 
 
 class OutOfMemoryError(GatehouseError):
-    """The work needs more memory than this process may have; with more, or beside less, it can succeed."""
+    """The work needs more memory than this process may use; with more memory, or less other work, it can succeed."""
 
 
 class RepeatedError(GatehouseError):
@@ -66,7 +66,7 @@ class CorruptArtifactError(GatehouseError):
 
 
 class InvalidManifestError(CorruptArtifactError):
-    """A manifest, or what is to become one, cannot be read, or a field of it is no path, digest, suffix or identity."""
+    """A manifest cannot be read, or one of its fields is no valid path, digest, suffix or identity."""
 
 
 class StoreError(GatehouseError):
@@ -74,7 +74,7 @@ class StoreError(GatehouseError):
 
 
 class StaleSpecError(GatehouseError):
-    """A pipeline spec was compiled from other code than the code that is about to run."""
+    """A pipeline spec was compiled from code that differs from the installed code."""
 
     permanent = True
 
@@ -93,11 +93,11 @@ class ContractBreachError(GatehouseError):
 
 
 class SourceError(GatehouseError):
-    """A raw source cannot be read: absent, another digest than pinned, or a value that does not parse."""
+    """A raw source cannot be read: it is missing, differs from its pinned digest, or has an invalid value."""
 
 
 class DeliveryError(SourceError):
-    """A guard of the source refuses what was delivered; the message names the guard."""
+    """A guard of the source refuses the delivered data; the message names the guard."""
 
     permanent = True
 
@@ -110,18 +110,18 @@ class LeakageError(GatehouseError):
 
 
 class SkewError(GatehouseError):
-    """What the online store gives differs from what was trained on, by more than is allowed."""
+    """Online values differ from the values used in training by more than is allowed."""
 
     exit_code = 2
     permanent = True
 
 
 class LauncherError(GatehouseError):
-    """A training job ended in anything but success."""
+    """A training job did not succeed."""
 
 
 class DeprecatedArtifactError(GatehouseError):
-    """A deprecated artifact is about to be read, and the policy is to fail."""
+    """A deprecated artifact would be read, and the policy is to fail."""
 
     permanent = True
 

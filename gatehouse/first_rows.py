@@ -1,4 +1,4 @@
-"""What the first rows of a project's source say of its declaration and of its contract, without a run."""
+"""Checks the first rows of a project's source against its declaration and contract, without a run."""
 
 import contextlib
 import tempfile
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 10_000
 _OF_ALL_ROWS = {"min_rows", "freshness", "foreign_keys", "completeness", "min_distinct_share", "max_distinct_share"}
-"""Rules that some rows may break where all rows keep them; beside expressions with a tolerance."""
+"""Rules that a part of the rows can break although all rows together keep them; also expressions with a tolerance."""
 
 
 @dataclass
 class FirstRows:
-    """The first part of every table, and what is wrong with it.
+    """The first rows of every table, and their problems.
 
     Attributes:
         tables: At most 10,000 rows of each, as a snapshot would hold them.
-        problems: What would end a run, one sentence each.
-        warnings: What a run would go on with: rows that would be rejected, and rules that only warn.
+        problems: Problems that would end a run, one sentence each.
+        warnings: Problems with which a run would continue: rejected rows, and rules that only warn.
     """
 
     tables: "dict[str, pa.Table]" = field(default_factory=dict)
@@ -43,7 +43,7 @@ class FirstRows:
 
 @dataclass(frozen=True)
 class _Beginning:
-    """A source of whose tables the first part is read, and no more."""
+    """A source of which only the first rows of each table are read."""
 
     source: Source
     cut: set[str]
@@ -59,15 +59,15 @@ class _Beginning:
 
 
 def first_rows(folder: Path, file: ProjectFile, contract: Contract, judged: bool = True) -> FirstRows:
-    """Take a snapshot of the first rows, by the code of a run, and hold the contract against it.
+    """Take a snapshot of the first rows with the code of a run, and check the contract on it.
 
-    Rules that some rows may break where all rows keep them are judged only where the first part is the whole source.
+    Rules that a part of the rows can break are judged only if the first rows are the whole source.
 
     Args:
-        folder: The project's.
+        folder: The project's folder.
         file: Its project.yaml.
-        contract: What its tables promise, and of which columns no value is shown.
-        judged: Whether it fits the source, so that the rows are held against it.
+        contract: The rules for its tables, and the columns whose values must be hidden.
+        judged: Whether the contract fits the source, so that the rows are checked against it.
     """
     from gatehouse.components.snapshot.deliveries import Deliveries
     from gatehouse.components.snapshot.ingestion import Opened, take
@@ -104,7 +104,7 @@ def _head(store: ArtifactStore, table: "Table") -> "pa.Table":
 
 
 def _rejected(store: ArtifactStore, name: str, table: "Table") -> Iterator[str]:
-    """The rows of a table that would be set aside, by what is wrong with them."""
+    """The rows of a table that would be rejected, by reason."""
     from gatehouse.components.snapshot.rejected import groups_of
 
     for group in groups_of(store, table.rejected, 1) if table.rejected else ():
@@ -123,7 +123,7 @@ def _judge(
     from gatehouse.components.validation.anomalies import Anomaly
     from gatehouse.components.validation.stage import ValidateRequest, validate
 
-    # Other snapshots are in the project's store, and their keys are held against all rows.
+    # Other snapshots are in the project's store, and their keys are checked against all rows.
     own = {
         name: table.model_copy(update={"foreign_keys": tuple(key for key in table.foreign_keys if not key.snapshot)})
         for name, table in contract.tables.items()

@@ -1,10 +1,10 @@
-"""Starts the task processes of a local run from one warm interpreter, so that what every task imports is paid for once.
+"""Starts the task processes of a local run from one warm interpreter, so that common imports happen only once.
 
-KFP's local runner starts each task as `python3 -m kfp.dsl.executor_main …`. While a `ForkServer` is open the place of
-that interpreter is taken by a tiny client: it hands its arguments, environment, working directory and standard streams
-to a server that has KFP's runtime and the stages' light modules loaded, and ends with the exit code of the process that
-the server forked for it. A task is still a process of its own, with everything that it would have had. What two
-tasks had to import of `_SHARED`, the server imports too: those after them find it there.
+KFP's local runner starts each task as `python3 -m kfp.dsl.executor_main …`. While a `ForkServer` is open, this
+interpreter is replaced by a tiny client. The client sends its arguments, environment, working directory and standard
+streams to a server that has KFP's runtime and the stages' light modules loaded. It ends with the exit code of the
+process that the server forked for it. A task is still a separate process. If two tasks imported a library of `_SHARED`,
+the server imports it too, so that later tasks have it already.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ from gatehouse.process import die_with_parent
 
 _HEADER = struct.Struct("!Q")
 _SHARED = ("numpy", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "duckdb", "pandas")
-"""Libraries that most stages use where they run, and few where the memo has their result."""
-# `socket` takes as long to import as the interpreter takes to start; what it is made of has all that is needed.
+"""Libraries that most stages use when they run, but seldom when the result comes from the memo."""
+# `socket` takes as long to import as the interpreter takes to start; `_socket` has all that is needed.
 _CLIENT = """#!{python} -ISE
 import _socket, marshal, os, sys
 request = marshal.dumps((sys.argv[1:], dict(os.environ), os.getcwd()))
@@ -64,7 +64,7 @@ class ForkServer:
             stdin=subprocess.DEVNULL,
             env=os.environ | {"_KFP_RUNTIME": "true"},
         )
-        # Only the server holds it now: where the server has ended, a client is refused and does not wait for ever.
+        # Now only the server holds it: if the server has ended, a client is refused and does not wait for ever.
         listener.close()
 
     def __enter__(self) -> "ForkServer":
@@ -81,7 +81,7 @@ class ForkServer:
 
 
 def _sweep() -> None:
-    """Remove the folders of servers whose process is gone."""
+    """Remove the folders of servers whose process has ended."""
     for folder in Path(tempfile.gettempdir()).glob("gatehouse-*-*"):
         pid = folder.name.split("-")[1]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
@@ -89,7 +89,7 @@ def _sweep() -> None:
 
 
 def serve(listener: socket.socket) -> NoReturn:
-    """Answer clients until killed: for each, fork a process that runs its task and reports the exit code."""
+    """Serve clients until killed: for each, fork a process that runs its task, and report the exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     needed, tell = os.pipe()
     os.set_blocking(needed, False)
@@ -98,7 +98,7 @@ def serve(listener: socket.socket) -> NoReturn:
         connection, _ = listener.accept()
         with contextlib.suppress(BlockingIOError, ImportError):
             needing.update(os.read(needed, 1 << 16).decode().split())
-            # Of a run that is all memo one task needs them, and the others would wait for an import that nobody uses.
+            # In a run where everything is in the memo, one task needs them; the others must not wait for the import.
             for name in (name for name in _SHARED if needing[name] > 1):
                 importlib.import_module(name)
         if os.fork() == 0:
@@ -123,7 +123,7 @@ def _answer(connection: socket.socket, tell: int) -> NoReturn:
         _run(arguments, tell)
     _, status = os.waitpid(task, 0)
     code = os.waitstatus_to_exitcode(status)
-    # A shell reports a signal as 128 and its number; so does the client.
+    # A shell reports a signal as 128 plus its number; so does the client.
     connection.sendall(bytes([code if code >= 0 else 128 - code]))
     os._exit(0)
 
@@ -161,8 +161,8 @@ def _run(arguments: list[str], tell: int) -> NoReturn:
 
 
 def preload() -> None:
-    """Import KFP's runtime and the light module of every stage; frameworks stay out by the stages' own rule."""
-    gc.disable()  # Modules are no garbage, and looking through them takes a tenth of the time.
+    """Import KFP's runtime and the light module of every stage; stages import frameworks only inside functions."""
+    gc.disable()  # Modules are no garbage, and scanning them takes a tenth of the time.
     importlib.import_module("kfp.dsl.executor_main")
     from gatehouse.components.artifacts.stage import declared_stages
 

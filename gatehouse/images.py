@@ -1,7 +1,7 @@
 """The one place that names the container images of the components.
 
-An image is named by its tag, unless the setting `GATEHOUSE_IMAGE_<NAME>` names it otherwise: by digest for a release
-(`pin`), or in another registry.
+An image is named by its tag, unless the setting `GATEHOUSE_IMAGE_<NAME>` names it by digest for a release (`pin`), or
+in another registry.
 """
 
 import os
@@ -72,29 +72,29 @@ HELD: dict[str, frozenset[str]] = {
         ]
     ),
 }
-"""The images, the smallest first, and of the packages that we import those that each holds; its lock has them all."""
+"""The images, smallest first, with the packages that we import from each; the lock file lists all packages."""
 _BY_DIGEST = re.compile(r".+@sha256:(?!0{64})[0-9a-f]{64}")
 TRAINING = "training"
-"""The image that jobs of operators train in, and that serves models."""
+"""The image in which operators' jobs train, and that serves models."""
 
 
 def image(name: str) -> str:
-    """The image of this name, as components give it to KFP; read when a component is defined."""
+    """The image with this name for components; read when a component is defined."""
     return os.environ.get(_setting(name)) or f"gatehouse/{name}:{__version__}"
 
 
 def by_digest(reference: str) -> bool:
-    """Whether an image is named by `repository@sha256:…`; the zeros of an example are no digest."""
+    """Whether an image is named as `repository@sha256:…`; the zeros of an example do not count as a digest."""
     return _BY_DIGEST.fullmatch(reference) is not None
 
 
 def pin(lock: Path) -> dict[str, str]:
-    """Name by digest every image that has one in `lock`; to be called before components are imported.
+    """Name every image by the digest in `lock`; call this before components are imported.
 
     A setting that is already in the environment stays as it is.
 
     Args:
-        lock: YAML file, image name to `repository@sha256:...`, or to nothing while there is no digest.
+        lock: YAML file: image name to `repository@sha256:...`, or to nothing if there is no digest yet.
 
     Returns:
         The images that the file pins.

@@ -1,4 +1,4 @@
-"""Imports of libraries without what they only try: many import large packages for a part that nothing here uses."""
+"""Imports libraries without their optional dependencies, which can be large and are not used here."""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without(*packages: str) -> Iterator[None]:
-    """While open, these packages seem not to be installed; those that are imported already stay as they are."""
+    """Inside this context, these packages seem not to be installed; packages that are already imported stay."""
     hidden = [name for name in packages if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: Python's own way to say there is none.
     try:

@@ -1,6 +1,6 @@
-"""What this process may use of its machine: memory and processors, whichever of its limits is the lowest.
+"""The memory and processors that this process may use: the lowest of its limits.
 
-It is in no key: it says how much is done at once, and never what is done.
+They are in no key, because they affect only how much is done at once, never the result.
 """
 
 import math
@@ -14,7 +14,7 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def memory() -> int:
-    """Bytes that this process may have: of its cgroup, of `ulimit -d` or `-v`, else of the machine."""
+    """Bytes of memory that this process may use: the limit of its cgroup, of `ulimit -d` or `-v`, or of the machine."""
     files = (*_found("memory", "memory.max"), *_found("memory", "memory.limit_in_bytes"))
     told = [int(text) for text in files if text.isdigit()]
     told += [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
@@ -23,7 +23,7 @@ def memory() -> int:
 
 
 def processors() -> int:
-    """Processors that this process may use at once, at least 1: those it may run on, and its cgroup's share of them."""
+    """Number of processors that this process may use, at least 1: its CPU affinity, and its cgroup's quota."""
     pairs = zip(_found("cpu", "cpu.cfs_quota_us"), _found("cpu", "cpu.cfs_period_us"), strict=True)
     quotas = [text.split() for text in (*_found("cpu", "cpu.max"), *map(" ".join, pairs))]
     shares = [math.ceil(int(quota) / int(period)) for quota, period in quotas if quota.isdigit()]
@@ -31,21 +31,21 @@ def processors() -> int:
 
 
 def confine_arrow() -> None:
-    """Give Arrow as many threads as processors may be used: by itself it counts those of the machine."""
+    """Give Arrow as many threads as this process has processors; by default it uses those of the machine."""
     import pyarrow as pa
 
     pa.set_cpu_count(processors())
 
 
 def cpus_of(quantity: str) -> float:
-    """Processors of a quantity as Kubernetes writes it: `500m` are half of one."""
+    """Processors of a quantity in Kubernetes' notation: `500m` is half a processor."""
     return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
 
 
 def _found(controller: str, file: str) -> Iterator[str]:
-    """What a file of the cgroup says, and of those above it, which bind too.
+    """The content of a file of the cgroup and of its parents, whose limits also apply.
 
-    A container may see its own cgroup as the root, while its membership is told as the host sees it.
+    A container may see its own cgroup as the root, while its membership is given from the host's view.
     """
     for line in _MEMBERSHIP.read_text().splitlines() if _MEMBERSHIP.exists() else []:
         _, controllers, path = line.split(":", 2)

@@ -29,7 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """One task of the pipeline: its name in KFP, the stage that it runs, and what people call it."""
+    """One task of the pipeline: its name in KFP, its stage, and its name for people."""
 
     task: str
     stage: str
@@ -38,17 +38,17 @@ class PlannedTask:
 
 @dataclass
 class LocalRun:
-    """A run and what is known of it so far.
+    """A run and its present state.
 
     Attributes:
         run: The run's id.
         log: The file that holds the output of every process of the run.
         plan: The pipeline's tasks in order; empty until the pipeline is built.
-        objective: The metric by which the gate compares models, where there is one.
-        events: What happened.
+        objective: The metric by which the gate compares models, if there is one.
+        events: The events of the run.
         seen: Keys of the events read so far.
-        exit_code: None while the run goes on.
-        failure: Cause of a failure, with `error`, `message` and `exit_code`; and `stage` where a stage failed.
+        exit_code: None while the run is active.
+        failure: Cause of a failure, with `error`, `message` and `exit_code`; and `stage` if a stage failed.
     """
 
     run: str
@@ -61,12 +61,12 @@ class LocalRun:
     failure: dict[str, Any] | None = None
 
     def latest(self, stage: str) -> Event | None:
-        """The event that says most about the newest attempt at a stage: its end if it ended, else its start."""
+        """The most informative event of the newest attempt at a stage: its end if it ended, else its start."""
         mine = [event for event in self.events if event.stage == stage and event.event != "warned"]
         return max(mine, key=lambda event: (event.attempt, event.event != "started"), default=None)
 
     def result(self, stage: str) -> dict[str, Any]:
-        """The result of a stage that ended well, or an empty dictionary."""
+        """The result of a stage that succeeded, or an empty dictionary."""
         event = self.latest(stage)
         result: dict[str, Any] = event.body.get("result", {}) if event else {}
         return result
@@ -94,7 +94,7 @@ def run_pipeline(
     Args:
         project: Folder of the project.
         pipeline: Name of the pipeline.
-        store: Where everything is written.
+        store: Address of the store.
         arguments: Pipeline parameters that differ from their defaults.
         watch: Called with the run whenever something may have changed.
         until: The last stage that runs; empty for all.
@@ -123,7 +123,7 @@ def run_pipeline(
             stop_carrying(RUN_ID, run.run, grace=GRACE_SECONDS if driver.poll() is None else 0.5)
             driver.wait()
     _refresh(run, store)
-    # What fails when a run is stopped is no cause of anything.
+    # Errors that occur while a run is stopped are not its cause.
     run.failure = None if received else _failure(run, store)
     run.exit_code = _exit_code(run, driver.returncode, received)
     record_own_end(run, store)
@@ -132,7 +132,7 @@ def run_pipeline(
 
 
 def record_own_end(run: LocalRun, store: ArtifactStore) -> None:
-    """Record the end of a run whose last task did not: one that was stopped, or that failed before it had tasks."""
+    """Record the end of a run whose last task did not: it was stopped, or failed before it had tasks."""
     plan = _read(store, run, PLAN)
     if plan is not None and not run.result(REPORT):
         said = "SUCCEEDED" if run.exit_code == 0 else "CANCELED" if run.exit_code and run.exit_code > 128 else "FAILED"
@@ -151,7 +151,7 @@ def _command(project: Path, pipeline: str, store: ArtifactStore, arguments: dict
 
 
 class _signals:
-    """While open, SIGINT, SIGTERM and SIGHUP are collected instead of ending the process."""
+    """Inside this context, SIGINT, SIGTERM and SIGHUP are collected instead of ending the process."""
 
     _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

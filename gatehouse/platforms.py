@@ -1,6 +1,6 @@
-"""A platform profile: one YAML file that says where a project's pipelines run, and what their pods get there.
+"""Platform profiles: a YAML file that says where a project's pipelines run, and what their pods get there.
 
-By convention `platforms/<name>.yaml` beside `project.yaml`. Nothing of it changes what comes out of a stage.
+By convention it is `platforms/<name>.yaml` beside `project.yaml`. It never changes the result of a stage.
 """
 
 import re
@@ -25,7 +25,7 @@ _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _SIZE = r"^([1-9][0-9]*(Mi|Gi|Ti))?$"
 _LOCAL = ("file", "sqlite", "duckdb", "memory")
 _PLACES = ("path", "url", "catalog_url", "warehouse", "uri", "metadata")
-"""Keys of sources and of their tables that say where data lies."""
+"""Keys of sources and of their tables with the location of data."""
 _BUCKETS = ("gs", "s3")
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -46,7 +46,7 @@ class Mounted(_Part):
 
 
 class Pods(_Part):
-    """What pods get beside their resources."""
+    """Settings of pods besides their resources."""
 
     node_selector: dict[str, str] = Field({}, description="Labels of the nodes that they run on.")
     tolerations: tuple[Toleration, ...] = Field((), description="Taints that they bear with.")
@@ -97,7 +97,7 @@ class Pods(_Part):
         return given
 
     def over(self, general: "Pods") -> dict[str, Any]:
-        """These settings over more general ones: lists are joined, keys are added, and what is said here wins."""
+        """These settings combined with more general ones: lists are joined, keys are added, and these settings win."""
         merged: dict[str, Any] = {}
         for name in Pods.model_fields:
             mine, theirs = getattr(self, name), getattr(general, name)
@@ -111,11 +111,11 @@ class Pods(_Part):
 
 
 class StagePods(Pods, TaskResources):
-    """What the pods of one stage get; where it is silent, they get what the project, the stage and `pods` say."""
+    """Settings for the pods of one stage; the others come from `pods`, the project and the stage."""
 
 
 class Mlflow(_Part):
-    """What KFP's own integration of MLflow is told with every run; it is off unless an administrator set it up."""
+    """Settings of KFP's own MLflow integration for every run; it is off unless an administrator has set it up."""
 
     experiment: str = Field("", description="Name of MLflow's experiment; empty for the one KFP takes.")
     disabled: bool = Field(False, description="Whether KFP is to leave MLflow alone.")
@@ -213,13 +213,13 @@ class Platform(_Part):
 
     @property
     def plugins_input(self) -> dict[str, Any]:
-        """What a run, and a recurring run, tells KFP's plug-ins; empty where the profile says nothing of them."""
+        """Input of runs and recurring runs for KFP's plug-ins; empty if the profile has none."""
         told = {"experiment_name": self.mlflow.experiment, "disabled": self.mlflow.disabled}
         given = {name: value for name, value in told.items() if value}
         return {"mlflow": given} if given else {}
 
     def of(self, stage: str) -> StagePods:
-        """What the pods of a stage get, besides what the project and the stage itself say of their resources."""
+        """Settings of a stage's pods, besides the resources in the project and the stage."""
         own = self.stages.get(stage, StagePods())
         merged = own.over(self.pods)
         labels = {"kueue.x-k8s.io/queue-name": self.queue, "kueue.x-k8s.io/priority-class": merged["priority_class"]}
@@ -227,17 +227,17 @@ class Platform(_Part):
         return own.model_copy(update=merged)
 
     def reaches(self, place: str) -> bool:
-        """Whether every pod reaches a folder or an address: one of a network, or one in a volume that all mount."""
+        """Whether every pod can reach an address or a folder: on a network, or in a volume that all mount."""
         scheme, separator, rest = place.partition("://")
         if separator and scheme not in _LOCAL:
             return True
-        # After three slashes SQLAlchemy has a relative path, and after four an absolute one.
+        # SQLAlchemy reads a relative path after three slashes, and an absolute one after four.
         path = Path(rest.removeprefix("/") if scheme in ("sqlite", "duckdb") else rest if separator else place)
         volumes = [Path(volume.path) for volume in self.pods.volumes]
         return ".." not in path.parts and any(path.is_relative_to(volume) for volume in volumes)
 
     def run_problems(self, parameters: Mapping[str, Any]) -> Iterator[str]:
-        """What keeps a run with these parameters from running here, one sentence each: it begins with their name."""
+        """Problems of a run with these parameters on this platform, one sentence each, parameter first."""
         given = {name: str(value) for name, value in parameters.items() if value}
         if (store := given.get("store", self.store)) != self.store:
             yield (
@@ -258,7 +258,7 @@ class Platform(_Part):
         return f"expected an address that every pod of {self.name} reaches, or a folder in a volume under pods.volumes"
 
     def problems(self, project: Project) -> Iterator[str]:
-        """What keeps the pipelines of `project` from running here, one sentence each."""
+        """Problems of the pipelines of `project` on this platform, one sentence each."""
         source = project.file.source
         places = {key: getattr(source, key, "") for key in _PLACES}
         for name, table in source.tables.items():
@@ -272,7 +272,7 @@ def load_platform(path: Path) -> Platform:
     """Read and validate a platform profile.
 
     Raises:
-        ConfigurationError: listing every problem of the file at once, each with line and key.
+        ConfigurationError: listing every problem of the file, each with line and key.
     """
     if not path.is_file():
         raise ConfigurationError(f"There is no platform profile {path}: expected a YAML file, as platforms/NAME.yaml.")
@@ -289,4 +289,4 @@ def load_platform(path: Path) -> Platform:
 
 
 THIS_MACHINE = Platform.model_construct(name="this-machine", store="")
-"""What specs that no profile was given for are compiled for: `kfp.local`, and nothing else."""
+"""The platform of specs that were compiled without a profile: only `kfp.local`."""

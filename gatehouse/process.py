@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def start_time(pid: int) -> str | None:
-    """Start time of a process in clock ticks since boot, or None where it is gone (or has ended, unreaped)."""
+    """Start time of a process in clock ticks since boot, or None if it has ended (also if it is a zombie)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -27,12 +27,12 @@ def start_time(pid: int) -> str | None:
 
 
 def owner_env() -> dict[str, str]:
-    """The environment entry that names the current process as the owner of a child to be started."""
+    """The environment entry that names the current process as the owner of a child."""
     return {OWNER: f"{os.getpid()}:{start_time(os.getpid())}"}
 
 
 def here() -> str:
-    """What names this machine, or this container: a process id means something within it alone."""
+    """Identity of this machine or container, because process ids are valid only within it."""
     return f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
@@ -40,7 +40,7 @@ def die_with_parent(parent: int = 0) -> None:
     """Ask Linux to kill this process when the thread that started it ends.
 
     Args:
-        parent: Process id of the one that started it; where that is given and gone already, this process ends now.
+        parent: Process id of the parent; if it is given and has ended already, this process ends now.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:
@@ -48,7 +48,7 @@ def die_with_parent(parent: int = 0) -> None:
 
 
 def follow_owner() -> None:
-    """End this process, and every process below it, as soon as its owner is gone; do nothing without an owner."""
+    """End this process and all its descendants as soon as its owner has ended; do nothing without an owner."""
     owner = os.environ.get(OWNER, "")
     if not owner or threading.current_thread().name == "follow-owner":
         return
@@ -70,7 +70,7 @@ def _wait_and_end(pid: int, started: str) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Process ids below `pid`, children before grandchildren."""
+    """Process ids of the descendants of `pid`, children before grandchildren."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -89,19 +89,19 @@ def descendants(pid: int) -> list[int]:
 
 
 def stop_tree(pid: int, grace: float) -> None:
-    """End a process and every process below it: SIGTERM, up to `grace` seconds, then SIGKILL."""
+    """End a process and all its descendants: SIGTERM, up to `grace` seconds, then SIGKILL."""
     _stop([pid, *descendants(pid)], grace)
 
 
 def stop_descendants(pid: int, grace: float) -> None:
-    """End every process below `pid`, as `stop_tree` does, but not `pid` itself."""
+    """End all descendants of `pid`, as `stop_tree` does, but not `pid` itself."""
     _stop(descendants(pid), grace)
 
 
 def stop_carrying(variable: str, value: str, grace: float) -> None:
-    """End the processes below this one that were started with a variable of this value, as `stop_tree` does.
+    """End the descendants that were started with this value of a variable, as `stop_tree` does.
 
-    Whatever else this process has started stays.
+    Other descendants keep running.
     """
     wanted = f"{variable}={value}".encode()
     _stop([pid for pid in descendants(os.getpid()) if wanted in _environment(pid)], grace)
@@ -110,7 +110,7 @@ def stop_carrying(variable: str, value: str, grace: float) -> None:
 def _environment(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # It has ended, or is not ours to look at.
+    except OSError:  # It has ended, or belongs to another user.
         return []
 
 

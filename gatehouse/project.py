@@ -132,7 +132,7 @@ class ProjectFile(BaseModel):
 
     @property
     def owners(self) -> dict[str, str]:
-        """Who answers for a stage, by its name; under "" who answers for every other."""
+        """Owner of each stage, by stage name; under "" the owner of all other stages."""
         named = {"": self.owner} | {name: settings.owner for name, settings in self.stages.items()}
         return {name: owner for name, owner in named.items() if owner}
 
@@ -148,10 +148,10 @@ class ProjectFile(BaseModel):
         return self
 
     def _trial(self, tuning: ExperimentSpec) -> TrainSpec:
-        """The training of a trial, before a parameter is chosen.
+        """The training of a trial, before its parameters are chosen.
 
         Raises:
-            ValidationError: naming every parameter that the training's model cannot take.
+            ValidationError: naming every parameter that the training's model does not accept.
         """
         wrong = [
             _problem(where if where[0] == "training" else ("tuning", *where), found, why)
@@ -185,23 +185,23 @@ def _problem(where: tuple[str | int, ...], found: Any, why: str) -> InitErrorDet
 
 @dataclass(frozen=True)
 class Config:
-    """A part of the configuration that travels as a reference, because it is too large for a parameter."""
+    """A part of the configuration that is passed as a reference, because it is too large for a parameter."""
 
     name: str
     files: dict[str, bytes]
 
     @property
     def reference(self) -> Reference:
-        """The identity that publishing it gives; computed without a store."""
+        """The identity that it gets when it is published; computed without a store."""
         return self.manifest.reference
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest that publishing it writes."""
+        """The manifest that publishing it would write."""
         return manifest_of("config", self.name, self.files)
 
     def publish(self, store: ArtifactStore) -> Reference:
-        """Publish it; the same files again change nothing."""
+        """Publish it; publishing the same files again changes nothing."""
         return store.publish("config", self.name, self.files)
 
 
@@ -210,13 +210,13 @@ class Project:
     """A validated project.
 
     Attributes:
-        folder: Where it was read from.
+        folder: Its folder.
         file: The content of `project.yaml`.
         contract: Its data contract, as a configuration reference.
         definitions: Its feature definitions, as a configuration reference.
-        policy: Its promotion policy as it is written; what it leaves open, the evaluation takes from the task.
-        tests: Its own tests of candidates, as a configuration reference; None where it has none.
-        warnings: What is not wrong, and better known.
+        policy: Its promotion policy as written; the evaluation fills in defaults from the task.
+        tests: Its own tests of candidates, as a configuration reference; None if it has none.
+        warnings: Findings that are no errors.
     """
 
     folder: Path
@@ -234,27 +234,27 @@ class Project:
 
     @property
     def store(self) -> str:
-        """Address of the store for pipelines on a cluster; empty where the project names a folder of this machine."""
+        """Address of the store for pipelines on a cluster; empty if the project's store is a local folder."""
         return self.file.store if "://" in self.file.store else ""
 
     def configs(self) -> tuple[Config, ...]:
-        """Everything that must be published before a run."""
+        """All configuration that must be published before a run."""
         return (self.contract, self.definitions, *filter(None, [self.tests]))
 
 
 @dataclass
 class ProjectParts:
-    """What was read of a project so far.
+    """The parts of a project that have been read.
 
     Attributes:
         folder: Its folder.
-        problems: What is wrong, one sentence each.
-        file: The content of `project.yaml`, or what is right of it; None, as with the others, where it cannot be read.
-        partly: Whether keys of it are wrong; reading one of these is an AttributeError.
+        problems: Problems, one sentence each.
+        file: The content of `project.yaml`, or its valid part; None if it cannot be read (also for the other parts).
+        partly: Whether some of its keys are wrong; reading such a key raises AttributeError.
         contract: Its data contract.
         policy: Its promotion policy.
         repository: Its feature definitions.
-        warnings: What is not wrong, and better known, one sentence each.
+        warnings: Findings that are no errors, one sentence each.
     """
 
     folder: Path
@@ -275,13 +275,13 @@ def load_project(folder: Path) -> Project:
     """Read and validate the project in `folder`.
 
     Raises:
-        ConfigurationError: listing every problem of every file at once, each with file, line and key.
+        ConfigurationError: listing every problem of every file, each with file, line and key.
     """
     return assembled(read_project(folder))
 
 
 def read_project(folder: Path) -> ProjectParts:
-    """Read every file of the project in `folder`, and note what is wrong with each and between them."""
+    """Read every file of the project in `folder`, and collect problems within and between them."""
     parts = ProjectParts(folder.resolve(), [])
     problems = parts.problems
     file = parts.file = _load(parts.folder, PROJECT_FILE, ProjectFile, problems)
@@ -315,7 +315,7 @@ def _policy_problems(folder: Path, file: ProjectFile, policy: GatePolicy) -> Ite
 
 
 def _never_kept(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
-    """Rules that every candidate breaks and is refused for, as no stage of this project measures what they ask for."""
+    """Rules that would refuse every candidate, because no stage of this project measures their values."""
     asked = {"require_integration": "integration", "require_online": "integration online"}
     for key, rule in asked.items() if file.integration is None else ():
         if getattr(policy, key) and policy.terms_of(rule).severity == "refuse":
@@ -349,10 +349,10 @@ def _time_problems(file: ProjectFile) -> Iterator[str]:
 
 
 def assembled(parts: ProjectParts) -> Project:
-    """The project, where nothing is wrong with it.
+    """The project, if it has no problems.
 
     Raises:
-        ConfigurationError: listing every problem that was noted.
+        ConfigurationError: listing every problem.
     """
     file, problems = parts.file, parts.problems
     if problems or file is None or parts.contract is None or parts.policy is None or parts.repository is None:
@@ -370,7 +370,7 @@ def assembled(parts: ProjectParts) -> Project:
 
 
 def _tests(folder: Path, file: ProjectFile) -> Config | None:
-    """The files of the folder `integration/` as they are published; None if the project tries no candidates."""
+    """The files of the folder `integration/` for publishing; None if the project does not test candidates."""
     if file.integration is None or not (folder / TESTS).is_dir():
         return None
     paths = [path for path in sorted((folder / TESTS).rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
@@ -380,7 +380,7 @@ def _tests(folder: Path, file: ProjectFile) -> Config | None:
 
 
 def _test_problems(folder: Path, file: ProjectFile) -> Iterator[str]:
-    """Tests of candidates that would never run, and a folder of tests without any."""
+    """Tests of candidates that would never run, and an empty folder of tests."""
     if not (folder / TESTS).is_dir():
         return
     if file.integration is None:
@@ -390,7 +390,7 @@ def _test_problems(folder: Path, file: ProjectFile) -> Iterator[str]:
 
 
 def definitions_of(file: ProjectFile, repository: Repository) -> Config:
-    """The feature definitions as they are published."""
+    """The feature definitions for publishing."""
     return Config(f"{file.name}-features", published_files(repository))
 
 

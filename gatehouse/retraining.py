@@ -1,4 +1,4 @@
-"""Trains on this machine for an order that monitoring gave, where no Kubeflow Pipelines takes it: once for each."""
+"""Executes monitoring's orders to retrain on this machine, once each, if Kubeflow Pipelines does not."""
 
 import fcntl
 from collections.abc import Callable
@@ -11,24 +11,24 @@ from gatehouse.project import load_project
 
 _KILLED = 128
 MOST_ATTEMPTS = 3
-"""Attempts at one order, after which a failure ends it."""
+"""Number of attempts at one order after which a failure ends it."""
 
 
 def train_ordered(store: ArtifactStore, project: Path, cause: str, train: Callable[..., LocalRun]) -> LocalRun | None:
-    """Train for an order, unless it was trained for while this process waited for another one that did.
+    """Train for an order, unless another process did so while this one waited.
 
-    A training that was killed has not ended, nor one that failed by what may be otherwise next time, such as a full
-    disk: the next call begins another attempt, which goes on from the memo. A failure ends the order where it would
-    come again (the error is permanent), or after `MOST_ATTEMPTS`.
+    A killed training has not ended; nor has one with a temporary failure, such as a full disk. The next call starts
+    another attempt, which continues from the memo. A failure ends the order if the error is permanent, or after
+    `MOST_ATTEMPTS`.
 
     Args:
-        store: Where the order is.
+        store: The artifact store with the order.
         project: Folder of the project.
-        cause: Of the order.
+        cause: Cause of the order.
         train: Runs the training pipeline with `arguments`, under a `run_id`.
 
     Returns:
-        The run; None where the order was trained for.
+        The run; None if another process has trained for the order.
     """
     orders = Orders(store, load_project(project).file.model)
     order = next(each for each in orders.all() if each.cause == cause)

@@ -84,24 +84,24 @@ class _Unread:
         return super().__getattr__(name)  # type: ignore[misc]  # Of the model that it stands before.
 
     def model_dump(self, **_: Any) -> Any:
-        """A rule that writes all keys has read what is wrong too."""
+        """Raise an error: a rule that dumps all keys would read wrong ones too."""
         raise AttributeError
 
 
 def broken_rules(model: type[_Model], body: Any, place: _Place = ()) -> tuple[_Model | None, list[Any]]:
-    """The model of `body` without what is wrong, and errors of all rules between keys that are right, as pydantic's.
+    """The model of `body` without its wrong keys, and pydantic's errors of all rules between valid keys.
 
     Args:
-        model: What `body` does not fit.
-        body: What was read.
-        place: The key of `body`, which errors begin with.
+        model: The model that `body` does not fit.
+        body: The parsed content.
+        place: The key of `body`, with which errors begin.
     """
     wrong = {each["loc"][0] for each in _errors(model, body) if each["loc"]}
     parts, found = dict[str, Any](), list[Any]()
     for name in sorted(wrong & model.model_fields.keys() & (body.keys() if isinstance(body, dict) else set())):
         for key, member, part in _sections(model.model_fields[name].annotation, body[name]):
             right, more = broken_rules(member, part, (*place, name, *key))
-            # A rule above it may rely on those of the section.
+            # A rule of the outer model may rely on the rules of the section.
             parts |= {} if key or more or right is None else {name: right}
             found += more
     rules = {
@@ -113,7 +113,7 @@ def broken_rules(model: type[_Model], body: Any, place: _Place = ()) -> tuple[_M
     loose: Any = create_model(model.__name__, __base__=(before, model), __validators__=silent, **fields)
     try:
         read: Any = loose.model_validate({key: each for key, each in body.items() if key not in wrong})
-    except (AttributeError, ValidationError):  # What is no mapping, or breaks a rule on all of it.
+    except (AttributeError, ValidationError):  # It is no mapping, or breaks a rule on all of it.
         return None, found
     for name in wrong:
         read.__dict__.pop(name, None)
@@ -154,7 +154,7 @@ def _said(rule: Callable[[Any], Any], read: Any) -> list[Any]:
 
 
 def _sections(annotation: Any, body: Any) -> Iterator[tuple[_Place, type[BaseModel], Any]]:
-    """The models in a field, each with its place there and what was read: of a union, the one that fits best."""
+    """The models in a field, each with its position and content; for a union, the best-fitting model."""
     several = get_origin(annotation) in (dict, tuple) and isinstance(body, dict | list)
     parts = (body.items() if isinstance(body, dict) else enumerate(body)) if several else [((), body)]
     if models := list(_models(annotation)):

@@ -1,4 +1,4 @@
-"""A schedule of a project: which pipeline recurs when, and with what."""
+"""A schedule of a project: when a pipeline recurs, and with which parameters."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -80,11 +80,11 @@ class Schedule(BaseModel):
         return self
 
     def following(self, moment: datetime, created: datetime) -> datetime | None:
-        """When it is due for the first time after `moment`; None where it never is again.
+        """The first due time after `moment`; None if there is none.
 
         Args:
-            moment: With a time zone.
-            created: Since when KFP has it, from where intervals count.
+            moment: A time with a time zone.
+            created: When KFP created it; intervals count from there.
         """
         after = max(moment, self.start) if self.start else moment
         if self.interval is None:

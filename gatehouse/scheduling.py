@@ -1,10 +1,10 @@
-"""Schedules of a project as recurring runs of KFP: what is to do, and doing it one step after another.
+"""Schedules of a project as recurring runs of KFP: plans the changes, and makes them step by step.
 
-KFP cannot change a recurring run. So another one takes its place: it is created disabled and held against what was
-asked for, then the old one is disabled, the new one enabled, and the old one deleted. Each step follows from what KFP
-has, so whoever is cut off begins again with the same command. The name of a recurring run carries the digest of what
-it does; its description says whose it is, and what KFP keeps nowhere else: whether it was wanted enabled when it was
-made, and since when.
+KFP cannot change a recurring run, so it is replaced. The new one is created disabled and compared with the request;
+then the old one is disabled, the new one enabled, and the old one deleted. Each step follows from KFP's present state,
+so an interrupted command can simply be repeated. The name of a recurring run contains the digest of its content. Its
+description holds its owner, and what KFP does not store elsewhere: whether it was to be enabled when it was created,
+and its start.
 """
 
 import json
@@ -29,23 +29,23 @@ from gatehouse.submission import DIGITS, Change, Upload
 logger = logging.getLogger(__name__)
 
 NEAR_SECONDS = 30.0
-"""No recurring run takes another's place when one of them is due within so many seconds: both might run, or none."""
+"""No recurring run is replaced within this many seconds of a due time: both might run, or neither."""
 _MARK = re.compile(r"\[gatehouse project=(\S+) schedule=(\S+) wanted=(enabled|disabled|paused)(?: start=(\S+))?\]")
 _SHORT = "%Y%m%dT%H%M%SZ"
 _NOT_IN_KFP = {"sla_hours", "pipeline", "description", "time_zone"}
-"""Keys of a schedule that its recurring run does not hold. Lateness is judged by the monitoring pipeline."""
+"""Keys of a schedule that its recurring run does not contain. The monitoring pipeline checks lateness."""
 Mode = Literal["enabled", "disabled", "paused"]
 
 
 @dataclass(frozen=True)
 class Held:
-    """A recurring run that is ours.
+    """A recurring run that Gatehouse created.
 
     Attributes:
-        run: As KFP has it.
+        run: The recurring run in KFP.
         schedule: Name of the schedule.
-        wanted: How it was to be when it was made: `paused` where a person had paused the one before it.
-        start: The start that it was given, of which KFP is told only where it matters.
+        wanted: Its requested state at creation: `paused` if a person had paused the one before it.
+        start: Its start; KFP gets it only if it matters.
     """
 
     run: RecurringRun
@@ -55,22 +55,22 @@ class Held:
 
     @property
     def paused(self) -> bool:
-        """Whether a person paused it: it is disabled, and nothing of ours asked for that."""
+        """Whether a person paused it: it is disabled, and no command of ours requested that."""
         return not self.run.enabled and self.wanted != "disabled"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A recurring run as it is to be.
+    """A recurring run as it should be.
 
     Attributes:
         project: Name of the project.
         name: Name of the schedule.
-        schedule: What stands in project.yaml.
+        schedule: Its content in project.yaml.
         upload: The pipeline.
         experiment: Name of KFP's experiment.
-        service_account: Of the pods; empty for KFP's default.
-        plugins_input: For plugins of KFP.
+        service_account: Service account of the pods; empty for KFP's default.
+        plugins_input: Input for plugins of KFP.
     """
 
     project: str
@@ -86,20 +86,20 @@ class Wanted:
 
     @property
     def display_name(self) -> str:
-        """Name of the recurring run, with the digest of all that it does."""
+        """Name of the recurring run, with the digest of its content."""
         rhythm = self.schedule.model_dump(mode="json", exclude=_NOT_IN_KFP)
         content = [rhythm, self.upload.name, self.upload.version, self.experiment, self.service_account]
         digest = sha256_bytes(canonical_json([*content, dict(self.plugins_input)]).encode())
         return f"{self.project}-{self.name}-{digest[:DIGITS]}"
 
     def body(self, mode: Mode, enabled: bool, first: bool, ids: tuple[str, str, str]) -> dict[str, Any]:
-        """What KFP is told.
+        """The request body for KFP.
 
         Args:
-            mode: How the schedule is wanted.
+            mode: The requested state of the schedule.
             enabled: Whether it starts runs from the beginning.
-            first: Whether it takes no other's place. Then alone it may catch up with times before it was made.
-            ids: Of the experiment, the pipeline and its version.
+            first: Whether it replaces no other. Only then it may catch up with times before its creation.
+            ids: Ids of the experiment, the pipeline and its version.
         """
         given = self.schedule
         times: dict[str, Any] = {"cron": given.cron} if given.cron else {"interval_second": str(seconds_of(given))}
@@ -125,7 +125,7 @@ class Wanted:
         }
 
     def facts(self) -> dict[str, Any]:
-        """What of it a person looks at, and what is held against KFP's answer."""
+        """The fields that a person sees, and that are compared with KFP's answer."""
         given = self.schedule
         return {
             "cron": given.cron,
@@ -139,12 +139,12 @@ class Wanted:
 
 
 def seconds_of(schedule: Schedule) -> int:
-    """Its interval in seconds; 0 where it goes by cron."""
+    """Its interval in seconds; 0 if it uses cron."""
     return int(schedule.interval.total_seconds()) if schedule.interval else 0
 
 
 def held(api: KfpApi, project: str) -> list[Held]:
-    """The recurring runs of a project that were made here, the newest first."""
+    """The recurring runs of a project that Gatehouse created, newest first."""
     found = []
     for run in api.recurring_runs(f"{project}-"):
         mark = _MARK.search(run.description)
@@ -155,7 +155,7 @@ def held(api: KfpApi, project: str) -> list[Held]:
 
 
 def plan(api: KfpApi, wanted: Iterable[Wanted], found: list[Held]) -> Iterator[Change]:
-    """What `apply` would change, schedule by schedule; also for those that are no longer wanted."""
+    """The changes that `apply` would make, schedule by schedule, including schedules to remove."""
     names = set()
     for each in wanted:
         names.add(each.name)
@@ -188,7 +188,7 @@ def _change(api: KfpApi, wanted: Wanted, found: list[Held]) -> Change:
 
 
 def _otherwise(run: RecurringRun) -> str:
-    """Why the name is another one, where all that KFP tells is as it was: it names its own account as any other."""
+    """Why the name differs although all fields that KFP returns are equal: KFP fills in its default account."""
     account = f"service_account: {run.service_account} -> KFP's own; where that is the same, " * bool(
         run.service_account
     )
@@ -196,14 +196,14 @@ def _otherwise(run: RecurringRun) -> str:
 
 
 def _shown(wanted: Wanted) -> dict[str, Any]:
-    """What a person looks at of a schedule, field by field."""
+    """The fields of a schedule for people."""
     facts = wanted.facts()
     given = {f"parameters.{name}": value for name, value in facts.pop("parameters").items()}
     return facts | {"start": wanted.schedule.start} | given | {"enabled": wanted.schedule.enabled}
 
 
 def _differences(api: KfpApi, wanted: Wanted, before: Held) -> Iterator[str]:
-    """What of a schedule changes, as `field: old value -> new value`, then what changes in its compiled pipeline."""
+    """The changes of a schedule as `field: old value -> new value`, then the changes of its compiled pipeline."""
     run, new = before.run, _shown(wanted)
     old = {key: getattr(run, key) for key in new if hasattr(run, key)} | {"start": before.start}
     old |= {f"parameters.{name}": value for name, value in run.parameters.items()}
@@ -236,7 +236,7 @@ def _word(value: Any) -> str:
 
 
 def _compiled(answer: Mapping[str, Any]) -> Compiled:
-    """A spec as the server keeps it, with whole numbers as such: JSON does not tell 1 from 1.0."""
+    """A spec from the server, with integers restored: JSON does not distinguish 1 from 1.0."""
 
     def number(text: str) -> float:
         return int(float(text)) if float(text).is_integer() else float(text)
@@ -248,13 +248,13 @@ def _compiled(answer: Mapping[str, Any]) -> Compiled:
 
 @dataclass(frozen=True)
 class Applying:
-    """Makes KFP have what is wanted.
+    """Brings KFP to the requested state.
 
     Attributes:
         api: The server.
-        now: What time it is.
-        sleep: Waits for so many seconds.
-        allowed: Raises where a recurring run may not be made any more; asked just before.
+        now: Gives the present time.
+        sleep: Waits for a number of seconds.
+        allowed: Called just before a recurring run is created; raises if that is no longer allowed.
     """
 
     api: KfpApi
@@ -263,7 +263,7 @@ class Applying:
     allowed: Callable[[], None] = lambda: None
 
     def apply(self, wanted: list[Wanted], project: str) -> list[Change]:
-        """Do what `plan` says; returns that."""
+        """Make the changes of `plan`, and return them."""
         found = held(self.api, project)
         changes = list(plan(self.api, wanted, found))
         for each, change in zip(wanted, changes, strict=False):
@@ -278,15 +278,15 @@ class Applying:
         return changes
 
     def _step(self, wanted: Wanted, found: list[Held], first: bool) -> bool:
-        """The next step towards what is wanted; False where there is none left.
+        """Make the next step towards the requested state; False if none is left.
 
         Args:
             wanted: The schedule.
-            found: What KFP has of it, the newest first.
-            first: Whether it is the first step, so that what is there was left by an earlier command.
+            found: Its recurring runs in KFP, newest first.
+            first: Whether it is the first step, so that everything in KFP is from earlier commands.
 
         Raises:
-            KfpError: if KFP does not have what an earlier step made.
+            KfpError: if KFP does not list what an earlier step created.
         """
         same = [one for one in found if one.run.name == wanted.display_name]
         older = [one for one in found if one.run.name != wanted.display_name]
@@ -305,7 +305,7 @@ class Applying:
             return True
         running = [one for one in older if one.run.enabled]
         if running and first and self._was_due(wanted.schedule, current.run):
-            # The old one ran what was due since, so the new one must not begin before that.
+            # The old one ran all times due so far, so the new one must not start before now.
             self.api.delete_recurring_run(current.run.id)
             self._create(wanted, older)
             return True
@@ -348,7 +348,7 @@ class Applying:
         return due is not None and due <= self.now()
 
     def _verify(self, wanted: Wanted, run: RecurringRun) -> None:
-        """Hold what KFP made against what was asked for.
+        """Compare what KFP created with the request.
 
         Raises:
             KfpError: naming what differs.
@@ -366,18 +366,18 @@ class Applying:
 
 
 def _mode(wanted: Wanted, older: list[Held]) -> Mode:
-    """How a recurring run is wanted that takes the place of others: what a person paused stays paused."""
+    """The requested state of a recurring run that replaces others: one that a person paused stays paused."""
     if not wanted.schedule.enabled:
         return "disabled"
     if not older:
         return "enabled"
-    # Where there are two already, replacing was cut off, and it was we who disabled the first.
+    # If there are two already, replacing was interrupted, and Gatehouse disabled the first.
     paused = older[0].wanted == "paused" if len(older) > 1 else older[0].paused
     return "paused" if paused else "enabled"
 
 
 def schedule_of(run: RecurringRun, time_zone: str) -> Schedule:
-    """When a recurring run is due, as a schedule."""
+    """The schedule of a recurring run."""
     rhythm = {"cron": run.cron} if run.cron else {"interval": run.interval}
     return Schedule.model_validate(rhythm | {"end": run.end, "time_zone": time_zone})
 

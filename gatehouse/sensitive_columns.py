@@ -1,11 +1,11 @@
-"""The source as a snapshot is taken of it: what the contract calls sensitive is shown of no row that is rejected."""
+"""Adds the contract's sensitive columns to the source, so that snapshots hide their values in rejected rows."""
 
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
 from gatehouse.components.validation.contract import Contract
 
 
 def with_sensitive_columns(source: SourceSpec, contract: Contract) -> SourceSpec:
-    """The source, with the columns that the contract calls sensitive beside those that it calls so itself."""
+    """The source, with the contract's sensitive columns added to its own."""
     body = source.model_dump(mode="json")
     for name, table in body["tables"].items():
         table["sensitive"] = sorted({*table["sensitive"], *contract.sensitive(name, table["columns"])})

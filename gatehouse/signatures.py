@@ -1,4 +1,4 @@
-"""The parameters of the pipelines, read off their source: importing the pipelines imports KFP, which takes seconds."""
+"""The parameters of the pipelines, read from their source, because importing them imports KFP, which takes seconds."""
 
 import ast
 from functools import cache
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("training", "promotion", "monitoring", "materialization", "scoring")
-"""Of the pipelines: each is the function of this name in the module of this name in `pipelines`."""
+"""Names of the pipelines: each is a function in the module with its name in `pipelines`."""
 _TYPES = {"str": "STRING", "int": "NUMBER_INTEGER", "float": "NUMBER_DOUBLE", "bool": "BOOLEAN"}
 
 
 @cache
 def parameters(pipeline: str) -> dict[str, dict[str, Any]]:
-    """The parameters of a pipeline by name, as its compiled spec describes them, without their closed choices."""
+    """The parameters of a pipeline by name, as in its compiled spec, without their choices."""
     source = ast.parse((Path(__file__).parent / "pipelines" / f"{pipeline}.py").read_text(encoding="utf-8"))
     functions = (node for node in ast.walk(source) if isinstance(node, ast.FunctionDef) and node.name == "pipeline")
     signature = next(functions).args

@@ -1,6 +1,6 @@
-"""Submits a compiled pipeline to KFP: a version is named by its content, and a run by what it runs.
+"""Submits compiled pipelines to KFP: the name of a version depends on its content, and that of a run on what it runs.
 
-So the same command twice changes nothing the second time, and one that was cut off goes on where it was.
+So repeating a command changes nothing, and an interrupted command continues where it stopped.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,12 +16,12 @@ from gatehouse.components.kfp_api.specs import check_parameters, parts_of, uploa
 from gatehouse.errors import ConfigurationError
 
 DIGITS = 12
-"""Of the digests in names of runs and of recurring runs."""
+"""Length of the digests in names of runs and recurring runs."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A compiled pipeline of a project, as KFP keeps it.
+    """A compiled pipeline of a project, in the form for KFP.
 
     Attributes:
         project: Name of the project.
@@ -47,7 +47,7 @@ class Upload:
 
     @cached_property
     def parts(self) -> dict[str, Any]:
-        """Both specs, as KFP answers with them: `pipeline_spec` and `platform_spec`."""
+        """Both specs in the form of KFP's answers: `pipeline_spec` and `platform_spec`."""
         spec, platform = parts_of(self.text)
         return {"pipeline_spec": spec, "platform_spec": platform}
 
@@ -59,7 +59,7 @@ class Upload:
 
     @property
     def description(self) -> str:
-        """What the pipeline says of itself."""
+        """The description of the pipeline."""
         return str(self.spec["pipelineInfo"].get("description", ""))
 
     @property
@@ -68,26 +68,26 @@ class Upload:
         return {"project": self.project, "pipeline": self.pipeline}
 
     def without_cache(self) -> "Upload":
-        """The same pipeline with no task cached: KFP drops the wish of a run that is made from a version."""
+        """The same pipeline without caching: KFP ignores the cache setting of a run that is created from a version."""
         return replace(self, text=upload_of(self.parts, cache=False))
 
     def send(self, api: KfpApi) -> tuple[Pipeline, Version]:
-        """The pipeline and the version in KFP, which are made where they are not there."""
+        """Create the pipeline and the version in KFP if they do not exist, and return them."""
         pipeline = api.pipeline(self.name, self.description, self.tags)
         return pipeline, api.upload_version(pipeline.id, self.text, self.description, self.version_tags)
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A run that is wanted.
+    """A requested run.
 
     Attributes:
-        upload: What runs.
+        upload: The pipeline.
         parameters: Values of its parameters; others keep their defaults.
         experiment: Name of KFP's experiment.
-        service_account: Of the pods; empty for KFP's default.
-        plugins_input: For plugins of KFP.
-        name: Of the run; empty for one with the digest of all of this.
+        service_account: Service account of the pods; empty for KFP's default.
+        plugins_input: Input for plugins of KFP.
+        name: Name of the run; empty for one with the digest of all of this.
     """
 
     upload: Upload
@@ -105,7 +105,7 @@ class Submission:
 
     @property
     def digest(self) -> str:
-        """Of what runs, with which parameters, where."""
+        """Digest of the pipeline, its parameters, and where it runs."""
         content = [
             self.upload.version,
             dict(self.parameters),
@@ -121,14 +121,14 @@ class Submission:
         return self.name or f"{self.upload.name}-{self.digest[:DIGITS]}"
 
     def named_by(self, word: str) -> "Submission":
-        """The same under a name that also holds a word, as the window of time that it is for."""
+        """The same run with a word in its name, such as its time window."""
         return replace(self, name=f"{self.upload.name}-{word}-{self.digest[:DIGITS]}")
 
     def find(self, api: KfpApi) -> Run | None:
         """The run of this name in KFP, or None.
 
         Raises:
-            ConfigurationError: if it is a run of something else, naming what differs.
+            ConfigurationError: if it is a different run; the message names the differences.
         """
         found = next(iter(api.find_runs(self.run)), None)
         # A name with the digest cannot stand for anything else.
@@ -140,7 +140,7 @@ class Submission:
         return found
 
     def _differing(self, api: KfpApi, run: Run) -> list[str]:
-        """What of a run is not as it is wanted."""
+        """Differences between a run and the request."""
         pipeline, experiment = api.find_pipeline(self.upload.name), api.find_experiment(self.experiment)
         version = api.find_version(pipeline.id, self.upload.version) if pipeline else None
         found = [

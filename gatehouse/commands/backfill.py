@@ -37,7 +37,7 @@ def backfill(
     for window, arguments in zip(wanted, of_each, strict=True):
         outcome = run_on_screen(folder, pipeline, opened, given | arguments)
         ended.append((window, outcome))
-        if outcome.exit_code and outcome.exit_code > 128:  # A signal to this command is none to one run alone.
+        if outcome.exit_code and outcome.exit_code > 128:  # A signal to this command ends all windows.
             break
     table = Table("window", "run", "ended")
     for window, outcome in ended:

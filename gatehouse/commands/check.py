@@ -1,4 +1,4 @@
-"""`gatehouse check`: what is wrong with a project, all at once, in seconds and without its data."""
+"""`gatehouse check`: finds all problems of a project at once, in seconds and without its data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,7 @@ def check(
     if any(settings.on_failure == "warn" for settings in checked.file.stages.values()):
         from gatehouse.pipelines.catalog import build, names
 
-        for name in names():  # Only the built pipelines know what needs a stage.
+        for name in names():  # Some checks need the built pipelines.
             build(name, checked)
     for warning in checked.warnings:
         typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW)

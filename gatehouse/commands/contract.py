@@ -20,7 +20,7 @@ def infer(
 
     The snapshot itself keeps every rule. It is a start: read it, set owners, and loosen or tighten it.
     """
-    # Needs DuckDB, which the other commands do not wait for.
+    # Needs DuckDB, which the other commands should not import.
     from gatehouse.components.validation.inference.infer import infer_contract
 
     if out is not None and out.exists() and not force:

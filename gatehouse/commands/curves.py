@@ -1,4 +1,4 @@
-"""Learning curves of runs: a line of blocks for the terminal, and an HTML report of what differs with charts."""
+"""Learning curves of runs: sparklines for the terminal, and an HTML report with the differences and charts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ Histories = Mapping[str, Mapping[str, Sequence[Observed]]]
 
 
 def spark(points: Sequence[Observed], width: int = 24) -> str:
-    """The course of a metric in one line, by order of its values; what is not finite is a gap, and no line is a dot."""
+    """A metric's values in one line of block characters; non-finite values are gaps, and an empty series is a dot."""
     values = [mean for mean, _ in _buckets([(float(at), each.value) for at, each in enumerate(points)], width)]
     finite = [value for value in values if math.isfinite(value)]
     if len(values) < 2 or not finite:
         return ""
-    # Halved, so that the largest and the smallest number are not infinitely far apart.
+    # Halved, so that the difference of the largest and the smallest number does not overflow.
     low, high = min(finite) / 2, max(finite) / 2
     span = (high - low) or 1.0
     return "".join(
@@ -33,7 +33,7 @@ def spark(points: Sequence[Observed], width: int = 24) -> str:
 
 
 def _buckets(points: Sequence[tuple[float, float]], count: int) -> list[tuple[float, float]]:
-    """Mean value and mean place of at most `count` runs of neighbouring points; a bucket with NaN is NaN."""
+    """Mean value and mean position of at most `count` groups of neighbouring points; a group with NaN is NaN."""
     if len(points) <= count:
         return [(value, place) for place, value in points]
     edges = [round(index * len(points) / count) for index in range(count + 1)]
@@ -44,9 +44,9 @@ def _buckets(points: Sequence[tuple[float, float]], count: int) -> list[tuple[fl
 
 
 def differing(runs: Sequence[TrackedRun]) -> tuple[dict[str, list[str | None]], dict[str, list[str | None]]]:
-    """Parameters and tags of several runs, those that differ and those that do not, by name.
+    """Parameters and tags of several runs: those that differ, and those that are equal, by name.
 
-    Numbers that are equal do not differ, however they are written. Of tags, only what says how a run was made.
+    Equal numbers do not differ, however they are written. Only tags about how a run was made are used.
     """
     facts = [_facts(run) for run in runs]
     names = list(dict.fromkeys(name for each in facts for name in each))
@@ -65,17 +65,17 @@ def _facts(run: TrackedRun) -> dict[str, str]:
 
 
 def measured(runs: Sequence[TrackedRun]) -> dict[str, list[float | None]]:
-    """The last value of every metric of several runs, by name; what the machine did comes last."""
+    """The last value of every metric of several runs, by name; machine metrics come last."""
     names = sorted({name for run in runs for name in run.metrics}, key=lambda name: (name.startswith(SYSTEM), name))
     return {name: [run.metrics.get(name) for run in runs] for name in names}
 
 
 def report(runs: Sequence[TrackedRun], histories: Histories) -> str:
-    """The page: what differs, the metrics, the learning curves, and what is the same.
+    """The page: differences, metrics, learning curves, and common settings.
 
     Args:
-        runs: One run or several; their names are made unique by the beginning of their ids.
-        histories: By run id, all values of each metric that is drawn.
+        runs: One run or several; the beginnings of their ids make their names unique.
+        histories: By run id, all values of each metric to draw.
     """
     labels = labels_of(runs)
     title = f"Run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} runs compared"
@@ -103,7 +103,7 @@ def report(runs: Sequence[TrackedRun], histories: Histories) -> str:
 
 
 def brief(value: str | float | None) -> str:
-    """A value as people read it: a dash for none, and of a number that is written with many digits the first six."""
+    """A value for people: a dash for none, and the first six digits of a long number."""
     if isinstance(value, str):
         return f"{float(value):.6g}" if len(value) > 12 and "." in value and number_of(value) is not None else value
     return number(value)

@@ -1,4 +1,4 @@
-"""`gatehouse data`: what a store holds, whether it is intact, what changed, and what may go."""
+"""`gatehouse data`: shows, verifies, compares and removes the contents of a store."""
 
 import re
 from pathlib import Path
@@ -78,7 +78,7 @@ _STYLES = {
 
 
 def _states(store: ArtifactStore, references: list[Reference]) -> dict[Reference, str]:
-    """The state of each reference: erased, deprecated, not reproducible, or nothing to say."""
+    """The state of each reference: erased, deprecated, not reproducible, or empty."""
     markers = [mark(each) for each in references for mark in (erased_marker, marker_of, dependant_marker)]
     found = store.objects.stats(markers)
     states = {}

@@ -1,4 +1,4 @@
-"""What `gatehouse data show` prints of an artifact: its size, origin, inputs, columns, files and facts."""
+"""The output of `gatehouse data show`: an artifact's size, origin, inputs, columns, files and facts."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _LIST = 12
 
 
 def description(store: ArtifactStore, reference: Reference, manifest: Manifest) -> Iterator[Text]:
-    """One piece after another; what an artifact does not have is left out."""
+    """The parts of the output; what an artifact does not have is left out."""
     yield Text(", ".join(_counts(manifest)))
     made = _made(store, reference)
     if made:
@@ -52,7 +52,7 @@ def _counts(manifest: Manifest) -> Iterator[str]:
 
 
 def _made(store: ArtifactStore, reference: Reference) -> str:
-    """In which run and when it was made first; empty where nothing is on record."""
+    """In which run and when it was first made; empty if there is no record."""
     key = next(iter(store.objects.list(f"provenance/{reference}")), None)
     if key is None:
         return ""
@@ -81,13 +81,13 @@ def _files(manifest: Manifest) -> Text:
 
 
 def _aligned(rows: list[tuple[str, str]]) -> Text:
-    """Names and values in two columns; no value is cut, for a reference is there to be copied."""
+    """Names and values in two columns; values are not cut, because references must be complete to be copied."""
     width = max(len(name) for name, _ in rows)
     return Text("\n").join(Text.assemble(f"  {name:<{width}}  ", (value, "dim")) for name, value in rows)
 
 
 def _bounded(value: Any) -> Any:
-    """The same with long lists cut: `--json` prints them whole."""
+    """The same with long lists cut: `--json` prints them complete."""
     if isinstance(value, dict):
         return {key: _bounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What changed between two snapshots or tables, for people and for programs."""
+"""Shows what changed between two snapshots or tables, for people and for programs."""
 
 from dataclasses import asdict
 from functools import partial

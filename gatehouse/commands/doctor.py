@@ -1,4 +1,4 @@
-"""`gatehouse doctor`: whether a place gives what the pipelines of a project need, and what to do where it does not."""
+"""`gatehouse doctor`: checks whether a cluster has what a project's pipelines need, and says what to do if not."""
 
 import sys
 from dataclasses import replace
@@ -48,7 +48,7 @@ def cluster(
     findings = list(examine(checked, profile_of(checked, platform)))
     if run:
         tried = _tried(Place.of(project, platform), timeout)
-        # What nobody sees from here, a pod has seen: its first task looks at the store.
+        # The first task checks from its pod what cannot be seen from here, such as the store.
         seen = [each for each in findings if each.check != "store" or each.outcome != "not checked"]
         findings = [*(seen if tried.well else findings), tried]
     if as_json:
@@ -64,7 +64,7 @@ def cluster(
 
 
 def _tried(place: Place, minutes: float) -> Finding:
-    """How the diagnosis ended, which is compiled, uploaded and run once more."""
+    """The result of the diagnosis pipeline, which is compiled, uploaded and run each time."""
     upload = place.compiled(["diagnosis"], cache=False)["diagnosis"]
     account, plugins = place.platform.service_account, place.platform.plugins_input
     wanted = Submission(upload, {}, place.experiment, account, plugins)

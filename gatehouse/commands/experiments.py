@@ -1,4 +1,4 @@
-"""The experiments of a store as commands show them: published ones, those under way, those that were interrupted."""
+"""Finds the experiments of a store for commands: published, running and interrupted ones."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class Found:
     """One experiment.
 
     Attributes:
-        name: Of the model that is searched for.
-        study: Key of its study; empty for a published one that names none.
-        reference: Of what is published; None for one that is not.
+        name: Name of the model.
+        study: Key of its study; empty for a published one without a known study.
+        reference: Reference of the published experiment; None if it is not published.
         state: `running`, `interrupted`, or `ended`.
-        shown: What is known of it.
-        began: When its study was begun, in seconds since 1970 by the store's clock; 0 where the store has none.
-        changed: When it was published, or when anything was last written of it, by the same clock.
+        shown: Its content.
+        began: When its study began, in seconds since 1970 by the store's clock; 0 if the store has no study.
+        changed: When it was published, or last written, by the same clock.
     """
 
     name: str
@@ -38,14 +38,14 @@ class Found:
 
     @property
     def short(self) -> str:
-        """How a person names it: its reference, or its key, cut."""
+        """Its name for people: its reference or key, shortened."""
         return self.reference.short if self.reference else self.study[:12]
 
 
 def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
-    """All experiments of a store, or of one model, published or not: the one that was last changed first.
+    """All experiments of a store, or of one model, published or not, the last changed first.
 
-    A study that goes on after something of it was published stands there twice: as it was, and as it is.
+    A study that continues after it was published is listed twice: as published, and as it is now.
     """
     found: list[tuple[float, Found | Reference]] = []
     published = [(_written(store, f"{one}/manifest.json"), one) for one in store.references(KIND, name or None)]
@@ -57,7 +57,7 @@ def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
     for study, about in _studies(store):
         if not name or about["name"] == name:
             one = _under_way(store, study, about)
-            # A controller ends only after it has published, so what has no more trials than was published is that.
+            # A controller publishes before it ends. So a study without more trials than a published one is that one.
             if one.state == RUNNING or len(one.shown.trials) > trials.get(study, 0):
                 found.append((one.changed, one))
     for _, each in sorted([*found, *published], key=lambda dated: dated[0], reverse=True):
@@ -65,21 +65,21 @@ def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
 
 
 def find_experiment(store: ArtifactStore, text: str) -> Found:
-    """The experiment that is meant: by reference, by the key of its study, or the newest of a model.
+    """The experiment that a text names: by reference, by the key of its study, or the newest of a model.
 
     Raises:
         MissingArtifactError: if there is none.
-        ConfigurationError: if the text is empty, or a key that was cut begins several.
+        ConfigurationError: if the text is empty, or is the beginning of several keys.
     """
     return _meant(store, text)[0]
 
 
 def find_running(store: ArtifactStore, text: str) -> Found:
-    """The experiment that is meant, of those that run.
+    """The running experiment that a text names.
 
     Raises:
         MissingArtifactError: if there is none.
-        ConfigurationError: if none of those that are meant runs, or several do.
+        ConfigurationError: if no matching experiment is running, or several are.
     """
     meant = _meant(store, text)
     running = [one for one in meant if one.state == RUNNING]
@@ -94,7 +94,7 @@ def find_running(store: ArtifactStore, text: str) -> Found:
 
 
 def _meant(store: ArtifactStore, text: str) -> Sequence[Found]:
-    """All experiments that a text may mean, the newest first: those of a model, or a single one."""
+    """All experiments that a text can mean, newest first: those of a model, or a single one."""
     if not text:
         known = sorted({one.name for one in store.references(KIND)} | {about["name"] for _, about in _studies(store)})
         raise ConfigurationError(f"expected the name of an experiment, found an empty one. Models: {', '.join(known)}.")
@@ -123,7 +123,7 @@ def _named(found: Sequence[Found]) -> str:
 
 
 def asked_for(store: ArtifactStore, found: Found) -> dict[str, Any]:
-    """The request of an experiment, as its controller wrote it down.
+    """The request of an experiment, as its controller recorded it.
 
     Raises:
         MissingArtifactError: if the store has no study of it.
@@ -136,23 +136,23 @@ def asked_for(store: ArtifactStore, found: Found) -> dict[str, Any]:
 
 
 def refreshed(store: ArtifactStore, found: Found) -> Found:
-    """The experiment as it is now."""
+    """The present state of the experiment."""
     about = next(about for study, about in _studies(store) if study == found.study)
     return _under_way(store, found.study, about)
 
 
 def _written(store: ArtifactStore, key: str) -> float:
-    """When something was written, by the store's clock; 0 where it is not there."""
+    """When an object was written, by the store's clock; 0 if it does not exist."""
     found = store.objects.stat(key)
     return found.modified if found else 0.0
 
 
 def _times(store: ArtifactStore, study: str) -> tuple[float, float]:
-    """When a study was begun, and when anything was last written of it."""
+    """When a study began, and when it was last written."""
     from gatehouse.components.tuning.journal import FOLDER
 
     journal = sorted(store.objects.list(f"{FOLDER}/{study}/journal"))
-    ends = (f"{FOLDER}/{study}/about.json", *journal[:1], *journal[-1:])  # With more trials it is said anew what it is.
+    ends = (f"{FOLDER}/{study}/about.json", *journal[:1], *journal[-1:])  # `about.json` is rewritten for more trials.
     times = [time for time in (_written(store, key) for key in ends) if time]
     return min(times, default=0.0), max([*times, _written(store, f"{FOLDER}/{study}/controller.json")])
 
@@ -167,7 +167,7 @@ def _read(store: ArtifactStore, reference: Reference) -> Found:
 
 
 def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
-    """Keys of the studies that gave what was published: of the last one first, as other code may give the same."""
+    """Keys of the studies of a published experiment, the last first: several studies can give the same result."""
     return (str(measured["study"]) for measured in store.measurements(reference, "tune") if "study" in measured)
 
 
@@ -191,7 +191,7 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
         INTERRUPTED: f"Interrupted with {counted(running, 'trial')} under way",
         ENDED: "Its trials have ended, and they are not published yet; resume does it if its controller is gone",
     }
-    if spec.resume_policy == "never":  # Its study lies in the memory of its controller.
+    if spec.resume_policy == "never":  # Its study is only in the memory of its controller.
         state = state if state == RUNNING else "interrupted"
         told[RUNNING] = "Under way: its trials are seen once it has ended (resume_policy: never)"
         told[INTERRUPTED] = "Interrupted, and nothing of it was kept (resume_policy: never)"

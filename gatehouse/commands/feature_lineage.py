@@ -1,4 +1,4 @@
-"""`gatehouse features lineage`: from which source columns a feature comes, as text, JSON and a picture."""
+"""`gatehouse features lineage`: the source columns of a feature, as text, JSON and a picture."""
 
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +17,7 @@ from gatehouse.components.features.lineage.graph import ROWS, VALUE, Column, Lin
 from gatehouse.components.features.lineage.picture import lineage_svg
 from gatehouse.errors import ConfigurationError
 
-_WIDTH = 400  # A name that is cut cannot be copied.
+_WIDTH = 400  # Wide enough that no name is cut, so that names can be copied.
 
 
 def lineage(
@@ -56,7 +56,7 @@ def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str
     owner, _, feature = name.partition(".")
     everything: dict[str, View | OnDemand] = {**opened.repository.views, **opened.repository.on_demand}
     if owner not in everything and not feature:
-        # No two views give a feature of the same name.
+        # No two views give a feature with the same name.
         owner, feature = next(
             ((view, name) for view, one in everything.items() if name in one.spec.features), (owner, "")
         )
@@ -69,7 +69,7 @@ def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str
 
 
 def _columns(opened: FeatureProject, store: str) -> dict[str, list[str]]:
-    """The columns of the raw tables: those of the newest snapshot; before there is one, those of the contract."""
+    """The columns of the raw tables: from the newest snapshot, or from the contract if there is none."""
     found = store_if_there(store, opened)
     history = opened.history(found) if found else []
     if history:
@@ -97,7 +97,7 @@ def _print(console: Console, view: View | OnDemand, found: Lineage, known: str) 
 
 
 def _grow(tree: Tree, found: Lineage, column: Column, shown: set[Column]) -> None:
-    """Add what a column is computed from; what stands above already is not followed again."""
+    """Add what a column is computed from; columns that were shown already are not followed again."""
     for before, by in found.before(column):
         if by != VALUE:
             continue
@@ -112,6 +112,6 @@ def _grow(tree: Tree, found: Lineage, column: Column, shown: set[Column]) -> Non
 
 
 def _grouped(columns: list[Column]) -> list[str]:
-    """One text a table: `raw.flights: carrier, dest`."""
+    """One text per table: `raw.flights: carrier, dest`."""
     tables = groupby(sorted(columns), key=lambda column: column.table)
     return [f"{table}: {', '.join(column.name for column in group)}" for table, group in tables]

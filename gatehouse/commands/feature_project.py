@@ -1,4 +1,4 @@
-"""What the commands on features share: a project's definitions, and its newest feature tables in a store."""
+"""Common code of the commands on features: a project's definitions, and its newest feature tables in a store."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Tables:
 
     @property
     def as_of(self) -> str:
-        """The moment up to which they were computed, as ISO 8601."""
+        """Time up to which they were computed, as ISO 8601."""
         return str(self.manifest.details["as_of"])
 
     @property
@@ -63,13 +63,13 @@ class Tables:
 
 @dataclass(frozen=True)
 class FeatureProject:
-    """A project as the commands on features see it."""
+    """A project's feature definitions, for the commands on features."""
 
     project: Project
     repository: Repository
 
     def view(self, name: str, others: Iterable[str] = ()) -> View:
-        """A view by name. Raises ConfigurationError, naming those there are, and others that would do as well."""
+        """A view by name. Raises ConfigurationError that lists the known views, and `others` that are allowed too."""
         if name not in self.repository.views:
             names = sorted([*self.repository.views, *others])
             features = [feature for view in self.repository.views.values() for feature in view.spec.features]
@@ -78,13 +78,13 @@ class FeatureProject:
         return self.repository.views[name]
 
     def computed(self, service: str, views: Iterable[str]) -> tuple[str, list[OnDemand]]:
-        """The service that `served` takes, and its on-demand views; none where views were named."""
+        """The service for `served`, and its on-demand views; empty if views were named."""
         wanted = "" if list(views) else service or self.project.file.features.service
         names = self.repository.services[wanted].on_demand if wanted else ()
         return wanted, [self.repository.on_demand[name] for name in names]
 
     def served(self, service: str, views: Iterable[str]) -> list[View]:
-        """The views that were named, else those of a service, by default the project's. Raises ConfigurationError."""
+        """The named views, else those of a service, by default the project's. Raises ConfigurationError."""
         named = list(views)
         if named and service:
             raise ConfigurationError("Expected either --service or --view, found both.")
@@ -95,7 +95,7 @@ class FeatureProject:
         return [self.view(name) for name in dict.fromkeys(named or self.repository.services[wanted].views)]
 
     def history(self, store: ArtifactStore) -> list[Tables]:
-        """All feature tables of the project, by the moment up to which they were computed, the newest last."""
+        """All feature tables of the project, sorted by the time up to which they were computed, the newest last."""
         found = [
             Tables(store, each, store.manifest(each)) for each in store.references("feature-tables", self.project.name)
         ]
@@ -103,14 +103,14 @@ class FeatureProject:
         return sorted(found, key=lambda each: (each.as_of, each.definitions == now, each.reference.digest))
 
     def newest(self, store: ArtifactStore) -> list[Tables]:
-        """The feature tables of the newest moment, those computed with the present definitions last."""
+        """The feature tables with the newest time, those computed with the present definitions last."""
         found = self.history(store)
         return [each for each in found if each.as_of == found[-1].as_of]
 
     def tables(self, store: ArtifactStore, needed: Iterable[View]) -> Tables:
-        """The newest feature tables, which the present definitions give for every view that is needed.
+        """The newest feature tables that fit the present definitions for every needed view.
 
-        Where several of one moment do, with other rows, it says which it takes.
+        If several with the same time fit but have different rows, a message says which one is used.
 
         Raises:
             MissingArtifactError: if there are none, or they were computed with other definitions of these views.
@@ -142,7 +142,7 @@ class FeatureProject:
         return chosen
 
     def misfit(self, tables: Tables, view: View) -> str:
-        """What of a view's definition is another one than its table was computed with; empty for nothing."""
+        """How a view's definition differs from the one of its table; empty if it does not."""
         reference = tables.views.get(view.name)
         if reference is None:
             return "no table"
@@ -155,28 +155,28 @@ class FeatureProject:
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The names whose values differ; the order of features counts for nothing."""
+    """The names whose values differ; the order of features is ignored."""
     written = [{name: canonical_json(value) for name, value in one.items()} for one in (before, now)]
     return sorted(name for name in {*before, *now} if written[0].get(name) != written[1].get(name))
 
 
 def open_features(project: Path | None) -> FeatureProject:
-    """The project in a folder, by default this one.
+    """The project in a folder, by default the current one.
 
     Raises:
-        ConfigurationError: if its definitions do not hold.
+        ConfigurationError: if its definitions are wrong.
     """
     loaded = load_project(project_folder(project))
     return FeatureProject(loaded, read_repository(loaded.folder / loaded.file.features.repo))
 
 
 def store_of(address: str, opened: FeatureProject) -> ArtifactStore:
-    """The store of this address, by default that of the project. Raises ConfigurationError if there is none."""
+    """The store at this address, by default that of the project. Raises ConfigurationError if it does not exist."""
     return open_store(store_address(address, opened.project.folder))
 
 
 def store_if_there(address: str, opened: FeatureProject) -> ArtifactStore | None:
-    """As `store_of`, but None where there is none yet, as definitions can be read without."""
+    """As `store_of`, but None if there is no store yet, because definitions can be read without one."""
     try:
         return store_of(address, opened)
     except ConfigurationError:
@@ -184,7 +184,7 @@ def store_if_there(address: str, opened: FeatureProject) -> ArtifactStore | None
 
 
 def span(length: timedelta | None, without: str = "") -> str:
-    """A length of time for a person: 2 d, 12 h, 1 d 6 h."""
+    """A length of time in words: 2 d, 12 h, 1 d 6 h."""
     if length is None:
         return without
     seconds = int(length.total_seconds())
@@ -196,7 +196,7 @@ def span(length: timedelta | None, without: str = "") -> str:
 
 
 def available(spec: FeatureView) -> str:
-    """Since when the rows of a view count, for a person."""
+    """When the rows of a view become known, in words."""
     if spec.available is None:
         return "event time alone" if spec.event_time_only else "always (static)"
     lag = f" + {span(spec.available.lag)}" if spec.available.lag else ""
@@ -204,5 +204,5 @@ def available(spec: FeatureView) -> str:
 
 
 def moment(text: str) -> str:
-    """A time that is ISO 8601 in UTC, for a person."""
+    """An ISO 8601 time in UTC, in words."""
     return text.replace("T", " ").replace("+00:00", " UTC")

@@ -1,4 +1,4 @@
-"""`gatehouse features retrieve`: the values of features, point-in-time for entity rows or current for keys."""
+"""`gatehouse features retrieve`: feature values, point-in-time for entity rows or current for keys."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -57,7 +57,7 @@ def retrieve(
 
 
 def _chosen(opened: FeatureProject, service: str, named: list[str]) -> tuple[list[View], list[OnDemand]]:
-    """The views to join and those to compute on demand; an on-demand view brings the views that it reads."""
+    """The views to join and the on-demand views to compute; an on-demand view adds the views that it reads."""
     if service or not named:
         views = opened.served(service, named)
         return views, opened.computed(service, [])[1]
@@ -72,7 +72,7 @@ def _chosen(opened: FeatureProject, service: str, named: list[str]) -> tuple[lis
 def _offline(
     opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", time: str, name: str
 ) -> "pa.Table":
-    """The rows with the features that were known at their times, by the newest feature tables."""
+    """The rows with the features that were known at their times, from the newest feature tables."""
     from gatehouse.components.features.database import connect, rows_of
     from gatehouse.components.features.point_in_time.asof_join import asof_join
     from gatehouse.components.features.point_in_time.entity_file import with_times
@@ -93,7 +93,7 @@ def _online(
     asked: "pa.Table",
     now: datetime,
 ) -> "pa.Table":
-    """The rows with the features that an online request gets at `now`."""
+    """The rows with the features that an online request would get at `now`."""
     from gatehouse.components.features.online.opening import open_online
     from gatehouse.components.features.online.requests import with_online
     from gatehouse.components.features.online.store import online_view, require_materialized
@@ -112,7 +112,7 @@ def _check_names(found: list[str], views: Sequence[View | OnDemand], name: str) 
 
 
 def _report(joined: "pa.Table", views: Sequence[View | OnDemand], to: Path, as_json: bool) -> None:
-    """How many entity rows got a value, by view: a view that gives none is most often a wrong key or time."""
+    """How many entity rows got a value, by view: a view without values often means a wrong key or time."""
     counted = [
         {
             "view": view.name,

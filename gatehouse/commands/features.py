@@ -1,4 +1,4 @@
-"""`gatehouse features`: what feature views there are, what they hold, where they come from, and their values."""
+"""`gatehouse features`: lists feature views, shows their content and history, and retrieves values."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -152,7 +152,7 @@ def _print_query(console: Console, file: str, query: str) -> None:
 
 
 def _newest(opened: FeatureProject, store: ArtifactStore | None) -> Tables | None:
-    """Those of the newest moment in which most tables are as the present definitions say."""
+    """The tables with the newest time, and among these the ones with most views of the present definitions."""
     views = opened.repository.views.values()
     found = opened.newest(store) if store else []
     return max(reversed(found), key=lambda one: sum(not opened.misfit(one, view) for view in views), default=None)
@@ -217,7 +217,7 @@ def _lines(listed: Mapping[str, Any]) -> Text:
 
 
 def _versions(history: list[Tables], view: View) -> list[dict[str, Any]]:
-    """Every table of a view, the newest last, with what changed in its definition since the one before."""
+    """Every table of a view, newest last, with the changes of its definition since the table before."""
     found: list[dict[str, Any]] = []
     for tables in history:
         reference = tables.views.get(view.name)

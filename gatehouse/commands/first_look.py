@@ -1,4 +1,4 @@
-"""`gatehouse data try`: a first look at a CSV that nobody declared, from the file to a contract and a report."""
+"""`gatehouse data try`: a first look at an undeclared CSV: infers its format, a contract and a report."""
 
 import json
 import re
@@ -33,7 +33,7 @@ _DELIMITERS = {"\t": "tab", " ": "blank"}
 
 @dataclass(frozen=True)
 class FirstLook:
-    """What came of it: the snapshot, the verdict of its contract, and the pages."""
+    """The result: the snapshot, the verdict of its contract, and the pages."""
 
     taken: "SnapshotResult"
     verdict: str
@@ -51,7 +51,7 @@ def attempt(
 
     Both files are a start to edit: source.yaml becomes the key `source` of a project, contract.yaml its contract.
     """
-    # Needs DuckDB and Arrow, which the other commands do not wait for.
+    # Needs DuckDB and Arrow, which the other commands should not import.
     from gatehouse.components.snapshot.sniffing import sniff
 
     name = table_name(file)
@@ -63,7 +63,7 @@ def attempt(
     sniffed = sniff(file)
     show(console, file, sniffed)
     source = declared(sniffed, file.resolve(), name)
-    with tempfile.TemporaryDirectory() as made:  # A file that cannot be read leaves no folder behind.
+    with tempfile.TemporaryDirectory() as made:  # So that an unreadable file leaves no folder behind.
         look = taken(source, Path(made, _CONTRACT), ArtifactStore.open(store_address(store)))
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(made, _CONTRACT), written[1])
@@ -74,13 +74,13 @@ def attempt(
 
 
 def table_name(file: Path) -> str:
-    """The name of a file's table: its own, in letters that SQL takes without quotes."""
+    """The name of a file's table: the file's name, in characters that SQL accepts without quotes."""
     name = re.sub(r"[^a-z0-9]+", "_", file.name.split(".")[0].lower()).strip("_") or "table"
     return name if name[0].isalpha() else f"t_{name}"
 
 
 def declared(sniffed: "Sniffed", file: Path, name: str) -> dict[str, Any]:
-    """The key `source` of a project that reads the file as it was told, as a table of this name."""
+    """The key `source` of a project that reads the file as a table with this name."""
     from gatehouse.components.snapshot.sniffing import source_of
 
     changed = datetime.fromtimestamp(int(file.stat().st_mtime), UTC).replace(tzinfo=None)
@@ -88,7 +88,7 @@ def declared(sniffed: "Sniffed", file: Path, name: str) -> dict[str, Any]:
 
 
 def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) -> FirstLook:
-    """Take a snapshot, write the contract that it keeps, and judge it."""
+    """Take a snapshot, write the contract that it meets, and judge it."""
     from gatehouse.components.reports.rendering import rendered
     from gatehouse.components.snapshot.sources.catalog import parse_source
     from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
@@ -96,7 +96,7 @@ def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) 
     from gatehouse.components.validation.inference.infer import infer_contract
     from gatehouse.components.validation.stage import ValidateRequest, validate
 
-    # As a run has it, in canonical JSON: then both take the same snapshot.
+    # In canonical JSON, as in a run, so that both take the same snapshot.
     spec = parse_source(json.loads(canonical_json(source)))
     taken = snapshot(SnapshotRequest(source=spec), store)
     contract = infer_contract(store, taken.snapshot)
@@ -114,7 +114,7 @@ def _source_text(body: dict[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines, such as a query, as they are."""
+    """Writes texts with several lines, such as a query, as block text."""
 
 
 def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
@@ -131,7 +131,7 @@ def indented(source: Mapping[str, Any]) -> str:
 
 
 def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
-    """Print what seems to be in a file."""
+    """Print what was found in a file."""
     facts = [counted(sniffed.rows, "row")]
     if sniffed.delimiter:
         delimiter = _DELIMITERS.get(sniffed.delimiter, repr(sniffed.delimiter))

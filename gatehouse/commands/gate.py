@@ -1,4 +1,4 @@
-"""`gatehouse gate`: what a policy would have said of the candidates that were judged."""
+"""`gatehouse gate`: shows how a policy would have judged earlier candidates."""
 
 from pathlib import Path
 from typing import Annotated, Literal

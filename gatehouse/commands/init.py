@@ -1,4 +1,4 @@
-"""`gatehouse init`: a commented project to start from, or one that is made from a table of one's own."""
+"""`gatehouse init`: creates a commented project to start from, or one for a given table."""
 
 import re
 from pathlib import Path
@@ -60,7 +60,7 @@ def init(
 
 
 def new_folder(name: str, parent: Path) -> Path:
-    """The folder that a new project of this name gets; it is not made.
+    """The folder of a new project with this name; it is not created.
 
     Raises:
         ConfigurationError: if the name is not a project's name or the folder exists.

@@ -1,4 +1,4 @@
-"""`gatehouse init --from`: from a file of one's own to a project that runs."""
+"""`gatehouse init --from`: creates a runnable project from a user's file."""
 
 import contextlib
 import itertools
@@ -45,11 +45,11 @@ _ISO = TypeAdapter(timedelta)
 
 
 def init_from(target: Path, name: str, file: Path, time: str, alarm: float, wanted: Wanted) -> None:
-    """Make a project in the folder `target`, with a copy of the file; where that fails, or is killed, there is none.
+    """Create a project in the folder `target`, with a copy of the file; if this fails or is killed, no folder is left.
 
     Raises:
         SourceError: if the file is no table.
-        ConfigurationError: if a column that was asked for does not fit, or nobody can be asked.
+        ConfigurationError: if a requested column does not fit, or a question cannot be asked.
     """
     from gatehouse.components.snapshot.sniffing import sniff
 
@@ -69,7 +69,7 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float, want
         roles, boundaries, alike = _roles(store, look, table, source["tables"][table], wanted, bool(sniffed.event_time))
         write_files(made, project_files(name, table, source, roles, boundaries, alike, alarm))
         report = target / look.pages[0].relative_to(made)
-    if not asked:  # An error stands alone.
+    if not asked:  # Without questions, an error is the only output.
         show(console, file, found)
     _tell(console, target, name, roles, report, boundaries)
 
@@ -93,7 +93,7 @@ def _time(wanted: str, sniffed: "Sniffed") -> str:
 def _roles(
     store: ArtifactStore, look: FirstLook, table: str, declared: Mapping[str, Any], wanted: Wanted, timed: bool
 ) -> tuple[Roles, tuple[str, str] | None, list[str]]:
-    """What the columns are; where the parts of a split by time end, or None; and in which many rows are alike."""
+    """The roles of the columns; boundaries of a split by time, or None; and features in which many rows agree."""
     dataset = store.manifest(look.taken.snapshot).derived_from[table]
     with connect() as connection:
         connection.read_parquet([str(path) for path in store.paths(dataset)]).create_view("rows")
@@ -109,7 +109,7 @@ def _roles(
 
 
 def _groups_rows(connection: "duckdb.DuckDBPyConnection", name: str, columns: Sequence[Column]) -> bool:
-    """Whether each value of a column stands in 2 to 20 rows, and these always agree in another column too."""
+    """Whether each value of a column occurs in 2 to 20 rows, and these always agree in another column too."""
     key, *others = ('"' + each.replace('"', '""') + '"' for each in (name, *_telling(name, columns)))
     counted = ", ".join(f"max(count(DISTINCT {each})) OVER ()" for each in others)
     sizes = "min(count(*)) OVER (), max(count(*)) OVER ()"
@@ -119,7 +119,7 @@ def _groups_rows(connection: "duckdb.DuckDBPyConnection", name: str, columns: Se
 
 
 def _telling(name: str, columns: Sequence[Column]) -> list[str]:
-    """The other columns with so many values that rows hardly agree in them by chance."""
+    """Other columns with so many values that rows seldom agree in them by chance."""
     return [each.name for each in columns if each.name != name and each.values >= _VALUES_THAT_TELL]
 
 
@@ -137,7 +137,7 @@ def _refuse_one_sided(connection: "duckdb.DuckDBPyConnection", roles: Roles) -> 
 
 
 def _alike(connection: "duckdb.DuckDBPyConnection", roles: Roles, rows: int) -> list[str]:
-    """The features that no row lacks, where more rows repeat them than a split by chance may tear apart."""
+    """The features without missing values, if more rows repeat them than a random split may separate."""
     names = [one.name for one in roles.features if not one.missing]
     if not names:
         return []
@@ -147,7 +147,7 @@ def _alike(connection: "duckdb.DuckDBPyConnection", roles: Roles, rows: int) -> 
 
 
 def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str) -> tuple[str, str] | None:
-    """How long before the newest row the first 70 and 85 in 100 rows end; whole days where every part is of some."""
+    """Distance of the 70 % and 85 % boundaries from the newest row; whole days if every part then has rows."""
     quoted = '"' + time.replace('"', '""') + '"'
     asked = f"epoch_us({quoted})"
     first, *cuts, last = connection.execute(

@@ -1,4 +1,4 @@
-"""What the commands that reach Kubeflow Pipelines share: where it is, what is compiled for it, and how a run ended."""
+"""Common code of the commands for Kubeflow Pipelines: the server, compiled pipelines, and how a run ended."""
 
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -31,13 +31,13 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs of a project go.
+    """The server and platform for a project's runs.
 
     Attributes:
         project: The project.
         platform: The platform profile.
         api: The server.
-        release: Of the server; empty where it does not say.
+        release: Release of the server; empty if it does not say.
     """
 
     project: Project
@@ -47,10 +47,10 @@ class Place:
 
     @classmethod
     def of(cls, folder: Path | None, profile: Path | None) -> "Place":
-        """The project of a folder and where a profile says; without one, the only profile of the project.
+        """The project in a folder with a platform profile; by default the only profile of the project.
 
         Raises:
-            ConfigurationError: if project or profile is wrong, or the server is not known or of another major release.
+            ConfigurationError: if project or profile is wrong, or the server is unknown or of another major release.
         """
         from gatehouse.checking import check_project
 
@@ -70,11 +70,11 @@ class Place:
         return self.platform.experiment or self.project.name
 
     def require_runs(self, parameters: Mapping[str, Any], key: str = "--param ") -> None:
-        """Refuse parameters with which a run cannot go well on the platform, as `compile` refuses such a project.
+        """Refuse parameters with which a run would fail on the platform, as `compile` refuses such a project.
 
         Args:
-            parameters: Of the run.
-            key: What stands before a parameter's name where a person wrote it.
+            parameters: Parameters of the run.
+            key: Prefix of a parameter's name in messages.
 
         Raises:
             ConfigurationError: listing them.
@@ -83,20 +83,20 @@ class Place:
             raise ConfigurationError(f"This cannot run on the platform {self.platform.name}:{''.join(problems)}")
 
     def alone(self, what: str) -> Turn:
-        """For a `with` statement in which no other command on the same store and namespace does `what`.
+        """A `with` statement in which no other command on the same store and namespace does `what`.
 
-        The address of the server is no part of it: one server is reached by several.
+        The server's address is not part of the lock, because a server can have several addresses.
         """
         return Turn(ArtifactStore.open(self.platform.store).objects, f"{what} {self.api.namespace}".strip())
 
     def publish(self) -> None:
-        """Publish what the specs name by reference: contract, feature definitions, tests."""
+        """Publish the artifacts that the specs name by reference: contract, feature definitions, tests."""
         store = ArtifactStore.open(self.platform.store)
         for config in self.project.configs():
             config.publish(store)
 
     def compiled(self, pipelines: Iterable[str], cache: bool = True) -> dict[str, Upload]:
-        """Pipelines of the project by name, compiled for the platform; what the server ignores of them is told."""
+        """Pipelines of the project by name, compiled for the platform; warns of features that the server ignores."""
         uploads = {}
         with tempfile.TemporaryDirectory() as folder:
             for name in sorted(set(pipelines)):
@@ -108,7 +108,7 @@ class Place:
 
 
 def profile_of(project: Project, profile: Path | None) -> Platform:
-    """The platform profile of a path, else the only one of a project.
+    """The platform profile at a path, else the only one of a project.
 
     Raises:
         ConfigurationError: if it is wrong, or the project has none or several.
@@ -117,7 +117,7 @@ def profile_of(project: Project, profile: Path | None) -> Platform:
 
 
 def _only_profile(folder: Path) -> Path:
-    """The platform profile of a project that has one.
+    """The only platform profile of a project.
 
     Raises:
         ConfigurationError: if it has none, or several.
@@ -140,11 +140,11 @@ def show(changes: list[Change]) -> None:
 
 
 def exit_code(run: Run, store: str) -> int:
-    """What a command ends with for a run that ended; what a stage says of its failure is printed.
+    """The exit code of a command for a run that ended; messages of failed stages are printed.
 
     Args:
         run: A run that has ended.
-        store: Where it kept its record.
+        store: The store with its record.
     """
     if run.state in ("SUCCEEDED", "SKIPPED"):
         return 0

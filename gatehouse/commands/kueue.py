@@ -14,7 +14,7 @@ from gatehouse.platforms import Platform, load_platform
 
 app = typer.Typer(no_args_is_help=True, help="Several teams on one cluster: Kueue's objects, and a simulated week.")
 _MOST_LOAD = 10.0
-"""Ten weeks of work in one: queues only grow there, and the simulation takes minutes."""
+"""Upper limit: ten weeks of work in one week. Above it, queues only grow, and the simulation takes minutes."""
 ProfileArgument = Annotated[Path, typer.Argument(help="A platform profile with a section `kueue`.")]
 
 

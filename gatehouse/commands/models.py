@@ -1,4 +1,4 @@
-"""`gatehouse models`: registered versions, what each was made from, and who is champion."""
+"""`gatehouse models`: registered versions, their origin, and the champion."""
 
 from datetime import date
 from typing import Annotated, Any
@@ -189,7 +189,7 @@ def _act(store: ArtifactStore, found: Named, action: str, reason: str, **more: A
 
 
 def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
-    """The metrics of the version's evaluation, the task's objective first; empty where it is gone."""
+    """The metrics of the version's evaluation, the task's objective first; empty if the evaluation is gone."""
     try:
         found = store.read_json(version.evaluation, "metrics.json")["candidate"]
         ordered = objective_first(store, version.evaluation, found)

@@ -1,4 +1,4 @@
-"""`gatehouse models explain`, `search`, `compare` and `tag`: what is known of versions, and how two differ."""
+"""`gatehouse models explain`, `search`, `compare` and `tag`: facts about versions, and differences between them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -69,7 +69,7 @@ def search(
     table = Table("version", "stage", "by", "tags", "metrics", "model", box=None, pad_edge=False)
     for each in found:
         tags = " ".join(f"{name}={value}" for name, value in each.tags.items())
-        ordered = sorted(each.numbers, key=lambda one: one.name not in query)  # Those that are asked for, first.
+        ordered = sorted(each.numbers, key=lambda one: one.name not in query)  # Numbers in the query come first.
         metrics = "  ".join(f"{one.name} {with_interval(one)}" for one in ordered[:_METRICS])
         short = Reference.parse(each.model).short
         table.add_row(*map(Text, (f"{each.name}:{each.version}", each.stage, each.by, tags, metrics, short)))
@@ -127,7 +127,7 @@ def tag(
 
 
 def _short(value: str) -> str:
-    """A value for a table, with digests cut."""
+    """A value for a table, with digests shortened."""
     if references_in([value]):
         return Reference.parse(value).short
     return f"{value[:12]}…" if len(value) == 64 and " " not in value else value
@@ -146,7 +146,7 @@ def _print(found: Explanation) -> None:
 
 
 def with_interval(number_of: Number) -> str:
-    """A number, and its interval where it has one."""
+    """A number, with its interval if there is one."""
     bounds = "" if number_of.low is None else f" [{number(number_of.low)}, {number(number_of.high)}]"
     return f"{number(number_of.value)}{bounds}"
 

@@ -1,4 +1,4 @@
-"""`gatehouse models handoff`: what a cluster needs to serve a version, as files."""
+"""`gatehouse models handoff`: writes the files that a cluster needs to serve a version."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`gatehouse models project`: shows the ledger anew where it is shown, whatever became of it there."""
+"""`gatehouse models project`: writes the ledger to MLflow and the Model Registry again."""
 
 from typing import Annotated
 

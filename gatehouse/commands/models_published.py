@@ -1,4 +1,4 @@
-"""`gatehouse models card` and `export`: what of a version is handed to others."""
+"""`gatehouse models card` and `export`: a version's model card, and the model as ONNX."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`gatehouse models reproduce`: a registered model made again from its snapshot, and whether it is the same."""
+"""`gatehouse models reproduce`: rebuilds a registered model from its snapshot, and checks that it is identical."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`gatehouse models resolve`: a version's alias as a folder with its verified files, also while the store is away."""
+"""`gatehouse models resolve`: an alias as a folder with verified files, even if the store does not answer."""
 
 import re
 from typing import Annotated

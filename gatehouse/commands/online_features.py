@@ -1,4 +1,4 @@
-"""`gatehouse features materialize` and `skew`: the online store, written and held against the offline one."""
+"""`gatehouse features materialize` and `skew`: writes the online store, and compares it with the offline values."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,7 +66,7 @@ def materialize(
 
 
 def _as_of(text: str, tables: Tables) -> datetime:
-    """The moment that is asked for. The watermark would pass what later tables say, were it after that of these."""
+    """The requested time; it may not be after that of the tables, or the watermark would skip rows of later tables."""
     newest = datetime.fromisoformat(tables.as_of)
     try:
         found = datetime.fromisoformat(text) if text else newest
@@ -138,7 +138,7 @@ def skew(
 
 
 def _measured(folder: Path, project: str, tables: Tables, views: list[View]) -> list[dict[str, Any]]:
-    """The skew of every view, measured up to where it was materialized or pushed."""
+    """The skew of every view, at the time up to which it was materialized or pushed."""
     from gatehouse.components.features.online.opening import open_online
     from gatehouse.components.features.online.standing import standing_skew
 

@@ -1,4 +1,4 @@
-"""What the commands on a store share: its option, and tables for people or JSON for programs."""
+"""Common code of the commands on a store: its option, and output as tables or JSON."""
 
 import json
 import re
@@ -21,10 +21,10 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def open_store(address: str) -> ArtifactStore:
-    """Open a store that exists, by default the one of this folder. A mistyped address must not create one.
+    """Open an existing store, by default that of the current folder. A mistyped address must not create a store.
 
     Raises:
-        ConfigurationError: if the directory is not there.
+        ConfigurationError: if the directory does not exist.
     """
     address = store_address(address)
     if "://" not in address.removeprefix("file://") and not Path(address.removeprefix("file://")).is_dir():
@@ -36,14 +36,14 @@ def open_store(address: str) -> ArtifactStore:
 
 
 def find(store: ArtifactStore, text: str) -> Reference:
-    """The reference that `text` names: in full, with its digest cut, or by kind and name where that is unique.
+    """The reference that `text` names: complete, with a shortened digest, or by kind and name if that is unique.
 
-    A version of a model is named as everywhere: NAME:2, NAME@champion.
+    A model version can also be named NAME:2 or NAME@champion.
 
     Raises:
         InvalidReferenceError: if it cannot be a reference.
-        MissingArtifactError: if nothing begins with it.
-        ConfigurationError: if several do.
+        MissingArtifactError: if no reference begins with it.
+        ConfigurationError: if several references do.
     """
     if "/" not in text:
         from gatehouse.components.registry.naming import named, names_a_version
@@ -84,7 +84,7 @@ def seconds_of(option: str, text: str) -> float:
 
 
 def size(count: int) -> str:
-    """Bytes for a person: 1,234 bytes, or 1.2 GB, in powers of 1000."""
+    """A number of bytes in words: 1,234 bytes, or 1.2 GB, in powers of 1000."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6)):
         if count >= scale:
             return f"{count / scale:,.1f} {unit}"
@@ -92,10 +92,10 @@ def size(count: int) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table, however wide: a reference that is cut cannot be copied."""
+    """Print a table at full width, because a shortened reference cannot be copied."""
     Console(width=max(Console().width, _WIDTH)).print(table, soft_wrap=True)
 
 
 def print_json(body: Any) -> None:
-    """Print JSON; what JSON has no form for (dates, decimals) as text."""
+    """Print JSON; values that JSON lacks (dates, decimals) become text."""
     typer.echo(json.dumps(body, indent=1, default=str))

@@ -1,4 +1,4 @@
-"""Which project and which store a command means, where it names none: those of the folder in which it is typed."""
+"""Finds the project and the store of a command that names none: those of the current folder."""
 
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ DEFAULT_STORE = ".gatehouse/store"
 
 
 def project_folder(given: Path | None) -> Path:
-    """The folder of the project that is meant: the one given, else this one.
+    """The folder of the project: the given one, else the current one.
 
     Raises:
         ConfigurationError: if neither holds a project.
@@ -28,11 +28,11 @@ def project_folder(given: Path | None) -> Path:
 
 
 def store_address(given: str, project: Path | None = None) -> str:
-    """The store that is meant: the one given, else that of the project, else `.gatehouse/store` in this folder.
+    """The address of the store: the given one, else that of the project, else `.gatehouse/store` in this folder.
 
     Args:
-        given: What the command line says, relative to this folder; empty for nothing.
-        project: The folder of the project; by default this one, if it is one.
+        given: The option of the command line, relative to this folder; empty if not given.
+        project: The folder of the project; by default the current one, if it is a project.
     """
     folder = project or Path.cwd()
     if given or not (folder / PROJECT_FILE).is_file():
@@ -40,16 +40,16 @@ def store_address(given: str, project: Path | None = None) -> str:
     try:
         body = yaml.load((folder / PROJECT_FILE).read_bytes(), Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, ValueError):
-        body = None  # Whoever reads the project tells what is wrong with it.
+        body = None  # The command that reads the project reports its problems.
     named = body.get("store") if isinstance(body, dict) else None
     return in_folder(folder, str(named or DEFAULT_STORE))
 
 
 def prices_of(folder: Path) -> str | None:
-    """The price table of the project in a folder, as JSON; None where it has none.
+    """The price table of the project in a folder, as JSON; None if it has none.
 
     Raises:
-        ConfigurationError: if the file is no YAML, or the prices are none, with every key that is wrong.
+        ConfigurationError: if the file is no YAML, or the prices are invalid; names every wrong key.
     """
     from pydantic import ValidationError
 
@@ -68,13 +68,13 @@ def prices_of(folder: Path) -> str | None:
 
 
 def in_folder(folder: Path, address: str) -> str:
-    """An address as it is, or a path that starts at a folder."""
+    """An address unchanged, or a path relative to a folder."""
     return address if "://" in address else str(folder / address)
 
 
 @contextmanager
 def whole_or_none(target: Path) -> Iterator[Path]:
-    """A folder in which a project is made, beside its place, where it is moved to when it is whole."""
+    """A temporary folder for a new project; it is moved to its place when it is complete."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as beside:
         made = Path(beside, target.name)
         made.mkdir()

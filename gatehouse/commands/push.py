@@ -1,4 +1,4 @@
-"""`gatehouse features push`: rows that arrive as messages, to the online store and the pushed feature tables."""
+"""`gatehouse features push`: writes rows from messages to the online store and the pushed feature tables."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from gatehouse.commands.feature_project import ProjectOption, moment, open_featu
 from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.errors import ConfigurationError
 
-_TOLD = 5  # Misfits of a batch that are told one by one.
+_TOLD = 5  # Number of rejected messages of a batch that are printed one by one.
 
 FromOption = Annotated[
     list[str],
@@ -90,7 +90,7 @@ def push(
 
 @dataclass
 class _Aside:
-    """Tells the messages that are set aside from now on, with their reasons."""
+    """Prints messages that are rejected from now on, with their reasons."""
 
     path: Path
 

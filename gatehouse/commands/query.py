@@ -83,7 +83,7 @@ def head(
 
 
 def _declared_first(table: str, columns: list[str]) -> list[int]:
-    """Places of the columns in the order in which the project of this folder declares them: a snapshot sorts them."""
+    """Indices of the columns in the order of the project's declaration in this folder, as a snapshot sorts them."""
     try:
         body = yaml.load(Path(PROJECT_FILE).read_bytes(), Loader=yaml.CSafeLoader)
         declared = list(body["source"]["tables"][table]["columns"])
@@ -96,7 +96,7 @@ def _declared_first(table: str, columns: list[str]) -> list[int]:
 def _fetched(
     store: ArtifactStore, named: dict[str, Reference], plain: dict[str, Reference], sql: str, rows: int
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Names of the columns of a query's result, and its rows: at most one more than `rows`, all where that is 0."""
+    """Column names of a query's result, and its rows: at most one more than `rows`, or all if `rows` is 0."""
     import duckdb
 
     with queried(store, named, plain, partial(sensitive_columns, store)) as connection:

@@ -1,4 +1,4 @@
-"""`gatehouse data rejected`: the rows that were set aside when snapshots were taken, and why."""
+"""`gatehouse data rejected`: the rows that snapshots set aside, with reasons."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -35,7 +35,7 @@ def rejected(
 
 
 def print_groups(store: ArtifactStore, reference: Reference, groups: list[Group]) -> None:
-    """Print the rejected rows of a table: how many of how many, then each reason with its examples."""
+    """Print the rejected rows of a table: their number and share, then each reason with examples."""
     console = Console(soft_wrap=True, highlight=False)
     manifest = store.manifest(reference)
     kept = store.manifest(manifest.derived_from["dataset"]).rows or 0

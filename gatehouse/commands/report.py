@@ -1,4 +1,4 @@
-"""`gatehouse report`: the page of any artifact, of today or of long ago, in today's style."""
+"""`gatehouse report`: draws the page of any artifact in the present style."""
 
 import webbrowser
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""How data leaves a store: deprecated, collected as garbage, or erased on request."""
+"""Commands that remove data from a store: deprecate, collect garbage, erase on request."""
 
 import sys
 import time
@@ -195,7 +195,7 @@ def _print_unreached(unlisted: int) -> None:
 
 
 def _require_whole(plan: ErasurePlan, partly: bool) -> None:
-    """Refuse to erase what could still be read afterwards, unless that is asked for."""
+    """Refuse an erasure after which the data could still be read, unless that is requested."""
     options = " ".join(f"--{name}" for name in plan.to_add)
     if plan.kept and not plan.blobs:
         raise StoreError(

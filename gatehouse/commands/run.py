@@ -76,7 +76,7 @@ def run_on_screen(
     with Screen(store) as screen:
 
         def watch(run: LocalRun) -> None:
-            if run.plan and importing.ident is None:  # Until then the processes of the run load what they need.
+            if run.plan and importing.ident is None:  # Before that, the processes of the run are importing.
                 importing.start()
             screen.update(run)
 
@@ -89,7 +89,7 @@ def run_on_screen(
 
 
 def _import_for_the_end() -> None:
-    """Import what shows the end of a run, while the run works in another process and this one waits."""
+    """Import what shows the end of a run, while this process waits for the run."""
     from gatehouse.components.artifacts.stage import declared_stages
 
     declared_stages()
@@ -108,10 +108,10 @@ def _require_section(stage: str, folder: Path) -> None:
 
 
 def require_stage(name: str) -> None:
-    """Refuse what is no stage at all before a run begins; that it is one of this run is known when that is planned.
+    """Refuse an unknown stage before a run starts; whether it is a stage of this run is known after planning.
 
     Raises:
-        ConfigurationError: with the stages that there are.
+        ConfigurationError: listing the known stages.
     """
     from gatehouse.components.artifacts.stage import declared_stages
     from gatehouse.yaml_lines import nearest
@@ -124,11 +124,11 @@ def require_stage(name: str) -> None:
 
 
 def from_here(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Parameters with files as the tasks find them, which work in other folders than the one where they are typed."""
+    """Make paths in parameters absolute, because tasks run in other folders than the current one."""
     named = {name: str(arguments[name]) for name in ("source", "keys", "predictions") if arguments.get(name)}
     files = {name: place for name, place in named.items() if name == "source" or "/sha256-" not in place}
     if "predictions" in files:
-        from gatehouse.components.monitoring.collecting.stage import LATEST  # It loads pydantic, which a run waits for.
+        from gatehouse.components.monitoring.collecting.stage import LATEST  # Late, because it imports pydantic.
 
         if files["predictions"] == LATEST:
             del files["predictions"]

@@ -1,4 +1,4 @@
-"""`gatehouse runs`: what was tracked in MLflow, found by what it was made with and what came of it."""
+"""`gatehouse runs`: lists, searches and compares the runs tracked in MLflow."""
 
 import difflib
 import math
@@ -146,10 +146,10 @@ def compare(
 
 
 def _reader(store: str, uri: str, experiment: str = "") -> RunReader:
-    """Where runs are read: the URI given, else what tracks the store's runs.
+    """A reader of runs: at the given URI, else where the store's runs are tracked.
 
     Raises:
-        ConfigurationError: if nothing does.
+        ConfigurationError: if the store's runs are not tracked.
     """
     if not uri:
         opened = open_store(store)
@@ -167,7 +167,7 @@ def _reader(store: str, uri: str, experiment: str = "") -> RunReader:
 
 
 def _nested(runs: Sequence[TrackedRun]) -> list[tuple[int, TrackedRun]]:
-    """Runs with their depth, each below its parent if that is among them; the newest first, children oldest first."""
+    """Runs with their depth, each below its parent if that is listed; newest first, children oldest first."""
     known = {run.id for run in runs}
     below: dict[str, list[TrackedRun]] = {}
     for run in runs:
@@ -182,7 +182,7 @@ def _nested(runs: Sequence[TrackedRun]) -> list[tuple[int, TrackedRun]]:
 
 
 def _common_metrics(runs: Iterable[TrackedRun]) -> list[str]:
-    """The few metrics that most of these runs have, what the machine did left out."""
+    """The few metrics that most of these runs have, without machine metrics."""
     counted = Counter(name for run in runs for name in sorted(run.metrics) if not name.startswith(SYSTEM))
     return [name for name, _ in counted.most_common(_COLUMNS)]
 
@@ -219,7 +219,7 @@ def _own_tags(run: TrackedRun) -> dict[str, str]:
 
 
 def _initials(name: str) -> str:
-    """Of the words of a name's last part: `lr` of `optimizer.learning_rate`."""
+    """Initials of the words in a name's last part: `lr` for `optimizer.learning_rate`."""
     return "".join(word[:1] for word in name.rpartition(".")[2].split("_"))
 
 

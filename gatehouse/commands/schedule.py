@@ -20,7 +20,7 @@ from gatehouse.windows import windows_of
 app = typer.Typer(no_args_is_help=True, help="Runs that recur: apply, list, pause, resume, backfill, delete.")
 
 TIME_ZONE = "GATEHOUSE_KFP_TIME_ZONE"
-"""In which zone KFP's controller reads cron expressions; UTC where it is not set, as KFP itself has it."""
+"""Time zone in which KFP's controller reads cron expressions; UTC if not set, as in KFP."""
 ProjectOption = Annotated[Path | None, typer.Option(help="Folder of the project; default: this one.")]
 NameArgument = Annotated[str, typer.Argument(help="Name of the schedule in project.yaml.")]
 
@@ -81,7 +81,7 @@ def resume(name: NameArgument, project: ProjectOption = None, platform: Platform
 
 
 def _alone(place: Place) -> Turn:
-    """No other command changes schedules of the project meanwhile."""
+    """A lock: no other command changes schedules of the project in the meantime."""
     return place.alone(f"schedules of {place.project.name}")
 
 
@@ -188,7 +188,7 @@ def _wanted(place: Place, only: str = "") -> list[Wanted]:
 
 
 def _check_time_zones(place: Place) -> None:
-    """Refuse a zone that the server does not run in: the API has no field for one.
+    """Refuse a time zone that differs from the server's, because KFP's API has no field for it.
 
     Raises:
         ConfigurationError: naming the schedules, and what to do.

@@ -51,14 +51,14 @@ def status(
 
 
 def running(store: ArtifactStore, now: float) -> list[str]:
-    """Runs without an end that gave a sign within two days; `reconcile` finds the others."""
+    """Runs without an end that gave a sign of life in the last two days; `reconcile` handles the others."""
     open_runs = [run for run, names in recorded_runs(store).items() if END not in names]
     heard = {run: max((float(event.body["at"]) for _, event in events(store, run)), default=0.0) for run in open_runs}
     return sorted(run for run, last in heard.items() if now - last < _SILENT)
 
 
 def champion_ages(store: ArtifactStore, now: float) -> dict[str, float]:
-    """Seconds since the present champion of each model became it, as the ledger says."""
+    """Seconds since the present champion of each model was promoted, from the ledger."""
     ages = {}
     for name in model_names(store):
         ledger = Ledger(store, name)

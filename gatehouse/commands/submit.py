@@ -40,7 +40,7 @@ def submit(
         name,
     )
     place.require_runs(wanted.parameters)
-    # Names of runs are not unique in KFP: of two commands at the same moment the second finds the run of the first.
+    # KFP does not make run names unique: with this lock, the second of two commands finds the first one's run.
     with nullcontext() if dry_run else place.alone(f"run {wanted.run}") as turn:
         if again:
             wanted = replace(wanted, name=_next(place, wanted.run))
@@ -72,7 +72,7 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _next(place: Place, name: str) -> str:
-    """The name with the lowest number that no run has."""
+    """The name with the lowest number that no run has yet."""
     number = 2
     while place.api.find_runs(f"{name}-{number}"):
         number += 1

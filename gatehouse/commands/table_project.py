@@ -175,17 +175,17 @@ def project_files(
     alike: Sequence[str],
     alarm: float,
 ) -> Iterator[tuple[str, str]]:
-    """Path and text of every file but the contract.
+    """Path and text of every file except the contract.
 
     Args:
-        name: Of the project.
-        table: Of the table.
+        name: Name of the project.
+        table: Name of the table.
         source: The declaration that reads it.
-        roles: What its columns are.
-        boundaries: How long before the newest row train and validation end, ISO 8601; None where times cannot divide
-            the rows.
-        alike: Columns in which many rows are alike, and which no row lacks; empty for none.
-        alarm: The ROC AUC above which a feature, or a model, is taken for a leak.
+        roles: The roles of its columns.
+        boundaries: Distance of the ends of train and validation from the newest row, ISO 8601; None if times cannot
+            split the rows.
+        alike: Columns in which many rows agree, and which have no missing values; empty for none.
+        alarm: The ROC AUC above which a feature or a model is reported as a leak.
     """
     judging = judging_of(TASKS[roles.task])
     ((alarmed, limit),) = judging.leakage_alarm.items()
@@ -265,7 +265,7 @@ def _definitions(table: str, roles: Roles) -> str:
 
 
 def _task(roles: Roles) -> str:
-    """What the label declares beside the usual."""
+    """The settings of the label that differ from the defaults."""
     task = "" if roles.task == "binary" else f'\n    task="{roles.task}",'
     classes = f"\n    classes={roles.label.texts!r}," if roles.task == "multiclass" else ""
     keeps = f"\n    keeps=({sql_name(roles.group)!r},)," if roles.group else ""
@@ -277,7 +277,7 @@ def _key(roles: Roles) -> str:
 
 
 def _staging(table: str, roles: Roles) -> str:
-    """The table under names for SQL, with a key of its own where it has none."""
+    """SQL of the table with names for SQL, with a generated key if it has none."""
     names = [roles.time, *filter(None, (roles.known, roles.group)), *(one.name for one in roles.features)]
     kept = [*([roles.key.name] if roles.key else []), roles.label.name, *names]
     renamed = ((each, _in_sql(each)) for each in dict.fromkeys(kept))
@@ -296,7 +296,7 @@ def _staging(table: str, roles: Roles) -> str:
 
 
 def _known(table: str, roles: Roles) -> str:
-    """The table as it stood at a moment."""
+    """SQL of the table as it was at a moment."""
     as_of, time = "getvariable('as_of')", _quoted(roles.time)
     later = "later ones are not there" + ", outcomes that were not known are not either" * bool(roles.known)
     told = f"-- The rows as they stood at `as_of`: {later}.\n"
@@ -313,12 +313,12 @@ def _known(table: str, roles: Roles) -> str:
 
 
 def _in_sql(column: str) -> str:
-    """The name that a column of the file has in SQL."""
+    """The SQL name of a column of the file."""
     return _bare(sql_name(column))
 
 
 def _bare(name: str) -> str:
-    """A name for SQL as it is, or in quotes where it is a word of SQL's own, such as order."""
+    """A name for SQL, in quotes if it is a reserved word, such as order."""
     return _quoted(name) if name in _words_of_sql() else name
 
 

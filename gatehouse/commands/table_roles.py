@@ -1,4 +1,4 @@
-"""What the columns of a table are to a model: the label, the key, the times and the features; chosen, or asked for."""
+"""Finds the role of each column of a table: label, key, times and features; as chosen by options or by answers."""
 
 import contextlib
 import math
@@ -32,11 +32,11 @@ class Column:
     """A column as it was found.
 
     Attributes:
-        name: In the file.
+        name: Name in the file.
         kind: The type that the source declares.
-        values: How many different values it has.
-        missing: How many rows have none.
-        texts: Its values as text, in their order, where they are few.
+        values: Number of distinct values.
+        missing: Number of missing values.
+        texts: Its values as text, in order, if they are few.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for on the command line; empty for what is still to be chosen, `none` for no such column."""
+    """The options of the command line; empty for a role that is still to be chosen, `none` for no such column."""
 
     label: str = ""
     task: str = ""
@@ -61,20 +61,20 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Roles:
-    """What each column is to the model.
+    """The role of each column.
 
     Attributes:
-        label: The column whose value is to be predicted.
-        task: What is told of it.
-        positive: Of the task binary the condition on it, in SQL after its name, that makes a row positive; empty for a
-            column of bools.
-        key: The column that tells rows apart; empty for a key made of each row's values.
+        label: The column to predict.
+        task: The task of the model.
+        positive: For the task binary the condition, in SQL after the label's name, that makes a row positive; empty for
+            a column of bools.
+        key: The column that identifies a row; empty for a key made from each row's values.
         time: The column with the time of the decision.
-        known: The column with the time at which the label is known; empty for that of the decision.
+        known: The column with the time at which the label is known; empty if that is the time of the decision.
         features: The other columns that a model may use.
-        left_out: Why each of the rest is no feature.
+        left_out: For each remaining column why it is no feature.
         group: The column whose rows stay in one part of the split; empty for none.
-        repeated: Features that may name something that has several rows.
+        repeated: Features that may name something with several rows.
     """
 
     label: Column
@@ -90,29 +90,29 @@ class Roles:
 
     @property
     def slice(self) -> str:
-        """The first text column of few values, by which metrics are given too; empty where there is none."""
+        """The first text column with few values, used for slices of metrics; empty if there is none."""
         few = (one.name for one in self.features if one.kind == "string" and 1 < one.values <= _SLICES)
         return next(few, "")
 
 
 def sql_name(column: str) -> str:
-    """A name that SQL, Feast and Python take without quotes, and that no column of Gatehouse's own has."""
+    """A name that SQL, Feast and Python accept without quotes, and that differs from Gatehouse's own columns."""
     name = re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_") or "column"
     name = name if name[0].isalpha() else f"c_{name}"
     return f"{name}_value" if name in _OWN_NAMES else name
 
 
 def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str) -> Roles:
-    """What each column is: as it was asked for, and where nothing was said, as a person answers or as it seems.
+    """Find the role of each column: from the options, otherwise by asking the user or by guessing.
 
     Args:
-        wanted: What was asked for.
+        wanted: The options.
         columns: The columns of the table by name.
-        rows: How many rows it has.
+        rows: Number of rows.
         time: The column with the time of the decision.
 
     Raises:
-        ConfigurationError: if a column is not there, does not fit, or nobody can be asked.
+        ConfigurationError: if a column does not exist or does not fit, or a question cannot be asked.
     """
     require_columns(wanted, columns)
     grouped = "" if wanted.group == "none" else wanted.group
@@ -146,15 +146,16 @@ def _require_group(column: Column, used: Collection[str]) -> None:
 
 
 def names_in(features: Sequence[Column], rows: int, groups_rows: Callable[[str], bool]) -> tuple[str, ...]:
-    """Features that may be names of something with several rows each, such as a person.
+    """Features that may name something with several rows each, such as a person.
 
-    Of at least 50 whole numbers or texts, and called an id with at most 100 rows a value: with more, it is a category
-    that comes back, such as a shop. Or each value has a few rows that agree in another column too, such as the age.
+    They have at least 50 distinct whole numbers or texts. Either the name is that of an id, with at most 100 rows per
+    value (more suggest a repeated category, such as a shop). Or each value has a few rows that agree in another column
+    too, such as the age.
 
     Args:
         features: The features.
-        rows: How many rows there are.
-        groups_rows: Whether each value of a column stands in a few rows, and these agree in another column.
+        rows: Number of rows.
+        groups_rows: Whether each value of a column has a few rows that agree in another column.
     """
     whole = [one for one in features if one.kind in _OF_KEYS and _FEW <= one.values < rows]
     named = {one.name for one in whole if _ID.search(one.name) and rows <= _MOST_OF_ID * one.values}
@@ -172,7 +173,7 @@ def _refuse_equal(names: Sequence[str]) -> None:
 
 
 def _unfit(column: Column, rows: int, without: Sequence[str]) -> str:
-    """Why a column is no feature; empty where it may be one."""
+    """Why a column is no feature; empty if it may be one."""
     if column.name in without:
         return "as you said"
     if column.kind == TIME:
@@ -187,7 +188,7 @@ def _unfit(column: Column, rows: int, without: Sequence[str]) -> str:
 
 
 def require_columns(wanted: Wanted, names: Collection[str]) -> None:
-    """Refuse what was asked for and is no column of the file.
+    """Refuse options that name no column of the file.
 
     Raises:
         ConfigurationError: naming the option.
@@ -207,7 +208,7 @@ def _no_column(option: str, name: str, names: Collection[str]) -> ConfigurationE
 
 
 def _column(option: str, name: str, columns: Mapping[str, Column]) -> Column:
-    if name not in columns:  # as a person said it
+    if name not in columns:  # given by the user
         raise _no_column(option, name, columns)
     return columns[name]
 
@@ -225,7 +226,7 @@ def _label(wanted: str, columns: Mapping[str, Column], taken: set[str]) -> Colum
 
 
 def _task(label: Column, wanted: Wanted) -> TaskName:
-    """What is told of the label: as it was asked for, as it has two values, or as a person answers."""
+    """The task: from the options, from a label with two values, or from the user's answer."""
     if wanted.positive and wanted.task not in ("", "binary"):
         raise ConfigurationError(f"--positive: expected --task binary, found --task {wanted.task}.")
     two = label.values == 2 or label.kind == "bool"
@@ -246,7 +247,7 @@ def _task(label: Column, wanted: Wanted) -> TaskName:
 
 
 def _positive(label: Column, wanted: str) -> str:
-    """The condition that makes a row positive, as SQL after the label's name."""
+    """The condition for a positive row, as SQL after the label's name."""
     both = label.texts if label.values == 2 else ()
     if label.kind == "bool" and wanted in ("", "true", "false"):
         return "= false" if wanted == "false" else ""
@@ -273,7 +274,7 @@ def _positive(label: Column, wanted: str) -> str:
 
 
 def _key(wanted: str, columns: Mapping[str, Column], rows: int, taken: set[str]) -> Column | None:
-    """The column that tells rows apart; None where it is to be made of each row's values."""
+    """The column that identifies a row; None if a key is made from each row's values."""
     unique = [
         name
         for name, one in columns.items()
@@ -298,12 +299,12 @@ def _key(wanted: str, columns: Mapping[str, Column], rows: int, taken: set[str])
 
 
 def someone_is_there() -> bool:
-    """Whether a person can be asked."""
+    """Whether a person can answer questions here."""
     return sys.stdin.isatty()
 
 
 def _ask(question: str, proposed: str, option: str) -> str:
-    """What a person answers; where nobody can be asked, an error that names the option."""
+    """The user's answer; if nobody can be asked, an error that names the option."""
     if not someone_is_there():
         raise ConfigurationError(f"{option}: {question[0].lower()}{question[1:]}? Nobody can be asked here: give it.")
     answer: str = typer.prompt(question, default=proposed or None)
@@ -311,7 +312,7 @@ def _ask(question: str, proposed: str, option: str) -> str:
 
 
 def facts(query: Callable[[str], list[tuple[object, ...]]], kinds: Mapping[str, str]) -> tuple[dict[str, Column], int]:
-    """What the columns of a table hold, and how many rows it has.
+    """Facts about the columns of a table, and its number of rows.
 
     Args:
         query: Runs SQL over the table `rows`.

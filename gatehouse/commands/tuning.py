@@ -241,12 +241,12 @@ def import_katib(
 
 
 def _time(seconds: float) -> str:
-    """A time of the store's clock, UTC; empty where it is not known."""
+    """A time of the store's clock, UTC; empty if unknown."""
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) if seconds else ""
 
 
 def _why(found: Found) -> str:
-    """Why an experiment ended, in words; of one that did not, how it stands."""
+    """Why an experiment ended, in words; if it has not ended, its state."""
     return ending(str(found.shown.about.get("ended") or "")) or found.shown.state
 
 

@@ -1,4 +1,4 @@
-"""The trials of an experiment as a table, and as they come: a live table on a terminal, plain lines elsewhere."""
+"""Shows the trials of an experiment: a live table on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +16,11 @@ from gatehouse.errors import counted
 
 _STYLES = {"failed": "red", "killed": "red", "early_stopped": "dim", "running": "yellow", "succeeded": ""}
 _SECONDS = 1.0
-_ROOM = 8  # Lines of a terminal for what stands around the table.
+_ROOM = 8  # Lines of a terminal that are needed around the table.
 
 
 def trials_table(shown: Shown, trials: Sequence[Body] | None = None) -> Table:
-    """Trials with state, objectives, parameters, reason and model; the best one stands out."""
+    """Trials with state, objectives, parameters, reason and model; the best one is highlighted."""
     settings = list(dict.fromkeys(one.setting for one in shown.dimensions))
     table = Table("trial", "state", box=None, pad_edge=False)
     for one in shown.objectives:
@@ -44,7 +44,7 @@ def trials_table(shown: Shown, trials: Sequence[Body] | None = None) -> Table:
 
 
 def headline(shown: Shown) -> str:
-    """How an experiment stands, in one line."""
+    """The state of an experiment in one line."""
     states = [one["state"] for one in shown.trials]
     counts = ", ".join(f"{states.count(state):,} {state.replace('_', ' ')}" for state in dict.fromkeys(states))
     best = f"; best: trial {shown.best['number']} with {values_of(shown, shown.best)}" if shown.best else ""
@@ -53,12 +53,12 @@ def headline(shown: Shown) -> str:
 
 
 def follow(found: Found, refresh: Callable[[Found], Found], console: Console | None = None) -> Found:
-    """Show the trials of an experiment until its controller has ended; gives how it stood then.
+    """Show the trials of an experiment until its controller has ended; returns its last state.
 
     Args:
         found: The experiment.
         refresh: Reads it again.
-        console: Where to; by default the standard output.
+        console: Where to print; by default the standard output.
     """
     out = console or Console(highlight=False)
     seen: dict[int, str] = {}
@@ -79,7 +79,7 @@ def follow(found: Found, refresh: Callable[[Found], Found], console: Console | N
 
 
 def events(shown: Shown, seen: dict[int, str]) -> Iterator[str]:
-    """A line for each trial that is in another state than it was seen in; what is told of is seen then."""
+    """A line for each trial whose state changed since `seen`, which is updated."""
     best = shown.best["number"] if shown.best else None
     for trial in shown.trials:
         number, state = trial["number"], trial["state"]
@@ -96,7 +96,7 @@ def events(shown: Shown, seen: dict[int, str]) -> Iterator[str]:
 
 
 def _screen(shown: Shown, height: int) -> Group:
-    """What fits a terminal: the trials that run and the last ones, and the best below them."""
+    """A view that fits the terminal: the running and the last trials, and the best below them."""
     trials: list[Any] = list(shown.trials)[-max(1, height - _ROOM) :]
     running = [one for one in shown.trials if one["state"] == "running" and one not in trials]
     kept = [*running, *trials][-max(1, height - _ROOM) :]

@@ -1,4 +1,4 @@
-"""With how much more an experiment goes on: trials, minutes, cost, steps."""
+"""Applies higher limits to an experiment that is resumed: trials, minutes, cost, steps."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def used_of(store: ArtifactStore, found: Found) -> dict[str, float]:
-    """Steps and minutes that a published experiment has used, at least; nothing of one that is not published."""
+    """Steps and minutes that a published experiment has used; empty if it is not published."""
     if not found.reference:
         return {}
     measured = [one for one in store.measurements(found.reference, "tune") if one.get("study") == found.study]
@@ -23,16 +23,16 @@ def used_of(store: ArtifactStore, found: Found) -> dict[str, float]:
 def enlarged(
     found: Found, spec: "ExperimentSpec", wanted: Mapping[str, float | None], used: Mapping[str, float]
 ) -> dict[str, Any]:
-    """The experiment as JSON, with more of what it may use.
+    """The experiment as JSON, with higher limits.
 
     Args:
-        found: The experiment as it stands.
-        spec: As it was asked for.
-        wanted: `max_trial_count`, and keys of `budget`; None for what stays.
-        used: What is known of what it has used.
+        found: The present experiment.
+        spec: The request.
+        wanted: `max_trial_count`, and keys of `budget`; None for unchanged limits.
+        used: What it is known to have used.
 
     Raises:
-        ConfigurationError: if something is not more than was used, or was allowed.
+        ConfigurationError: if a limit is not higher than what was used or allowed.
     """
     given = {name: value for name, value in wanted.items() if value is not None}
     before = spec.budget.model_dump() | {"max_trial_count": len(found.shown.trials)}
@@ -50,10 +50,10 @@ def enlarged(
 
 
 def require_more(found: Found, spec: "ExperimentSpec") -> None:
-    """Check that an experiment may go on.
+    """Check that an experiment may continue.
 
     Raises:
-        GatehouseError: if nothing of it was kept, or it has used what it may, and gets no more.
+        GatehouseError: if nothing of it was kept, or it has reached a limit that is not raised.
     """
     if spec.resume_policy == "never":
         raise GatehouseError(

@@ -1,4 +1,4 @@
-"""`gatehouse why`: what is in a stage's key, and for two runs, why the second did not find what the first had made."""
+"""`gatehouse why`: the contents of a stage's key, and for two runs, why the second did not reuse the first's result."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -26,12 +26,12 @@ _ENDED = {"hit": "came from the memo", "finished": "ran", "failed": "failed", "s
 
 
 class Difference(NamedTuple):
-    """One thing that is in the key of one run and not, or otherwise, in the key of another.
+    """One difference between the keys of two runs.
 
     Attributes:
         part: `input`, `field`, `module`, `distribution`, `format`, `code` or `own code`.
-        name: Which one.
-        first, second: Its value in either run; None where it is not in the key.
+        name: Name of the differing item.
+        first, second: Its value in each run; None if it is not in the key.
     """
 
     part: str
@@ -79,7 +79,7 @@ def _declared(stage: str) -> Stage[Any, Any]:
 
 
 def _of_code(stage: Stage[Any, Any]) -> dict[str, Any]:
-    # Models that take each other's place, as architectures do, have fields of the same names.
+    # Alternative models, such as architectures, have fields with the same names.
     left_out = sorted(set(_operational(stage.request)))
     body = {"fields": sorted(set(stage.request.model_fields) - set(left_out)), "left_out": left_out}
     effects = stage.declared.effects
@@ -87,7 +87,7 @@ def _of_code(stage: Stage[Any, Any]) -> dict[str, Any]:
 
 
 def _operational(model: type[BaseModel], path: str = "") -> Iterator[str]:
-    """The fields that are in no key, also those of models inside, as `spec.timeout`."""
+    """The fields that are in no key, including those of nested models, as `spec.timeout`."""
     for name, field in model.model_fields.items():
         if is_operational(field):
             yield path + name
@@ -133,7 +133,7 @@ def _ended(store: ArtifactStore, run: str, stage: str) -> Event:
 
 
 def _missing(store: ArtifactStore, run: str, stage: str, keyed: list[str]) -> str:
-    """Why a run has no key of a stage: there is no such run, it ended before, or the stage has no memo."""
+    """Why a run has no key of a stage: there is no such run, it ended before the stage, or the stage has no memo."""
     happened = [event for _, event in events(store, run)]
     if not happened:
         runs = sorted({key.split("/")[1] for key in store.objects.list("runs")})
@@ -169,7 +169,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _differences(store: ArtifactStore, first: Event, second: Event) -> Iterator[Difference]:
-    """Everything that is in only one of two keys, or has another value there."""
+    """Everything that is in only one of two keys, or has different values."""
     if first.body["key"] == second.body["key"]:
         return
     codes = [_recorded(store, event.body["code"]) for event in (first, second)]
@@ -210,7 +210,7 @@ def _print_differences(store: ArtifactStore, stage: str, runs: Mapping[str, Even
 
 
 def _maker(store: ArtifactStore, value: Any) -> str:
-    """The stage that made the first reference in a value; empty where none is on record."""
+    """The stage that made the first reference in a value; empty if unknown."""
     for reference in references_in([value]):
         for key in store.objects.list(f"provenance/{reference}"):
             return str((read_record(store.objects, key) or {}).get("stage", ""))
@@ -218,7 +218,7 @@ def _maker(store: ArtifactStore, value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value for a table, with digests cut."""
+    """A value for a table, with digests shortened."""
     if isinstance(value, str) and references_in([value]):
         return Reference.parse(value).short
     text = _text(value)

@@ -1,1 +1,1 @@
-"""Pipelines as YAML to upload: compiled for a platform, held against a policy, and compared."""
+"""Compiles pipelines to YAML for a platform, checks them by a policy, and compares them."""

@@ -1,4 +1,4 @@
-"""What a KFP backend must be able to do for a compiled spec: an older one ignores what it does not know, silently."""
+"""Features of compiled specs that older KFP backends silently ignore."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from gatehouse.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Feature:
-    """Something that a spec can ask for, and backends understand since some version.
+    """A feature of specs that backends support since some version.
 
     Attributes:
-        name: What it is called for people.
-        since: The first version of the KFP backend that reads it.
-        otherwise: What happens on an older one.
-        read_in: Where in the backend's source it is read; of the releases, `since` is the first that does.
-        used: Where a spec asks for it: paths of tasks, or "the pipeline".
+        name: Its name for people.
+        since: The first version of the KFP backend that supports it.
+        otherwise: What happens on an older backend.
+        read_in: The place in the backend's source that reads it, first in release `since`.
+        used: Where a spec uses it: paths of tasks, or "the pipeline".
     """
 
     name: str
@@ -49,7 +49,7 @@ _PODS = "backend/src/v2/driver/k8s.go"
 _ARGO = "backend/src/v2/compiler/argocompiler"
 
 NEWEST = "2.17.0"
-"""The newest release of the backend that was read."""
+"""The newest backend release whose source was read."""
 FEATURES = (
     Feature(
         "timeout of a task", "2.1.0", "a task that hangs runs for ever", _DRIVER, _in_pods("activeDeadlineSeconds")
@@ -119,18 +119,18 @@ FEATURES = (
         _in_pipeline(lambda compiled: any("Ttl" in key for key in compiled.platform.get("pipelineConfig", {}))),
     ),
 )
-"""Read in the source of kubeflow/pipelines at its release tags from 2.0.5 to `NEWEST`."""
+"""From the source of kubeflow/pipelines at its release tags from 2.0.5 to `NEWEST`."""
 
 
 def unsupported(compiled: Compiled, backend: str) -> list[str]:
-    """What a spec asks for that the KFP backend of a version silently ignores, one sentence each.
+    """The features of a spec that a KFP backend version silently ignores, one sentence each.
 
     Args:
         compiled: The spec.
         backend: The version, as 2.15 or 2.15.0.
 
     Raises:
-        ConfigurationError: if that is no version of KFP 2.
+        ConfigurationError: if `backend` is no version of KFP 2.
     """
     version = _version(backend)
     found = []
@@ -144,7 +144,7 @@ def unsupported(compiled: Compiled, backend: str) -> list[str]:
 
 
 def newer(backend: str) -> str:
-    """A warning where nothing is known of a version of the backend, as it is newer than those that were read."""
+    """A warning if the backend version is newer than the releases that were read."""
     if _version(backend) <= _version(NEWEST):
         return ""
     return (
@@ -153,7 +153,7 @@ def newer(backend: str) -> str:
 
 
 def needed(compiled: Compiled) -> str:
-    """The first version of the KFP backend that ignores nothing that a spec asks for."""
+    """The first version of the KFP backend that supports all features of a spec."""
     return max((each.since for each in FEATURES if each.used(compiled)), key=_version, default="2.0.5")
 
 

@@ -1,4 +1,4 @@
-"""Holds committed specs against the code, the policy, and the oldest backend that they are to run on."""
+"""Checks committed specs against the code, the policy, and the oldest backend that must run them."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,15 +16,15 @@ from gatehouse.project import Project
 def findings(
     project: Project, folder: Path, platform: Platform | None = None, *, release: bool = False, backend: str = ""
 ) -> Iterator[str]:
-    """What is wrong with the specs of a project in `folder`, one sentence each.
+    """Problems of the committed specs of a project in `folder`, one sentence each.
 
-    Specs are compared parsed, without the version of the SDK that wrote them.
+    Specs are compared as parsed YAML, without the version of the SDK that wrote them.
 
     Args:
         project: The project whose specs are checked.
-        folder: Where the committed specs are.
-        platform: What they were compiled for; None for this machine.
-        release: Whether they are to be released: then the rules of a release count too.
+        folder: The folder of the committed specs.
+        platform: The platform they were compiled for; None for this machine.
+        release: Whether they are to be released: then the rules of a release apply too.
         backend: The version of the KFP backend that is to run them; empty for any.
     """
     with tempfile.TemporaryDirectory() as directory:
@@ -34,7 +34,7 @@ def findings(
 
 
 def stale(project: Project, written: Iterable[Path], folder: Path) -> Iterator[str]:
-    """What in `folder` is not as it was just compiled: specs that differ, that lack, and that are left over."""
+    """Differences between `folder` and the specs just compiled: different, missing and leftover specs."""
     names = set()
     for path in written:
         names.add(path.name)
@@ -49,21 +49,21 @@ def stale(project: Project, written: Iterable[Path], folder: Path) -> Iterator[s
 
 
 def broken(written: Iterable[Path], folder: Path, *, release: bool = False, backend: str = "") -> Iterator[str]:
-    """What is wrong with specs that were just compiled, under the names that they have in `folder`."""
+    """Problems of specs that were just compiled, under their names in `folder`."""
     for path in written:
         compiled = read_spec(path)
         yield from (f"{folder / path.name}: {found}" for found in problems(compiled, release=release, backend=backend))
 
 
 def problems(compiled: Compiled, *, release: bool = False, backend: str = "") -> Iterator[str]:
-    """What in a compiled spec breaks the policy, and what the KFP backend of a version would ignore."""
+    """Breaches of the policy in a compiled spec, and features that the given KFP backend would ignore."""
     yield from breaches(compiled, release=release)
     if backend:
         yield from unsupported(compiled, backend)
 
 
 def refuse(found: Iterable[str]) -> None:
-    """Fail where there are findings.
+    """Raise an error if there are findings.
 
     Raises:
         SpecError: listing every one of them.

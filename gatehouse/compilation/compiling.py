@@ -17,9 +17,9 @@ def compile_project(project: Project, folder: Path, platform: Platform | None = 
     """Compile every pipeline of `project` into `folder/<project>-<pipeline>.yaml`; returns the files.
 
     Args:
-        project: Whose pipelines.
-        folder: Where the files are written.
-        platform: Where the specs run. Without one they run through `kfp.local` alone, and their names say so.
+        project: The project.
+        folder: Folder for the files.
+        platform: Where the specs run. Without one they run only through `kfp.local`, and their names say so.
 
     Raises:
         ConfigurationError: if the project's pipelines cannot run on the platform.
@@ -59,7 +59,7 @@ def compile_pipeline(name: str, project: Project, folder: Path, platform: Platfo
 
 
 def _stamp(function: Any, project: Project, platform: Platform) -> None:
-    """Say in a pipeline what it was compiled from and for, and how long its pods stay when it has ended."""
+    """Record in a pipeline what it was compiled from and for, and how long its pods are kept after its end."""
     information = function.pipeline_spec.pipeline_info
     stamp = {"project": project.name, "platform": platform.name, "gatehouse": __version__}
     lines = [information.description, "", *(f"{key}: {value}" for key, value in stamp.items())]

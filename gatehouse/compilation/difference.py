@@ -1,4 +1,4 @@
-"""What changed between two compiled specs, in the words of a reviewer: parameters, tasks, edges, images, resources."""
+"""Compares two compiled specs for a reviewer: parameters, tasks, edges, images, resources."""
 
 import json
 from collections import Counter, defaultdict
@@ -26,12 +26,12 @@ _NOTHING = "nothing"
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that a spec says.
+    """One fact in a spec.
 
     Attributes:
-        section: What it is about, one of `_SECTIONS`.
+        section: Its topic, one of `_SECTIONS`.
         subject: The parameter or the task; empty for the whole pipeline.
-        aspect: What of it; empty where the subject itself is the fact.
+        aspect: The aspect of the subject; empty if the subject itself is the fact.
     """
 
     section: str
@@ -40,7 +40,7 @@ class Fact:
 
 
 def facts(compiled: Compiled) -> dict[Fact, str]:
-    """Everything that a spec says to a reviewer, as one value for each fact."""
+    """All facts of a spec that matter to a reviewer, with one value each."""
     found = {Fact("pipeline", "", key): _shown(value) for key, value in compiled.spec["pipelineInfo"].items()}
     found |= {
         Fact("pipeline", "", key): _shown(value) for key, value in compiled.platform.get("pipelineConfig", {}).items()
@@ -53,7 +53,7 @@ def facts(compiled: Compiled) -> dict[Fact, str]:
         found |= {Fact("parameters", name, aspect): value for aspect, value in values.items()}
     names = Counter(task.name for task in compiled.tasks)
     for task in compiled.tasks:
-        # A task is called by its name alone where no other group has one of the same name.
+        # A task is named without its groups if no other task has the same name.
         found |= dict(_of_task(task, task.name if names[task.name] == 1 else task.path))
     return found
 
@@ -77,7 +77,7 @@ def _of_task(task: Task, path: str) -> Iterator[tuple[Fact, str]]:
     if task.container:
         yield Fact("images", path, "image"), task.container["image"]
         for key, value in task.container.get("resources", {}).items():
-            if isinstance(value, str | dict):  # Numbers stand beside them for older backends.
+            if isinstance(value, str | dict):  # Numbers are repeated beside them for older backends.
                 yield from ((Fact("resources", path, each), _shown(one)) for each, one in _flat({key: value}))
         yield from ((Fact("pods", path, key), _shown(value)) for key, value in _flat(task.pod))
         for variable in task.container.get("env", []):
@@ -96,7 +96,7 @@ def _of_input(task: Task, path: str, name: str, given: dict[str, Any]) -> Iterat
 
 
 def _parsed(constant: Any) -> Any:
-    """A constant, read where it is JSON: a reviewer looks at single keys of a configuration."""
+    """A constant, parsed if it is JSON, because a reviewer looks at single keys of a configuration."""
     if isinstance(constant, str) and constant.startswith(("{", "[")):
         try:
             return json.loads(constant)
@@ -106,10 +106,10 @@ def _parsed(constant: Any) -> Any:
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of something nested, by their dotted keys; a short list of values is one value, a long one is many."""
+    """The values of a nested object by dotted keys; a short list is one value, a long list is several."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            # Beside each name of a secret KFP writes the same once more.
+            # KFP writes each name of a secret twice.
             if not key.endswith("NameParameter"):
                 yield from _flat(inner, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
@@ -126,7 +126,7 @@ def _shown(value: Any) -> str:
 
 
 def _change(was: str | None, now: str | None) -> str:
-    """Two values as a line shows them: of long ones the part in which they begin to differ."""
+    """Two values in one line; of long values, the part from the first difference on."""
     texts, begin = (was or "", now or ""), 0
     if max(map(len, texts)) > _LONGEST:
         same = next(
@@ -144,9 +144,9 @@ def _cut(text: str | None, begin: int) -> str:
 
 
 def differences(old: Compiled, new: Compiled) -> list[str]:
-    """What changed from one spec to another, a line each under the headings of sections; empty for nothing.
+    """The changes from one spec to another, one line each, under section headings; empty without changes.
 
-    What a task that is new, or gone, says beside its name is left out; the same change of several tasks is one line.
+    For a new or removed task only its name is listed; the same change of several tasks is one line.
     """
     before, after = facts(old), facts(new)
     gone = {fact.subject for fact in before if not fact.aspect and fact not in after}
@@ -178,10 +178,10 @@ def _line(text: str, subjects: list[str], every: set[str]) -> str:
 
 
 def compare(old: Path, new: Path) -> list[str]:
-    """What changed between two compiled files, or between two folders of them, as `differences` has it.
+    """The changes between two compiled files, or between two folders of them, as in `differences`.
 
     Raises:
-        SpecError: if a file is no compiled pipeline, or `old` is not there.
+        SpecError: if a file is no compiled pipeline, or `old` does not exist.
     """
     if not old.exists():
         raise SpecError(f"There is no {old}: expected a compiled pipeline, or a folder of them, to compare with.")

@@ -1,4 +1,4 @@
-"""The policy that every compiled spec keeps: every rule, applied."""
+"""Applies all rules of the policy to a compiled spec."""
 
 from collections.abc import Iterator
 
@@ -10,16 +10,16 @@ MODULES = (running, saying, portable)
 
 
 def rules() -> tuple[Rule, ...]:
-    """Every rule, in the order in which it is applied."""
+    """All rules, in the order in which they are applied."""
     return tuple(RULES.values())
 
 
 def breaches(compiled: Compiled, *, release: bool = False) -> Iterator[str]:
-    """What in a compiled spec breaks the policy, each with the rule and its reason.
+    """Breaches of the policy in a compiled spec, each with the rule and its reason.
 
     Args:
         compiled: The spec.
-        release: Whether it is to be released: then the rules of a release count too.
+        release: Whether it is to be released: then the rules of a release apply too.
     """
     for each in rules():
         if release or not each.release:

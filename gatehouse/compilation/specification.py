@@ -1,4 +1,4 @@
-"""A compiled spec as it is read: its tasks at every depth, each with its component, its container and its pod."""
+"""A parsed compiled spec: its tasks at every depth, each with its component, its container and its pod."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ class Task:
     """One task of a spec.
 
     Attributes:
-        path: Names of the groups that it stands in, and its own, with slashes.
-        body: As the spec has it: inputs, dependencies, retries, cache.
-        component: The component that it runs.
-        container: Image, command, resources; empty for a group, and for what runs no container.
-        pod: What kfp-kubernetes says of its pod.
-        around: The tasks of the groups that it stands in, the outermost first.
+        path: Names of its groups, and its own, joined by slashes.
+        body: Its part of the spec: inputs, dependencies, retries, cache.
+        component: Its component.
+        container: Image, command, resources; empty for a group or another task without a container.
+        pod: The kfp-kubernetes settings of its pod.
+        around: The tasks of its groups, the outermost first.
     """
 
     path: str
@@ -42,19 +42,19 @@ class Task:
 
     @property
     def stage(self) -> str:
-        """The function that its container runs: the name of a stage; empty for a group."""
+        """The function in its container, which is the name of a stage; empty for a group."""
         arguments = self.container.get("args", [])
         flag = "--function_to_execute"
         return str(arguments[arguments.index(flag) + 1]) if flag in arguments else ""
 
     @property
     def loops(self) -> bool:
-        """Whether it runs once for each of several items."""
+        """Whether it runs once per item of a loop."""
         return "parameterIterator" in self.body or "artifactIterator" in self.body
 
     @property
     def constants(self) -> dict[str, Any]:
-        """The values that were fixed when the spec was compiled, by the parameter that takes them."""
+        """The values fixed at compile time, by parameter."""
         given = self.body.get("inputs", {}).get("parameters", {})
         values = {name: value.get("runtimeValue", {}) for name, value in given.items()}
         return {name: value["constant"] for name, value in values.items() if "constant" in value}
@@ -65,10 +65,10 @@ class Compiled:
     """A compiled spec.
 
     Attributes:
-        name: Of its file, without the ending.
+        name: Name of its file, without the ending.
         text: The whole file.
         spec: The pipeline.
-        platform: What kfp-kubernetes adds; empty for nothing.
+        platform: The part of kfp-kubernetes; empty if there is none.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Compiled:
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
-        """Every task: groups, each followed by what stands in it, and tasks that run a container."""
+        """All tasks: groups, each followed by its tasks, and tasks that run a container."""
         return tuple(self._of_group(self.spec["root"], "", ()))
 
     @property
@@ -98,7 +98,7 @@ class Compiled:
 
     @property
     def stamp(self) -> dict[str, str]:
-        """What its description says that it was compiled from and for: project, platform, gatehouse."""
+        """What it was compiled from and for, from its description: project, platform, gatehouse."""
         lines = str(self.spec["pipelineInfo"].get("description", "")).splitlines()
         pairs = [line.partition(": ") for line in lines[lines.index("") + 1 :]] if "" in lines else []
         return {key: value for key, separator, value in pairs if separator}

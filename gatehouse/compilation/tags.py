@@ -1,18 +1,18 @@
-"""What a pipeline and its versions are tagged with in KFP, so that lists can be filtered by it."""
+"""Tags of pipelines and versions in KFP, for filtering lists."""
 
 from gatehouse.compilation.specification import Compiled
 from gatehouse.components.artifacts.canonical import digest_of
 
 _LONGEST = 63
-"""Characters of a key, and of a value, that KFP 2.17 keeps."""
+"""Maximum number of characters of a key and of a value in KFP 2.17."""
 _SHORT = 16
 
 
 def tags_of(compiled: Compiled) -> dict[str, str]:
     """The tags of a version: what it was compiled from and for, and digests of its code and of the whole spec.
 
-    Two versions with the same `code` run the same code; two with the same `spec` are the same pipeline, whatever
-    version of the SDK wrote them. No key holds a dot, which KFP refuses.
+    Versions with the same `code` run the same code; versions with the same `spec` are the same pipeline, whichever
+    version of the SDK wrote them. No key contains a dot, because KFP refuses dots.
     """
     code = {task.path: task.constants["code"] for task in compiled.leaves if "code" in task.constants}
     tags = compiled.stamp | {"code": digest_of(code)[:_SHORT], "spec": content_digest(compiled)[:_SHORT]}
@@ -20,6 +20,6 @@ def tags_of(compiled: Compiled) -> dict[str, str]:
 
 
 def content_digest(compiled: Compiled) -> str:
-    """Digest of everything that a spec says, but for the version of the SDK that wrote it."""
+    """Digest of the spec's content, without the version of the SDK that wrote it."""
     spec = {key: value for key, value in compiled.spec.items() if key != "sdkVersion"}
     return digest_of([spec, compiled.platform])

@@ -1,1 +1,1 @@
-"""Whether a platform gives what the pipelines of a project need: looked at, each with what to do about it."""
+"""Checks whether a platform has what a project's pipelines need, with advice for each problem."""

@@ -1,4 +1,4 @@
-"""What can be seen of a platform from here: KFP, Kubernetes, images, store, MLflow and Model Registry."""
+"""Checks of a platform that are possible from here: KFP, Kubernetes, images, store, MLflow and Model Registry."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _ROLE = "kubectl apply -n NAMESPACE -f docs/launcher-role.yaml, bound to the ser
 
 
 def examine(project: Project, platform: Platform) -> Iterator[Finding]:
-    """Everything that can be seen of a platform from here, as it is found."""
+    """All checks of a platform that are possible from here, one by one."""
     yield from _images(platform)
     yield _kfp(platform)
     yield _store(platform)
@@ -104,7 +104,7 @@ def _cluster(
 
 
 def _served(api: KubernetesApi, group: str) -> str:
-    """The version of an API group that the cluster prefers, as `kubeflow.org/v1`; raises ApiConflict for none."""
+    """The preferred version of an API group, as `kubeflow.org/v1`; raises ApiConflict if the cluster has none."""
     return str(api.get(f"/apis/{group}")["preferredVersion"]["groupVersion"])
 
 
@@ -137,7 +137,7 @@ def _queue(api: KubernetesApi, namespace: str, queue: str) -> Finding:
 
 
 def _rights(api: KubernetesApi, namespace: str, project: Project, account: str) -> Iterator[Finding]:
-    """Whether the pods' service account, or who asks where the profile names none, may do what the launcher does."""
+    """Check the launcher's rights for the pods' service account, or for the caller if the profile names no account."""
     wanted = rights(project)
     if not wanted:
         yield unchecked("rights", "training runs in its task's own pod", needed=False)
@@ -168,7 +168,7 @@ def _rights(api: KubernetesApi, namespace: str, project: Project, account: str) 
 
 
 def _object(api: KubernetesApi, namespace: str, named: Named, values: dict[str, str]) -> Finding:
-    """Whether an object is there with its keys; only what a config map says is kept, in `values`."""
+    """Check that an object exists with its keys; only the values of a config map are kept, in `values`."""
     check = f"{named.kind.removesuffix('s')} {named.name}"
     keys = ", ".join(sorted(named.keys))
     advice = f"Create it in {namespace}{f', with {keys}' if keys else ''}: docs/cluster.md."

@@ -1,4 +1,4 @@
-"""What a project asks of Kubernetes on a platform: kinds of objects, rights, and names that must be there."""
+"""What a project needs of Kubernetes on a platform: kinds of objects, rights, and named objects."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ RIGHTS = {(*resource, verb) for resource in _JOBS.values() for verb in _ON_JOBS}
     ("", "pods/log", "get"),
     ("", "events", "list"),
 }
-"""What docs/launcher-role.yaml grants: group, resource and verb."""
+"""The rights in docs/launcher-role.yaml: group, resource and verb."""
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of object that the cluster knows, where its operator is installed.
+    """A kind of object that the cluster knows if its operator is installed.
 
     Attributes:
         group: API group.
         plural: Name of the resource.
-        why: What needs it; empty where nothing of this project does.
+        why: What needs it; empty if this project does not.
     """
 
     group: str
@@ -37,13 +37,13 @@ class Resource:
 
 @dataclass(frozen=True)
 class Named:
-    """An object that must be there, with its keys.
+    """An object that must exist, with its keys.
 
     Attributes:
         kind: Resource of the core group, in the plural: `secrets`, `configmaps`, …
         name: Its name.
-        keys: Keys that it must have.
-        known: Keys that it may have; empty for any.
+        keys: Required keys.
+        known: Allowed keys; empty for any.
         optional: Whether pods start without it.
     """
 
@@ -60,7 +60,7 @@ def launches(project: Project) -> str:
 
 
 def resources(project: Project, platform: Platform) -> Iterator[Resource]:
-    """Kinds of objects that the project or the platform uses, and that others may use."""
+    """Kinds of objects that the project or the platform uses, and other common ones."""
     kind = launches(project)
     for name, (group, plural) in _JOBS.items():
         yield Resource(group, plural, f"launch.kind: {name}" if name == kind else "")
@@ -70,7 +70,7 @@ def resources(project: Project, platform: Platform) -> Iterator[Resource]:
 
 
 def rights(project: Project) -> list[tuple[str, str, str]]:
-    """Group, resource and verb of each right that the launcher of the project needs; none where it launches locally."""
+    """Group, resource and verb of each right that the project's launcher needs; empty for a local launcher."""
     if isinstance(project.file.launch, LocalLaunch):
         return []
     own = _JOBS[launches(project)]
@@ -78,7 +78,7 @@ def rights(project: Project) -> list[tuple[str, str, str]]:
 
 
 def objects(project: Project, platform: Platform) -> Iterator[Named]:
-    """Secrets, config maps, claims and accounts that pods are given."""
+    """Secrets, config maps, claims and accounts that pods use."""
     needed = {"source-url"} if getattr(project.file.source, "url_env", "") else set()
     known = {*CREDENTIAL_KEYS, "source-url", "alert-webhook", "online-store", "model-registry-token"}
     yield Named("configmaps", platform.settings, known=frozenset(SETTINGS_KEYS), optional=True)

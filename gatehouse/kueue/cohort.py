@@ -1,4 +1,4 @@
-"""Who uses how much of a cohort's quota: what is free for a team, and how much of it is borrowed.
+"""Accounts for a cohort's quota: what is free for each team, and how much of it is borrowed.
 
 The arithmetic is Kueue's (`pkg/cache/scheduler/resource_node.go` and `fair_sharing.go`) for one cohort without parents.
 """
@@ -11,7 +11,7 @@ from gatehouse.kueue.quantity import amount_of
 from gatehouse.kueue.spec import Kueue
 
 Place = tuple[str, str]
-"""A flavor and a resource."""
+"""A flavor and a resource, as a pair."""
 Usage = Mapping[Place, int]
 """Thousandths of a resource, by place."""
 
@@ -28,14 +28,14 @@ class _Quota:
 
 
 class Cohort:
-    """The quotas of all teams, and what they use now."""
+    """The quotas of all teams, and their present usage."""
 
     def __init__(self, kueue: Kueue) -> None:
         self.weights = {team.name: team.weight for team in kueue.teams}
         self.usage: dict[str, Counter[Place]] = {team.name: Counter() for team in kueue.teams}
         self._quotas: dict[str, dict[Place, _Quota]] = {}
         self._lendable: Counter[Place] = Counter()
-        self._lent: Counter[Place] = Counter()  # In use, of what can be lent.
+        self._lent: Counter[Place] = Counter()  # Usage of quota that can be lent.
         for team in kueue.teams:
             self._quotas[team.name] = {}
             for flavor, quotas in team.quotas.items():
@@ -50,7 +50,7 @@ class Cohort:
             self._lendable_resources[resource] += lent
 
     def capacity(self) -> Counter[Place]:
-        """The sum of what the teams have."""
+        """The sum of all teams' quotas."""
         return Counter(
             {
                 place: sum(quotas[place].nominal for quotas in self._quotas.values() if place in quotas)
@@ -59,11 +59,11 @@ class Cohort:
         )
 
     def nominal(self, team: str, place: Place) -> int:
-        """What a team has of its own."""
+        """A team's own quota."""
         return self._quotas[team][place].nominal
 
     def available(self, team: str, place: Place) -> int:
-        """What a team may still take, of its own and borrowed; negative where it uses more than it may."""
+        """What a team may still use, own and borrowed; negative if it uses more than it may."""
         quota, used = self._quotas[team][place], self.usage[team][place]
         free = self._lendable[place] - self._lent[place]
         if quota.borrows is not None:
@@ -71,11 +71,11 @@ class Cohort:
         return max(0, quota.kept - used) + free
 
     def fits(self, team: str, usage: Usage) -> bool:
-        """Whether a team may take this much more."""
+        """Whether a team may use this much more."""
         return all(amount <= self.available(team, place) for place, amount in usage.items())
 
     def within(self, team: str, usage: Usage) -> bool:
-        """Whether a team that takes this much more stays within its own quota."""
+        """Whether a team stays within its own quota with this much more usage."""
         return all(self.usage[team][place] + more <= self.nominal(team, place) for place, more in usage.items())
 
     def borrows(self, team: str, place: Place) -> bool:
@@ -83,11 +83,11 @@ class Cohort:
         return place in self._quotas[team] and self.usage[team][place] > self.nominal(team, place)
 
     def share(self, team: str, more: Usage | None = None) -> float:
-        """How much a team borrows of what can be lent, of the resource where that is most, by its weight; from 0 on.
+        """A team's share: borrowed divided by lendable amount, for its highest resource, by its weight; from 0.
 
         Args:
-            team: Whose share.
-            more: What is counted as if the team used it too.
+            team: The team.
+            more: Usage to count in addition.
         """
         borrowed: Counter[str] = Counter()
         for (flavor, resource), quota in self._quotas[team].items():
@@ -104,12 +104,12 @@ class Cohort:
         return most / self.weights[team] if self.weights[team] else float("inf")
 
     def add(self, team: str, usage: Usage) -> None:
-        """Count what a job of a team takes."""
+        """Add the usage of a team's job."""
         for place, amount in usage.items():
             kept, before = self._quotas[team][place].kept, self.usage[team][place]
             self.usage[team][place] = after = before + amount
             self._lent[place] += max(0, after - kept) - max(0, before - kept)
 
     def remove(self, team: str, usage: Usage) -> None:
-        """Count no longer what a job of a team took."""
+        """Subtract the usage of a team's job."""
         self.add(team, {place: -amount for place, amount in usage.items()})

@@ -1,4 +1,4 @@
-"""What a simulated week shows of each team, and the same week under two other ways to share a cluster."""
+"""Results of a simulated week for each team, and the same week under two other ways to share a cluster."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from gatehouse.kueue.spec import Kueue, Quota, Team
 
 @dataclass(frozen=True)
 class TeamWeek:
-    """What a week was for a team; minutes and shares.
+    """The results of a week for a team; minutes and shares.
 
     Attributes:
         team: Its name.
-        jobs: How many it submitted.
-        median_wait, late_wait, longest_wait: From submission to first start: median, 95th percentile, longest.
-        ended: How often one of its jobs was ended for another.
-        lost: Part of its work that was done again.
-        unfinished: Jobs that never ended.
+        jobs: Number of submitted jobs.
+        median_wait, late_wait, longest_wait: Time from submission to first start: median, 95th percentile, maximum.
+        ended: How often one of its jobs was preempted.
+        lost: Share of its work that was done again.
+        unfinished: Number of jobs that never ended.
     """
 
     team: str
@@ -35,7 +35,7 @@ class TeamWeek:
 
 
 def team_weeks(simulated: Simulated) -> list[TeamWeek]:
-    """The week of each team, by name: the first part of its jobs' names, as one queue for all is no team's."""
+    """The week of each team, by the first part of its jobs' names, as a common queue has no teams."""
     teams: dict[str, list[Course]] = {}
     for course in simulated.courses:
         teams.setdefault(course.job.name.partition("/")[0], []).append(course)
@@ -57,7 +57,7 @@ def _of_team(name: str, courses: list[Course], until: float) -> TeamWeek:
 
 
 def utilisation(simulated: Simulated, resource: str, minutes: float) -> float:
-    """Which part of a resource was in use until a minute, over all flavors and teams."""
+    """Share of a resource that was used until a minute, over all flavors and teams."""
     used, total, since = 0.0, 0, 0.0
     now: Counter[tuple[str, str]] = Counter()
     for moment, team, (flavor, name), amount in simulated.usage:
@@ -73,7 +73,7 @@ def utilisation(simulated: Simulated, resource: str, minutes: float) -> float:
 
 
 def without_borrowing(kueue: Kueue) -> Kueue:
-    """The same teams, where each has its own and nothing else."""
+    """The same teams, each with its own quota and no borrowing."""
     return kueue.model_copy(
         update={
             "teams": tuple(
@@ -94,7 +94,7 @@ def without_borrowing(kueue: Kueue) -> Kueue:
 
 
 def one_queue(kueue: Kueue) -> Kueue:
-    """One queue that has everything, for all: who comes first is served first, and nobody is ended."""
+    """One queue with all quota for all jobs: first come, first served, without preemption."""
     total: dict[str, Counter[str]] = {}
     for team in kueue.teams:
         for flavor, quotas in team.quotas.items():

@@ -1,4 +1,4 @@
-"""Which waiting job starts next, and which running ones end for it: Kueue's fair sharing, as it documents it.
+"""Decides which waiting job starts next, and which running jobs are preempted: Kueue's documented fair sharing.
 
 https://kueue.sigs.k8s.io/docs/concepts/preemption/#fair-sharing, with both preemption strategies in their usual order.
 """
@@ -16,8 +16,8 @@ class Job:
     """A job as it was submitted.
 
     Attributes:
-        name: Of the job; no two have the same.
-        team: Whose it is.
+        name: Unique name of the job.
+        team: Its team.
         priority: Higher goes first.
         created: Minute of its submission.
         minutes: How long it works.
@@ -69,20 +69,20 @@ class Queues:
         self.waiting[job.team].sort(key=lambda one: one.order)
 
     def end(self, name: str) -> None:
-        """Take a running job away."""
+        """Remove a running job."""
         gone = self.running.pop(name)
         self.cohort.remove(gone.job.team, gone.usage)
 
     def schedule(self, now: float, began: Callable[[Running], None], ended: Callable[[Running], None]) -> None:
-        """Start what can be started; what is ended for it waits again.
+        """Start the jobs that can start; preempted jobs wait again.
 
         Args:
             now: The minute.
             began: Called with each job that starts.
-            ended: Called with each job that is ended for another.
+            ended: Called with each job that is preempted.
         """
-        parked: set[tuple[object, ...]] = set()  # What does not fit now: a job that asks for the same does not either.
-        evicted: set[str] = set()  # These wait for room, and end nobody in the moment in which they were ended.
+        parked: set[tuple[object, ...]] = set()  # Requests that do not fit now, so equal requests are skipped.
+        evicted: set[str] = set()  # They wait, and may preempt nobody in the same moment.
         while heads := list(self._heads(parked, evicted)):
             job, _ = min(heads, key=lambda head: self._turn(*head))
             usage, targets = self._admitted(job, may_preempt=job.name not in evicted)
@@ -101,12 +101,12 @@ class Queues:
             began(self.running[job.name])
 
     def _asked(self, job: Job, evicted: set[str]) -> tuple[object, ...]:
-        """What decides whether a job can start now."""
+        """The facts that decide whether a job can start now."""
         age = job.created if self.kueue.within_queue == "LowerOrNewerEqualPriority" else None
         return job.team, job.priority, age, tuple(job.asks.items()), job.name in evicted
 
     def _heads(self, parked: set[tuple[object, ...]], evicted: set[str]) -> Iterator[tuple[Job, Usage]]:
-        """The job of each team that is tried next, with what it would take."""
+        """The next job of each team to try, with its usage."""
         for team, waiting in self.waiting.items():
             tried = waiting[:1] if self.kueue.order == "StrictFIFO" else waiting
             job = next((job for job in tried if self._asked(job, evicted) not in parked), None)
@@ -115,11 +115,11 @@ class Queues:
                 yield job, next((usage for usage in options if self.cohort.fits(team, usage)), options[0])
 
     def _turn(self, job: Job, usage: Usage) -> tuple[float, ...]:
-        """Whose turn it is: who stays within its own, then the lower share with the job, then the order of queues."""
+        """Sort key of turns: teams within their quota first, then lower share with the job, then queue order."""
         return (not self.cohort.within(job.team, usage), self.cohort.share(job.team, usage), *job.order)
 
     def options(self, job: Job) -> list[Usage]:
-        """What a job may take: one flavor for each group of resources, in the order in which they are tried."""
+        """Possible usages of a job: one flavor per group of resources, in the order in which they are tried."""
         key = job.team, *job.asks.items()
         if key not in self._options:
             groups = [
@@ -131,7 +131,7 @@ class Queues:
         return self._options[key]
 
     def _admitted(self, job: Job, may_preempt: bool) -> tuple[Usage, Sequence[Running]]:
-        """What the job takes, and which jobs end for it; nothing where it has to wait."""
+        """The job's usage, and the jobs preempted for it; empty if it has to wait."""
         options = self.options(job)
         for usage in options:
             if self.cohort.fits(job.team, usage):
@@ -142,7 +142,7 @@ class Queues:
         return {}, ()
 
     def _candidates(self, job: Job, contested: set[Place]) -> list[Running]:
-        """Running jobs that the policies allow to end: of others first, lowest priority first, newest first."""
+        """Running jobs that may be preempted: other teams first, lowest priority first, newest first."""
 
         def allowed(one: Running) -> bool:
             if not contested & one.usage.keys():
@@ -159,7 +159,7 @@ class Queues:
         return sorted(found, key=lambda one: (one.job.team == job.team, one.job.priority, -one.since, one.job.name))
 
     def _targets(self, job: Job, usage: Usage) -> list[Running]:
-        """The jobs that end so that this one fits; none where they would not be enough."""
+        """The jobs to preempt so that this one fits; empty if that is not enough."""
         contested = {place for place, amount in usage.items() if amount > self.cohort.available(job.team, place)}
         left = self._candidates(job, contested)
         self.cohort.add(job.team, usage)
@@ -177,7 +177,7 @@ class Queues:
     def _choose(
         self, job: Job, usage: Usage, contested: set[Place], left: list[Running], targets: list[Running]
     ) -> None:
-        """Take targets, from the team of the highest share first, until there is room."""
+        """Choose jobs, from the team with the highest share first, until the job fits."""
         own = self.cohort.within(job.team, dict.fromkeys(contested, 0))
 
         def take(target: Running) -> bool:
@@ -201,7 +201,7 @@ class Queues:
             later = [other for other in later if other.job.team != team]
 
     def _next_team(self, job: Job, left: list[Running]) -> str:
-        """The team of the highest share among those with candidates, which are its own and those that borrow."""
+        """The team with the highest share among those with candidates: its own, and those that borrow."""
         shares = {one.job.team: self.cohort.share(one.job.team) for one in left}
         open_to = {team: share for team, share in shares.items() if share > 0 or team == job.team}
         return max(open_to, key=lambda team: (open_to[team], team), default="")
@@ -211,11 +211,11 @@ class Queues:
         return self.cohort.share(one.job.team, {place: -amount for place, amount in one.usage.items()})
 
     def _room(self, job: Job, usage: Usage) -> bool:
-        """Whether the job, which is counted already, is within what its team may take."""
+        """Whether the job, which is already counted, is within its team's limits."""
         return all(self.cohort.available(job.team, place) >= 0 for place in usage)
 
     def _without_needless(self, job: Job, usage: Usage, targets: list[Running]) -> list[Running]:
-        """Targets without those that need not end; the last one was needed."""
+        """The jobs to preempt without unnecessary ones; the last one was necessary."""
         for target in list(reversed(targets))[1:]:
             self.cohort.add(target.job.team, target.usage)
             if self._room(job, usage):

@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them: `4`, `500m`, `64Gi`."""
+"""Quantities in Kubernetes' notation: `4`, `500m`, `64Gi`."""
 
 import re
 from fractions import Fraction
@@ -17,7 +17,7 @@ _FORM = re.compile(r"(\d+(?:\.\d+)?)([a-zA-Z]*)")
 
 
 def amount_of(quantity: str) -> int:
-    """The number that a quantity stands for, in thousandths, rounded up as Kubernetes does: sums of it are exact.
+    """A quantity in thousandths, rounded up as in Kubernetes, so that sums are exact.
 
     Raises:
         ValueError: if it is no quantity.
@@ -37,4 +37,4 @@ def _checked(value: Any) -> str:
 
 
 Quantity = Annotated[str, BeforeValidator(_checked)]
-"""An amount in a configuration, where a number counts as its text."""
+"""A quantity in a configuration; a number is read as its text."""

@@ -1,4 +1,4 @@
-"""A discrete-event simulation of teams on one cluster: jobs come, start, are ended for others, go on, and finish."""
+"""A discrete-event simulation of teams on one cluster: jobs arrive, start, are preempted, resume, and finish."""
 
 import heapq
 from collections import Counter
@@ -13,13 +13,13 @@ from gatehouse.kueue.spec import Kueue
 
 @dataclass
 class Course:
-    """What happened to one job.
+    """The history of one job.
 
     Attributes:
         job: The job.
         started: Minutes of its starts.
-        finished: Minute of its end; None where the simulation ended first.
-        ended: How often it was ended for another.
+        finished: Minute of its end; None if the simulation ended first.
+        ended: How often it was preempted.
         lost: Minutes of work that were done again.
     """
 
@@ -37,13 +37,13 @@ class Course:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a simulation shows.
+    """The result of a simulation.
 
     Attributes:
         courses: The course of each job, in order of submission.
-        usage: What each team used from a minute on: (minute, team, place, thousandths); only where it changed.
+        usage: Changes of each team's usage: (minute, team, place, thousandths).
         capacity: Sum of the quotas, by place.
-        until: The minute in which the last event was.
+        until: Minute of the last event.
     """
 
     courses: list[Course]
@@ -60,14 +60,14 @@ def simulate(
     until: float = float("inf"),
     look: Callable[[float, Queues], None] = lambda now, queues: None,
 ) -> Simulated:
-    """Let jobs pass through the queues.
+    """Simulate the queues.
 
     Args:
         kueue: Teams, quotas and policies.
-        jobs: All jobs; those that no team's quota could ever hold wait for good.
-        checkpoint_minutes: Between checkpoints of a job: what it did since the last one is lost when it is ended.
-        restart_minutes: What it takes a job to go on from its checkpoint.
-        until: The minute in which the simulation ends.
+        jobs: All jobs; a job that exceeds all quotas waits for ever.
+        checkpoint_minutes: Time between checkpoints of a job: preemption loses the work since the last one.
+        restart_minutes: Time that a job needs to resume from its checkpoint.
+        until: Minute in which the simulation ends.
         look: Called after each moment in which jobs were started.
     """
     queues, serial = Queues(kueue), count()
@@ -98,7 +98,7 @@ def simulate(
             _, _, what, name, attempt = heapq.heappop(events)
             if what == "submit":
                 queues.submit(courses[name].job)
-            elif courses[name].ended == attempt:  # Else it was ended before it finished.
+            elif courses[name].ended == attempt:  # Otherwise it was preempted before it finished.
                 queues.end(name)
                 courses[name].finished = now
         queues.schedule(now, began, ended)

@@ -1,4 +1,4 @@
-"""The section `kueue` of a platform profile: who shares the cluster, and how."""
+"""The section `kueue` of a platform profile: the teams that share the cluster, and how."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
@@ -11,12 +11,12 @@ from gatehouse.yaml_lines import nearest
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
-"""Names of resources that are common; others are taken where they are not nearly one of these."""
+"""Common resource names; other names are accepted unless they are similar to one of these."""
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
 class Quota(BaseModel):
-    """How much of one resource a team has."""
+    """A team's quota of one resource."""
 
     model_config = _STRICT
 
@@ -32,7 +32,7 @@ class Quota(BaseModel):
 
 
 class Flavor(BaseModel):
-    """A kind of node, which quotas name."""
+    """A kind of node, for use in quotas."""
 
     model_config = _STRICT
 
@@ -58,7 +58,7 @@ class Team(BaseModel):
 
 
 class Kueue(BaseModel):
-    """Teams on one cluster, in one cohort: each has its own, and borrows what others do not use."""
+    """Teams on one cluster, in one cohort: each has its own quota, and borrows unused quota of others."""
 
     model_config = _STRICT
 
@@ -116,7 +116,7 @@ class Kueue(BaseModel):
                     yield f"team {team.name}, flavor {flavor}: expected a resource, found {resource}{offered}"
 
     def groups(self, team: Team) -> list[tuple[tuple[str, ...], list[str]]]:
-        """Kueue's resource groups of a team: resources that are counted together, and the flavors that have them."""
+        """A team's resource groups in Kueue: resources that are counted together, and the flavors that have them."""
         found: dict[frozenset[str], list[str]] = {}
         for flavor, quotas in team.quotas.items():
             found.setdefault(frozenset(quotas), []).append(flavor)

@@ -1,4 +1,4 @@
-"""A made-up week of jobs of the teams of a profile: scheduled trainings, work by day, long trainings, and sweeps."""
+"""A synthetic week of jobs of a profile's teams: scheduled trainings, daytime work, long trainings, and sweeps."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -13,15 +13,15 @@ WEEK = 7 * DAY
 
 
 class Kind(NamedTuple):
-    """One kind of jobs: when a batch comes, how many jobs it has, and how long they work and how much they take."""
+    """One kind of jobs: when a batch is submitted, its number of jobs, and their durations and sizes."""
 
     arrival: Callable[[random.Random], float]
     batch: tuple[int, int]
     median_minutes: float
     parts: tuple[int, ...]
-    """Sizes: the team's own quota divided by one of these."""
+    """Sizes: divisors of the team's own quota."""
     priority: int
-    """Place among the priorities of the profile, from the highest on."""
+    """Index among the priorities of the profile, from the highest."""
 
 
 def _by_day(chance: random.Random) -> float:
@@ -41,7 +41,7 @@ BY_DAY = Kind(_by_day, (1, 1), 40, (4, 8), 1)
 LONG = Kind(_any_time, (1, 1), 8 * HOUR, (1, 2, 4), 1)
 SWEEP = Kind(_by_day, (20, 40), 60, (8,), 2)
 HABITS = ((NIGHTLY, BY_DAY), (LONG, BY_DAY), (SWEEP, BY_DAY))
-"""What teams do, in turn."""
+"""The kinds of jobs, assigned to teams in turn."""
 
 
 def synthetic_week(kueue: Kueue, load: float, seed: int) -> list[Job]:
@@ -49,8 +49,8 @@ def synthetic_week(kueue: Kueue, load: float, seed: int) -> list[Job]:
 
     Args:
         kueue: The teams.
-        load: Work of each team, as a share of what its own quota could do in the week.
-        seed: Of the random numbers.
+        load: Work of each team as a share of the capacity of its own quota in the week.
+        seed: Seed of the random numbers.
     """
     jobs: list[Job] = []
     for number, team in enumerate(kueue.teams):
@@ -61,7 +61,7 @@ def synthetic_week(kueue: Kueue, load: float, seed: int) -> list[Job]:
 
 
 def _jobs(kueue: Kueue, team: Team, kind: Kind, load: float, chance: random.Random) -> Iterator[Job]:
-    """Jobs of one kind, until they make the load."""
+    """Jobs of one kind, until they reach the load."""
     classes = sorted(kueue.priorities.values(), reverse=True) or [0]
     own, left, number = _own(team), load * WEEK, 0
     while left > 0:
@@ -82,7 +82,7 @@ def _jobs(kueue: Kueue, team: Team, kind: Kind, load: float, chance: random.Rand
 
 
 def _own(team: Team) -> dict[str, int]:
-    """Of each resource, what the team has in the flavor that has the most of it: one job runs on one flavor."""
+    """For each resource, the team's quota in the flavor that has most of it, because a job runs on one flavor."""
     own: dict[str, int] = {}
     for quotas in team.quotas.values():
         for resource, quota in quotas.items():

@@ -1,4 +1,4 @@
-"""Who may call what: a token of the right scope, not too often, and a record of every call that changes something."""
+"""Access control: a token with the right scope, a rate limit, and a record of every call that changes something."""
 
 import secrets
 from collections.abc import Callable
@@ -22,17 +22,17 @@ _bearer = HTTPBearer(auto_error=False, description="A token of `gatehouse serve 
 
 
 class Access:
-    """The tokens of a store, as a server knows them."""
+    """The server's view of the store's tokens."""
 
     def __init__(self, store: ArtifactStore, rate: Rate) -> None:
         self._store, self._rate = store, rate
         self.tokens = LastKnown(lambda _: tokens_of(store))
 
     def admit(self, request: Request, secret: str, scope: Scope) -> Token:
-        """The token that a caller shows.
+        """The caller's token.
 
         Raises:
-            ProblemError: 401 without one that holds, 429 where it calls too often, 403 where it lacks the scope.
+            ProblemError: 401 without a valid token, 429 for too many calls, 403 without the scope.
         """
         token = self.known(secret)
         if token is None:
@@ -44,10 +44,10 @@ class Access:
         return token
 
     def require(self, request: Request, token: Token, scope: Scope) -> None:
-        """Record a call that changes something, and see that its token may.
+        """Record a call that changes something, and check that its token may make it.
 
         Raises:
-            ProblemError: 403 where the token lacks the scope.
+            ProblemError: 403 if the token lacks the scope.
         """
         if scope != "read":
             self._audit(request, token, scope)
@@ -55,11 +55,11 @@ class Access:
             raise ProblemError(403, f"Expected a token with the scope {scope}, found {', '.join(token.scopes)}.")
 
     def known(self, secret: str) -> Token | None:
-        """The token that a text is, or None where it is none that holds."""
+        """The token of a secret, or None if it is not valid."""
         return token_given(self.tokens.get("").value, secret, datetime.now(UTC)) if secret else None
 
     def _audit(self, request: Request, token: Token, scope: Scope) -> None:
-        """Record a call before anything is changed, also one that is not allowed: no change is without its record."""
+        """Record a call before anything is changed, even if it is not allowed, so that every change has a record."""
         body = {"token": token.id, "method": request.method, "path": request.url.path, "allowed": token.may(scope)}
         moment = datetime.now(UTC)
         key = f"{AUDIT}/{moment:%Y-%m-%d}/{moment:%H%M%S.%f}-{secrets.token_hex(4)}.json"
@@ -67,7 +67,7 @@ class Access:
         request.state.audited = (*_audited(request), key)
 
     async def tell_outcome(self, request: Request, status: int) -> None:
-        """Record beside each record of a call what was answered; the call is over, whatever becomes of this."""
+        """Record the answer beside each record of a call; the call has ended, so an error here does not affect it."""
         for key in _audited(request):
             try:
                 await run_in_threadpool(
@@ -78,13 +78,13 @@ class Access:
 
 
 def _audited(request: Request) -> tuple[str, ...]:
-    """The keys of the records of a call: one for each scope that it was asked for."""
+    """The keys of the records of a call: one per scope that was checked."""
     found: tuple[str, ...] = getattr(request.state, "audited", ())
     return found
 
 
 def caller(scope: Scope) -> Callable[..., Token]:
-    """What admits the callers of a route of the API: the header `Authorization: Bearer`, and never a cookie."""
+    """A dependency that checks the callers of an API route: only the header `Authorization: Bearer`, never a cookie."""
 
     def admitted(
         request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None

@@ -22,18 +22,18 @@ _LARGEST_BODY = 65_536  # bytes
 
 
 class Health(BaseModel):
-    """That the server lives, or can answer."""
+    """The state of the server."""
 
     status: Literal["live", "ready"]
 
 
 def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate | None = None) -> FastAPI:
-    """The server of a store.
+    """Create the server of a store.
 
     Args:
-        store: Holds ledgers, artifacts, tokens and run records.
-        project: Whose runs may be submitted, and under whose policy candidates are registered; None for neither.
-        rate: How often each token may call; by default 50 a second, and 100 at once.
+        store: The store with ledgers, artifacts, tokens and run records.
+        project: The project whose runs may be submitted, and whose policy applies to candidates; None for neither.
+        rate: Rate limit of each token; by default 50 calls a second, and 100 at once.
     """
     server, access = Server(store, project), Access(store, rate or Rate(50, 100))
 
@@ -55,7 +55,7 @@ def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate 
 
 
 def _warm(server: Server, access: Access) -> None:
-    """Learn tokens and aliases before the first call; a store that does not answer is told by `/health/ready`."""
+    """Read tokens and aliases before the first call; `/health/ready` reports a store that does not answer."""
     try:
         access.tokens.get("")
         server.warm()
@@ -64,7 +64,7 @@ def _warm(server: Server, access: Access) -> None:
 
 
 def _add_health(app: FastAPI) -> None:
-    """Add what an orchestrator asks."""
+    """Add the health routes for an orchestrator."""
 
     @app.get("/health/live", tags=["health"])
     def live() -> Health:

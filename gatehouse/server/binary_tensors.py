@@ -1,7 +1,7 @@
-"""KServe's binary extension: tensors as bytes after the JSON of a request or an answer, in the order of their names.
+"""KServe's binary extension: tensors as bytes after the JSON of a request or answer, in the order of their names.
 
-Numbers are little-endian, truth values are bytes, and each text is its length in four bytes and then itself, in UTF-8.
-A number that is NaN is a missing value, as bytes have no null.
+Numbers are little-endian, bools are one byte, and a text is its length in four bytes followed by its UTF-8. NaN is a
+missing value, because bytes have no null.
 """
 
 import json
@@ -20,14 +20,14 @@ _TYPES |= {f"{sign}INT{8 * size}": f"<{sign.lower() or 'i'}{size}" for sign in (
 
 
 def unpacked(body: bytes, length: str | None) -> Any:
-    """A request as if all of it were JSON.
+    """A request with its binary tensors converted to JSON values.
 
     Args:
-        body: What was sent.
-        length: Bytes of its JSON, as the header says; None where all of it is.
+        body: The request body.
+        length: Number of bytes of its JSON, from the header; None if all of it is JSON.
 
     Raises:
-        ConfigurationError: if the JSON cannot be read, or the bytes after it are not those that it speaks of.
+        ConfigurationError: if the JSON cannot be read, or the number of bytes after it is wrong.
     """
     if length is not None and not (length.isdecimal() and int(length) <= len(body)):
         raise ConfigurationError(f"{HEADER}: expected at most the {len(body)} bytes of the body, found {length}.")
@@ -48,7 +48,7 @@ def unpacked(body: bytes, length: str | None) -> Any:
 
 
 def packed(answer: dict[str, Any], names: Collection[str]) -> tuple[bytes, int]:
-    """The body of an answer and the length of its JSON: the data of the outputs `names` follow the JSON as bytes."""
+    """The body of an answer and the length of its JSON: the outputs in `names` follow the JSON as bytes."""
     blobs = []
     outputs = []
     for output in answer["outputs"]:

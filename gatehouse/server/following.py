@@ -1,4 +1,4 @@
-"""The model that a server answers with: a version, or what an alias names, loaded again when the alias moves."""
+"""The model that a server uses: a version, or the one with an alias, which is reloaded when the alias moves."""
 
 import logging
 import threading
@@ -10,13 +10,12 @@ logger = logging.getLogger(__name__)
 
 
 class Following:
-    """What is served now. Who answers a request takes `model` once, and so never mixes two versions.
+    """The present model. A request reads `model` once, and so never mixes two versions.
 
     Args:
-        model: What is served at first.
-        newer: Gives what is to be served in place of a model, or None while it still is the one; None to follow
-            nothing.
-        seconds: Between two looks.
+        model: The first model.
+        newer: Gives the model that replaces the present one, or None if it is still right; None to follow nothing.
+        seconds: Time between two checks.
     """
 
     def __init__(
@@ -31,7 +30,7 @@ class Following:
         self._thread = threading.Thread(target=self._follow, name="following", daemon=True)
 
     def start(self) -> None:
-        """Look again and again, in a thread."""
+        """Check repeatedly, in a thread."""
         if self._newer is not None:
             self._thread.start()
 
@@ -40,10 +39,10 @@ class Following:
         self._ended.set()
 
     def look(self) -> None:
-        """Serve what is newer; where that cannot be told or loaded, go on with the present model."""
+        """Load a newer model; if that fails, keep the present model."""
         try:
             loaded = self._newer(self.model) if self._newer else None
-        except Exception:  # Whatever is wrong with the next model, the present one answers.
+        except Exception:  # Whatever is wrong with the next model, the present one stays in use.
             logger.exception("%s:%s is served on", self.model.name, self.model.version)
             return
         if loaded is not None:

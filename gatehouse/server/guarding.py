@@ -1,4 +1,4 @@
-"""What every server does with every call: bound its body, guard the answer, count and time it, and give the counts."""
+"""Middleware of every server: limits the body, sets security headers, counts and times calls, and shows the counts."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -21,12 +21,12 @@ Ended = Callable[[Request, int], Awaitable[None]]
 
 
 def guard(app: FastAPI, largest_body: int, show: Show, ended: Ended | None = None) -> None:
-    """Guard, measure and bound every call of an app, and add `/metrics`.
+    """Add the middleware to an app, and the route `/metrics`.
 
     Args:
         app: The app.
-        largest_body: Bytes that a call may send.
-        show: How an app tells a problem.
+        largest_body: Maximum bytes of a request body.
+        show: Shows a problem to the caller.
         ended: Called with each call and the status of its answer.
     """
     registry = CollectorRegistry()
@@ -45,7 +45,7 @@ def guard(app: FastAPI, largest_body: int, show: Show, ended: Ended | None = Non
         else:
             try:
                 response = await proceed(request)
-            except Exception as error:  # Every answer is guarded and counted here, also that of a fault.
+            except Exception as error:  # Handled here, so that answers to faults also get headers and are counted.
                 response = show(request, problems.unexpected(request, error), {})
         for name, value in _GUARDS.items():
             response.headers.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""What a served model takes and gives, as tensors of KServe's Open Inference Protocol (version 2)."""
+"""The inputs and outputs of a served model, as tensors of KServe's Open Inference Protocol (version 2)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ Datatype = Literal[
 
 
 class TensorSchema(BaseModel):
-    """A tensor that a model takes or gives; -1 stands for the rows."""
+    """An input or output tensor of a model; -1 stands for the number of rows."""
 
     name: str
     datatype: Datatype
@@ -41,7 +41,7 @@ class TensorSchema(BaseModel):
 
 
 class Tensor(BaseModel):
-    """Values of one input for all rows; null where one is missing, which is this server's extension."""
+    """Values of one input for all rows; null for a missing value, which is this server's extension."""
 
     name: str = Field(max_length=500)
     datatype: Datatype
@@ -51,7 +51,7 @@ class Tensor(BaseModel):
 
 
 class Wanted(BaseModel):
-    """An output that is asked for."""
+    """A requested output."""
 
     name: str
     parameters: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class Inference(BaseModel):
     outputs: list[Wanted] = []
 
     def binary_outputs(self, known: Sequence[str]) -> set[str]:
-        """The outputs that are wanted as bytes: those that say so, and by `binary_data_output` those that say nothing.
+        """The outputs to return as bytes: those that say so, and with `binary_data_output` also those that say nothing.
 
         Args:
             known: All outputs of the model.
@@ -82,7 +82,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class Online:
-    """Where features are read by the keys of a request: the service that the model was trained on, and the clock."""
+    """Reads features by the keys of a request, for the feature service that the model was trained on."""
 
     repository: Repository
     service: str
@@ -91,10 +91,10 @@ class Online:
 
     @classmethod
     def of_model(cls, store: ArtifactStore, model: str) -> "Online":
-        """The online store of the definitions that a model was trained with.
+        """The online store for the definitions that a model was trained with.
 
         Raises:
-            ConfigurationError: if the store is not there, or holds nothing of a view.
+            ConfigurationError: if the store does not exist, or has no rows of a view.
         """
         training_set = store.manifest(store.manifest(model).derived_from["training_set"])
         inputs = training_set.derived_from
@@ -106,13 +106,13 @@ class Online:
         return made
 
     def require_materialized(self) -> None:
-        """Make sure that every view of the service is there. Raises as `of_model`, or StoreError."""
+        """Check that every view of the service is in the store. Raises as `of_model`, or StoreError."""
         views = self.repository.service(self.service).views
         require_materialized(self.store, (online_view(self.repository.views[name]) for name in views))
 
     @cached_property
     def inputs(self) -> list[TensorSchema]:
-        """The entity keys, and the values that on-demand views take."""
+        """The entity keys, and the request values of on-demand views."""
         views = self.repository.service(self.service).views
         keys = dict.fromkeys(key for name in views for key in self.repository.views[name].spec.entities)
         types = {key: "INT64" if self.repository.entities[key] == "int64" else "BYTES" for key in keys}
@@ -121,20 +121,20 @@ class Online:
         return [TensorSchema(name=name, datatype=kind, shape=[-1]) for name, kind in types.items()]
 
     def read(self, rows: pa.Table) -> pa.Table:
-        """The features of rows of keys, as they are known now."""
+        """The present features for rows of keys."""
         return online_features(self.repository, self.service, self.store, rows.to_pylist(), self.now())
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that answers.
+    """A loaded model.
 
     Attributes:
-        name, version: As it is registered.
+        name, version: Name and version in the registry.
         model: Its reference.
-        predictor: What scores.
+        predictor: Computes predictions.
         classes: Names of classes in the order of their numbers.
-        online: Where features are read by keys; None where requests bring them.
+        online: Reads features by keys; None if requests must contain them.
     """
 
     name: str
@@ -146,7 +146,7 @@ class ServedModel:
 
     @classmethod
     def of(cls, store: ArtifactStore, text: str, online: bool) -> "ServedModel":
-        """The version that a text names, such as NAME@champion, as it is now.
+        """The version that a text such as NAME@champion names now.
 
         Raises:
             ConfigurationError: if there is none, or as `Online.of_model`.
@@ -166,7 +166,7 @@ class ServedModel:
 
     @cached_property
     def inputs(self) -> list[TensorSchema]:
-        """The features, each of the type that it had in training."""
+        """The features, each with its type in training."""
         numeric = {column.name for column in self.predictor.transformation.numeric}
         return [
             TensorSchema(
@@ -179,7 +179,7 @@ class ServedModel:
 
     @cached_property
     def outputs(self) -> list[TensorSchema]:
-        """What it says of a row."""
+        """The outputs for a row."""
         nothing = pa.table({each.name: pa.nulls(0) for each in self.inputs})
         schema = answers(self.predictor, nothing, self.classes).schema
         return [
@@ -190,7 +190,7 @@ class ServedModel:
         ]
 
     def infer(self, asked: Inference) -> dict[str, Any]:
-        """The answer to a request: the predictions that a batch would give for its rows, to the bit.
+        """Answer a request: the predictions are identical to those of a batch with its rows.
 
         Raises:
             ConfigurationError, FeatureError: if inputs or outputs are not those of the model.
@@ -206,7 +206,7 @@ class ServedModel:
         return told | ({"id": asked.id} if asked.id else {})
 
     def _features(self, given: list[Tensor]) -> pa.Table:
-        """The features of a request: its own, or read by its keys."""
+        """The features of a request: sent with it, or read by its keys."""
         names = [each.name for each in given]
         if len(set(names)) < len(names):
             raise ConfigurationError(f"inputs: expected each once, found {', '.join(names)}.")

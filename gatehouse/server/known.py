@@ -1,4 +1,4 @@
-"""What was read last from a store: read again once it is a second old, and kept while the store does not answer."""
+"""Cached reads of a store: a value is read again after a second, and kept while the store does not answer."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ class Known(Generic[T]):
 
     @property
     def age(self) -> float:
-        """How old it is, in seconds."""
+        """Its age in seconds."""
         return time.monotonic() - self.read_at
 
 
@@ -36,10 +36,10 @@ class _Reading(Generic[T]):
 
 
 class LastKnown(Generic[T]):
-    """Values by key, each read by `read` when somebody asks and the last reading is a second old.
+    """Values by key. `read` is called when a value is requested and is older than a second.
 
-    Where that takes longer than a quarter of a second, or the store fails, the value of before is given with its age,
-    and the next callers do not wait. A permanent error is no failure of the store: the caller gets it.
+    If reading takes longer than a quarter of a second, or the store fails, the old value is returned with its age, and
+    the next callers do not wait. A permanent error is no failure of the store: the caller gets it.
     """
 
     def __init__(self, read: Callable[[str], T]) -> None:
@@ -55,7 +55,7 @@ class LastKnown(Generic[T]):
 
         Raises:
             StoreError: if it was never read, and the store does not answer.
-            GatehouseError: if `read` raises a permanent one.
+            GatehouseError: if `read` raises a permanent error.
         """
         known = self._known.get(key)
         if known is not None and known.age < _FRESH:
@@ -73,7 +73,7 @@ class LastKnown(Generic[T]):
         return known
 
     def forget(self) -> None:
-        """Read everything again when it is asked for. What is known still counts while the store is away."""
+        """Read everything again at the next request. Old values are still used while the store does not answer."""
         with self._lock:
             self._changes += 1
             self._known = {key: Known(known.value, known.read_at - _FRESH) for key, known in self._known.items()}
@@ -95,7 +95,7 @@ class LastKnown(Generic[T]):
         began = time.monotonic()
         known = Known(self._read(key), began)
         with self._lock:
-            # What was read before a change is not what is known after it.
+            # A value that was read before a change is not valid after it.
             if changes == self._changes and (key in self._known or len(self._known) < _MOST):
                 self._known[key] = known
         return known

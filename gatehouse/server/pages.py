@@ -74,7 +74,7 @@ class Visit:
 
     @property
     def stamp(self) -> str:
-        """What a form must send back: only a page that this person was shown knows it."""
+        """The value that a form must send back: only a page shown to this person contains it."""
         return hmac.new(self.secret.encode(), b"form", hashlib.sha256).hexdigest()
 
     def draw(self, template: str, **values: Any) -> HTMLResponse:
@@ -88,7 +88,7 @@ def _drawn(template: str, status: int, **values: Any) -> HTMLResponse:
 
 
 def show(request: Request, problem: Problem, headers: dict[str, str]) -> Response:
-    """Show a problem: to a program as JSON, to a person as a page. Who is not logged in is sent to the login."""
+    """Show a problem: to a program as JSON, to a person as a page. Without login a person gets the login page."""
     if request.url.path.startswith(_PROGRAMS):
         return show_json(request, problem, headers)
     if problem.status == 401:
@@ -100,7 +100,7 @@ def show(request: Request, problem: Problem, headers: dict[str, str]) -> Respons
 
 @router.get("/style.css")
 def style() -> Response:
-    """The look of reports, and what the pages add."""
+    """The style of reports, with additions for pages."""
     return Response(STYLE + (_FOLDER / "pages.css").read_text(), media_type="text/css")
 
 
@@ -237,7 +237,7 @@ def show_run(request: Request, run: RunId) -> HTMLResponse:
 
 
 def _reports(seen: Explanation) -> list[str]:
-    """What has a page of its own: the evaluation, the model, and what it was made from."""
+    """The artifacts with a page: the evaluation, the model, and its inputs."""
     identities = dict.fromkeys([seen.evaluation, seen.model, *(node.identity for node in reversed(seen.nodes))])
     return [each for each in identities if has_page(Reference.parse(each))]
 

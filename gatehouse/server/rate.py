@@ -1,4 +1,4 @@
-"""How often a caller may ask: a bucket of calls for each token, which fills up again at a constant rate."""
+"""Rate limits of callers: a token bucket for each caller, refilled at a constant rate."""
 
 import threading
 import time
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 
 class Rate:
-    """At most `burst` calls at once, and `per_second` for longer; each server counts for itself.
+    """At most `burst` calls at once, and `per_second` over time; each server counts separately.
 
     Args:
-        per_second: Calls that come back each second.
-        burst: Calls that a caller who was silent may make at once.
-        clock: Seconds of a clock that never goes back.
+        per_second: Refill rate.
+        burst: Number of calls at once after a pause.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -20,7 +20,7 @@ class Rate:
         self._lock = threading.Lock()
 
     def wait(self, caller: str) -> float:
-        """Count a call. Gives 0 where it may pass, else the seconds after which it may."""
+        """Count a call. Returns 0 if it is allowed, else the number of seconds to wait."""
         with self._lock:
             now = self._clock()
             left, at = self._left.get(caller, (float(self._burst), now))

@@ -1,4 +1,4 @@
-"""What the server asks of the registry, and how it answers: thin forms around the functions of the command line."""
+"""The server's requests to the registry and their answers: thin wrappers of the functions behind the command line."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -88,7 +88,7 @@ def found(store: ArtifactStore, text: str) -> Named:
 
 
 def require_version(store: ArtifactStore, name: str, version: int) -> None:
-    """Make sure that there is a model, and a version where one is named (0 for none).
+    """Check that a model exists, and a version if one is named (0 for none).
 
     Raises:
         ProblemError: 404 if there is none.
@@ -135,7 +135,7 @@ def history(store: ArtifactStore, name: str) -> list[Act]:
 
 
 def act(store: ArtifactStore, name: str, action: str, asked: Acting | Promotion, token: Token) -> PromoteResult:
-    """Promote, roll back or archive, in the name of a token."""
+    """Promote, roll back or archive, in the name of a token's owner."""
     require_version(store, name, asked.version)
     body = asked.model_dump() | {"model_name": name, "action": action, "by": token.name}
     return promote(PromoteRequest.model_validate(body), store)

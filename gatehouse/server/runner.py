@@ -1,4 +1,4 @@
-"""The process of one submitted run: waits for the run before it, runs the pipeline, and records how it ended."""
+"""The process of one submitted run: waits for the previous run, runs the pipeline, and records the end."""
 
 import fcntl
 import sys
@@ -12,7 +12,7 @@ from gatehouse.server.runs import ENDED, SUBMITTED
 
 
 def main(run: str, project: str, address: str) -> int:
-    """Run what was submitted as `run`; gives the exit code that `gatehouse run` has."""
+    """Run what was submitted as `run`; returns the exit code of `gatehouse run`."""
     store = ArtifactStore.open(address)
     asked = read_record(store.objects, f"runs/{run}/{SUBMITTED}") or {}
     with open(store.local_folder / "server-runs.lock", "w") as lock:

@@ -1,4 +1,4 @@
-"""Runs that were submitted: each in a process of its own, which outlives the server, and told from its run record."""
+"""Submitted runs: each in a separate process that outlives the server; their state is read from the run record."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class Submission(BaseModel):
 
     @property
     def scope(self) -> Scope:
-        """What a token needs beside `run`: the pipeline `promotion` makes a champion."""
+        """The scope that a token needs besides `run`, because the pipeline `promotion` can change the champion."""
         return "promote" if self.pipeline == "promotion" else "run"
 
     @property
@@ -83,7 +83,7 @@ class Run(BaseModel):
 
 
 def submit(store: ArtifactStore, project: Path | None, wanted: Submission, by: str) -> Run:
-    """Start a run in a process of its own. Runs of one machine wait for each other.
+    """Start a run in a separate process. Runs on one machine wait for each other.
 
     Raises:
         ConfigurationError: if the server has no project.
@@ -121,7 +121,7 @@ def _started(store: ArtifactStore, project: Path, wanted: Submission, by: str) -
 
 
 def followed(store: ArtifactStore, run: str) -> Run:
-    """A run as its record tells it.
+    """The state of a run, from its record.
 
     Raises:
         MissingArtifactError: if no such run was submitted to a server.
@@ -165,7 +165,7 @@ def _queued(store: ArtifactStore) -> int:
 
 
 def _stages(store: ArtifactStore, run: str) -> tuple[StageOfRun, ...]:
-    """The stages of a run's plan, each with what was heard of it last; none before there is a plan."""
+    """The stages of a run's plan, each with its last event; empty before there is a plan."""
     plan = _record(store, run, PLAN)
     if plan is None:
         return ()
@@ -185,7 +185,7 @@ def _stages(store: ArtifactStore, run: str) -> tuple[StageOfRun, ...]:
 
 
 def _is_gone(store: ArtifactStore, run: str, at: str) -> bool:
-    """Whether a run without an end has no process any more, as far as this machine can know."""
+    """Whether a run without an end has no process any more, as far as this machine can tell."""
     place = _record(store, run, PROCESS)
     if place is None:
         began = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
@@ -194,7 +194,7 @@ def _is_gone(store: ArtifactStore, run: str, at: str) -> bool:
 
 
 def _lives_here(place: dict[str, Any]) -> bool:
-    """Whether a process of this machine still runs."""
+    """Whether a process of this machine is still running."""
     return bool(place["host"] == socket.gethostname() and start_time(int(place["pid"])) == place["started"])
 
 

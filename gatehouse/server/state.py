@@ -1,4 +1,4 @@
-"""What all routes of one server share: its store, its project, and the versions that it resolved last."""
+"""The shared state of a server's routes: its store, its project, and recently resolved versions."""
 
 from typing import TypeVar
 
@@ -21,17 +21,17 @@ class Server:
         self._versions = LastKnown(lambda text: registry.resolve(store, text))
 
     def resolved(self, text: str) -> Resolved:
-        """The version that a text names; while the store does not answer, the one that it named last, with its age."""
+        """The version that a text names; while the store does not answer, the last known one, with its age."""
         known = self._versions.get(text)
         return known.value.model_copy(update={"age_seconds": round(known.age, 3)})
 
     def changed(self, result: T) -> T:
-        """Pass on what a change gave, and read versions again: who changed something sees it in the next answer."""
+        """Return the result of a change, and read versions again, so that the caller sees the change at once."""
         self._versions.forget()
         return result
 
     def warm(self) -> None:
-        """Resolve every alias once, so that a new server can answer for them should the store go away."""
+        """Resolve every alias once, so that a new server can answer even if the store stops answering."""
         for model in registry.models(self.store):
             for alias in model.aliases:
                 self.resolved(f"{model.name}@{alias}")

@@ -1,7 +1,7 @@
-"""Tokens: who calls, and what they may do. One is printed once, and stored as a hash.
+"""Tokens of callers and their scopes. A token is printed once, and stored as a hash.
 
-A token holds 256 random bits, so one round of SHA-256 hides it: nobody can try all of them, and a slow hash, which
-passwords need because people choose them, would cost every request its time and win nothing.
+A token has 256 random bits, so one round of SHA-256 is enough: nobody can try all of them. A slow hash, which passwords
+need because people choose them, would slow down every request without benefit.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from gatehouse.errors import ConfigurationError
 
 Scope = Literal["read", "run", "promote"]
 SCOPES: tuple[Scope, ...] = ("read", "run", "promote")
-"""What a token may do: look; also submit runs and register what they made; also approve, promote and archive."""
+"""Scopes: read; also submit runs and register candidates; also approve, promote and archive."""
 LONGEST_DAYS = 366
 _FOLDER = "server/tokens"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -29,17 +29,17 @@ _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Token(BaseModel):
-    """What is stored of a token.
+    """The stored data of a token.
 
     Attributes:
-        id: By which it is found; the token itself begins with it.
-        name: Who calls with it; this name stands in the ledger.
-        scopes: What it may do. Each of them includes `read`.
-        sha256: Of the whole token.
+        id: Its id; the token itself begins with it.
+        name: Name of the caller, which is recorded in the ledger.
+        scopes: Its scopes. Each of them includes `read`.
+        sha256: SHA-256 of the whole token.
         until: When it expires, in UTC.
         by: Who created it.
-        at: When.
-        revoked: Whether somebody took it back.
+        at: When it was created.
+        revoked: Whether it was revoked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,7 +63,7 @@ class Token(BaseModel):
 
 
 def create_token(store: ArtifactStore, name: str, scopes: Iterable[Scope], days: int) -> str:
-    """Create a token, and return it: this is the only time that anybody sees it.
+    """Create a token, and return it; it cannot be read again later.
 
     Raises:
         ConfigurationError: if name or days are not allowed.
@@ -82,7 +82,7 @@ def create_token(store: ArtifactStore, name: str, scopes: Iterable[Scope], days:
 
 
 def revoke_token(store: ArtifactStore, number: str) -> Token:
-    """Take a token back, for all servers of the store; a repeat changes nothing.
+    """Revoke a token, for all servers of the store; a repeat changes nothing.
 
     Raises:
         ConfigurationError: if there is no such token.
@@ -105,7 +105,7 @@ def tokens_of(store: ArtifactStore) -> dict[str, Token]:
 
 
 def token_given(known: Mapping[str, Token], secret: str, now: datetime) -> Token | None:
-    """The token that a caller shows, or None where it is none, revoked or expired. Hashes compare in constant time."""
+    """The caller's token, or None if it is unknown, revoked or expired. Hashes are compared in constant time."""
     form = _SECRET.fullmatch(secret)
     token = known.get(form["id"]) if form else None
     same = hmac.compare_digest(token.sha256 if token else "0" * 64, _hash(secret))

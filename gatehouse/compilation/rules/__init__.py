@@ -1,1 +1,1 @@
-"""The rules of the policy, by what they are about."""
+"""The rules of the policy, one module per topic."""

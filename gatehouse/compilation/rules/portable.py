@@ -1,4 +1,4 @@
-"""Rules about what KFP's local runner and its backend read differently, measured with KFP 2.17."""
+"""Rules about features that KFP's local runner and its backend handle differently, measured with KFP 2.17."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _FIXED = re.compile(r"inputs\.parameter_values\['([^']+)'\] [=!]= (true|false|'[
 
 @rule("optional", "the local runner breaks at a parameter of a group that is left out and has no default")
 def optional(compiled: Compiled) -> Iterator[str]:
-    """What may be left out has a default."""
+    """An optional parameter has a default."""
     groups = [task for task in compiled.tasks if "dag" in task.component]
     for where, definition in [
         ("", compiled.spec["root"]),
@@ -27,7 +27,7 @@ def optional(compiled: Compiled) -> Iterator[str]:
 
 @rule("one-of", "the local runner breaks where an artifact comes from one of several tasks")
 def one_of(compiled: Compiled) -> Iterator[str]:
-    """No output of a group is an artifact of one of several tasks."""
+    """No output of a group is an artifact from one of several tasks."""
     for task in compiled.tasks:
         outputs = task.component.get("dag", {}).get("outputs", {}).get("artifacts", {})
         for name, artifact in outputs.items():
@@ -50,7 +50,7 @@ def conditions(compiled: Compiled) -> Iterator[str]:
 
 @rule("loop-in-handler", "the backend breaks at a loop inside an exit handler")
 def loop_in_handler(compiled: Compiled) -> Iterator[str]:
-    """No loop at any depth of a group that an exit task waits for."""
+    """There is no loop at any depth of a group that an exit task waits for."""
     handled = {
         f"{task.path.removesuffix(task.name)}{name}"
         for task in compiled.tasks
@@ -64,7 +64,7 @@ def loop_in_handler(compiled: Compiled) -> Iterator[str]:
 
 @rule("retry-in-loop", "the backend ignores retries of the tasks of a loop")
 def retry_in_loop(compiled: Compiled) -> Iterator[str]:
-    """No retries at any depth of a loop."""
+    """There are no retries at any depth of a loop."""
     for task in compiled.tasks:
         looped = task.loops or any(group.loops for group in task.around)
         if looped and task.body.get("retryPolicy", {}).get("maxRetryCount"):
@@ -73,7 +73,7 @@ def retry_in_loop(compiled: Compiled) -> Iterator[str]:
 
 @rule("empty-loop", "the local runner breaks at a loop over nothing")
 def empty_loop(compiled: Compiled) -> Iterator[str]:
-    """A loop has items that were fixed when it was compiled."""
+    """The items of a loop are fixed at compile time."""
     for task in compiled.tasks:
         if task.loops and not _items(task):
             yield f"task {task.path}: loops over a list that may be empty; fix its items, at least one"
@@ -86,7 +86,7 @@ def _items(task: Task) -> Any:
 
 @rule("rewritten", "the local runner rewrites `python3` in values, and breaks at `{{$`")
 def rewritten(compiled: Compiled) -> Iterator[str]:
-    """No value holds what KFP's local runner rewrites."""
+    """No value contains text that KFP's local runner rewrites."""
     defaults = {f"the default of {name}": each.get("defaultValue", "") for name, each in compiled.inputs.items()}
     constants = {
         f"task {task.path}: {name}": value for task in compiled.tasks for name, value in task.constants.items()

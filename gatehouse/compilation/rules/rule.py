@@ -1,4 +1,4 @@
-"""A rule of the policy: a name, a reason, and what in a compiled spec breaks it."""
+"""A rule of the policy: a name, a reason, and a check that finds its breaches in a compiled spec."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ class Rule:
     """One rule.
 
     Attributes:
-        name: What it is called where it is broken.
+        name: Its name in messages.
         why: The reason for it, in one sentence.
-        check: What in a spec breaks it: a sentence for each.
-        release: Whether only a release has to keep it.
+        check: Finds breaches in a spec, one sentence each.
+        release: Whether it applies only to a release.
     """
 
     name: str
@@ -26,11 +26,11 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {}
-"""By name; filled by the modules of this package."""
+"""The rules by name; the modules of this package fill it."""
 
 
 def rule(name: str, why: str, *, release: bool = False) -> Callable[[Check], Check]:
-    """Make a rule of a function."""
+    """Decorator that registers a check as a rule."""
 
     def register(check: Check) -> Check:
         RULES[name] = Rule(name, why, check, release)

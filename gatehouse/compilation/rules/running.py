@@ -22,7 +22,7 @@ def stage(compiled: Compiled) -> Iterator[str]:
 
 @rule("resources", "a pod without requests and limits takes what others need, and is the first to be evicted")
 def resources(compiled: Compiled) -> Iterator[str]:
-    """CPU and memory, requested and limited."""
+    """Every task has requests and limits of CPU and memory."""
     for task in compiled.leaves:
         given = task.container.get("resources", {})
         yield from (f"task {task.path}: has no {wanted}" for wanted in _RESOURCES if wanted not in given)
@@ -30,7 +30,7 @@ def resources(compiled: Compiled) -> Iterator[str]:
 
 @rule("retries", "a pod is lost now and then, and a second try is safe only where its stage says so")
 def retries(compiled: Compiled) -> Iterator[str]:
-    """Retries where the stage declares that they are safe, and nowhere else."""
+    """A task has retries exactly if its stage declares them safe."""
     for task in compiled.leaves:
         declared = declared_stages().get(task.stage)
         wanted = declared is not None and declared.declared.effects.retry_safe
@@ -40,7 +40,7 @@ def retries(compiled: Compiled) -> Iterator[str]:
 
 @rule("timeout", "a task that hangs holds its node, and its run, for ever")
 def timeout(compiled: Compiled) -> Iterator[str]:
-    """A deadline of every pod."""
+    """Every pod has a deadline."""
     yield from (f"task {task.path}: has no timeout" for task in compiled.leaves if not _deadline(task.pod))
 
 
@@ -50,7 +50,7 @@ def _deadline(pod: dict[str, Any]) -> int:
 
 @rule("cache", "KFP's cache gives an old answer where a stage reads or writes more than its parameters say")
 def cache(compiled: Compiled) -> Iterator[str]:
-    """KFP's cache exactly where the stage has a memo, and its failure is none that is let pass."""
+    """KFP's cache is on exactly if the stage has a memo, and its failures are not tolerated."""
     for task in compiled.leaves:
         declared = declared_stages().get(task.stage)
         tolerated = any(each["name"] == TOLERATE for each in task.container.get("env", []))
@@ -99,7 +99,7 @@ def start(compiled: Compiled) -> Iterator[str]:
 
 @rule("image-digest", "only a digest names one image for ever", release=True)
 def image_digest(compiled: Compiled) -> Iterator[str]:
-    """Images by digest."""
+    """Images are named by digest."""
     for image, where in _images(compiled):
         if not by_digest(image):
             yield f"image {image} is not named by digest, 64 hex digits that are not all zero ({where})"
@@ -107,7 +107,7 @@ def image_digest(compiled: Compiled) -> Iterator[str]:
 
 @rule("platform", "a spec that was compiled for one machine does not run on a cluster", release=True)
 def platform(compiled: Compiled) -> Iterator[str]:
-    """It was compiled for a platform, with the version that compiled it, and a store that pods reach."""
+    """It was compiled for a platform, says by which version, and has a store that pods can reach."""
     if missing := [key for key in ("project", "platform", "gatehouse") if not compiled.stamp.get(key)]:
         yield f"its description does not say {', '.join(missing)}"
     if compiled.stamp.get("platform") == THIS_MACHINE.name:

@@ -1,4 +1,4 @@
-"""Rules about what a spec says, and what it must not say: words for people, ASCII, sizes, secrets."""
+"""Rules about the texts in a spec: descriptions and names for people, ASCII, sizes, no secrets."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _SECRETS = re.compile(
 
 @rule("artifacts-described", "who only sees the KFP UI knows an artifact by its description alone")
 def artifacts_described(compiled: Compiled) -> Iterator[str]:
-    """Every artifact that a task gives has a description."""
+    """Every output artifact of a task has a description."""
     for task in compiled.leaves:
         artifacts = task.component.get("outputDefinitions", {}).get("artifacts", {})
         for name, artifact in artifacts.items():
@@ -45,7 +45,7 @@ def display_name(compiled: Compiled) -> Iterator[str]:
 
 @rule("ascii", "KFP may keep specs in a database that cannot hold every other character")
 def ascii_only(compiled: Compiled) -> Iterator[str]:
-    """ASCII alone, escaped or not."""
+    """A spec contains only ASCII, also in escapes."""
     text = json.dumps([compiled.spec, compiled.platform], ensure_ascii=False)
     if not (compiled.text.isascii() and text.isascii()):
         wrong = next(character for character in compiled.text + text if not character.isascii())
@@ -54,7 +54,7 @@ def ascii_only(compiled: Compiled) -> Iterator[str]:
 
 @rule("size", "all parameters of a task are one argument of its process, which Linux ends at 128 KiB")
 def size(compiled: Compiled) -> Iterator[str]:
-    """Constants are short; what is longer travels as a reference."""
+    """Constants are short; longer values are passed as references."""
     for where, value in _values(compiled):
         if (length := len(_text(value).encode())) > _MOST_BYTES:
             yield f"{where}: {length} bytes, expected at most {_MOST_BYTES}"
@@ -65,12 +65,12 @@ def secrets(compiled: Compiled) -> Iterator[str]:
     """No value looks like a secret."""
     for where, value in _values(compiled):
         if found := _SECRETS.search(_text(value)):
-            # The word, and not what follows it.
+            # Report only the matched word, not the text after it.
             yield f"{where}: holds {found.group(0).partition('://')[0]!r}, which a secret does"
 
 
 def _values(compiled: Compiled) -> Iterator[tuple[str, Any]]:
-    """Every value that the spec fixes, with the place where it stands."""
+    """Every value that the spec fixes, with its location."""
     for name, parameter in compiled.inputs.items():
         yield f"the default of {name}", parameter.get("defaultValue", "")
     for task in compiled.tasks:
