@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from gatehouse.components.metrics.catalogue.metric import Array
-from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.found import declared_task
 from gatehouse.errors import ConfigurationError
 
 
@@ -42,6 +42,5 @@ def by_class(predicted: Array, own: Sequence[str], wanted: Sequence[str], count:
 
 def class_names(details: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the classes by number, of the details of a training set; empty where they have none."""
-    task = TASKS[details.get("task", "binary")]
-    two = ("negative", "positive") if task.output == "probability" else ()
+    two = ("negative", "positive") if declared_task(details).output == "probability" else ()
     return tuple(details.get("classes") or two)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.monitoring.spec import MonitoringSpec
+from gatehouse.components.tasks.found import declared_task
 from gatehouse.components.training.learned import learned_parts
 from gatehouse.errors import ConfigurationError, GatehouseError
 
@@ -95,7 +96,7 @@ class Watched:
     @property
     def task(self) -> str:
         """Name of the task."""
-        return str(self.manifest.details.get("task", "binary"))
+        return declared_task(self.manifest.details).name
 
     def blocks(self, min_rows: int) -> "Numbers":
         """Number of each reference row's block of the newest rows' length; -1 for none, shape (rows,)."""
@@ -241,7 +242,7 @@ def _logged(
     from gatehouse.components.monitoring.logs import read_log, with_labels
 
     newest = store.manifest(asked.current).details
-    log = read_log(store, asked.predictions, asked.model, str(newest.get("task", "binary")), keys)
+    log = read_log(store, asked.predictions, asked.model, declared_task(newest).name, keys)
     facts |= {"logged rows": log.table.num_rows, "of these, left out as repeated": log.repeated}
     if log.others:
         facts["logged rows of other models"] = log.others

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.splitting.stable_hash import Flags, Hashes, can_hash, row_hashes
-from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.found import declared_task
 from gatehouse.errors import ConfigurationError
 
 _AT_ONCE = 1 << 18
@@ -39,7 +39,7 @@ class TrainingSet:
         self.rows = sum(file.metadata.num_rows for file in self._files)
         self.entity_keys = tuple(details.get("entity_keys", ()))
         self.label = str(details.get("label", "label"))
-        self.task = TASKS[details.get("task", "binary")]
+        self.task = declared_task(details)
         self.decision_time = str(details.get("decision_time", "decision_time"))
         self.label_time = str(details.get("label_time", "label_time"))
 

@@ -1,5 +1,8 @@
 """All tasks, by name and by the loss that trains for them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.multiclass import MULTICLASS
 from gatehouse.components.tasks.ranking import RANKING
@@ -7,6 +10,11 @@ from gatehouse.components.tasks.regression import REGRESSION
 from gatehouse.components.tasks.task import Task
 
 TASKS = {task.name: task for task in (BINARY, MULTICLASS, REGRESSION, RANKING)}
+
+
+def declared_task(details: Mapping[str, Any]) -> Task:
+    """The task that the manifest of a training set declares among its details: binary where it declares none."""
+    return TASKS[details.get("task", BINARY.name)]
 
 
 def task_of_loss(loss: str) -> Task:

@@ -5,6 +5,7 @@ import pytest
 from gatehouse.components.evaluation.reports.slices import add_found
 from gatehouse.components.reports.format import Html
 from gatehouse.components.reports.page import Report
+from gatehouse.components.tasks.found import TASKS
 
 
 @pytest.mark.parametrize(("task", "unsure"), [("ranking", True), ("regression", False)])
@@ -12,6 +13,6 @@ def test_of_a_ranking_without_found_slices_the_page_does_not_say_that_they_were_
     task: str, unsure: bool
 ) -> None:
     drawn = Report("Evaluation")
-    add_found(drawn, [], Html(""), {}, task)
+    add_found(drawn, [], Html(""), {}, TASKS[task])
     assert ("None was found, or none was looked for." in drawn.html()) == unsure
     assert ("None was found." in drawn.html()) != unsure
