@@ -68,10 +68,8 @@ def page(store: ArtifactStore, reference: str) -> str:
     findings = [Finding(**each) for each in told["findings"]]
     drawn = Report(f"Monitoring of {manifest.name}", "", _verdict(told))
     inputs = manifest.derived_from
-    drawn.facts(
-        {role: Reference.parse(inputs[role]).short for role in ("model", "reference", "current") if role in inputs}
-    )
-    drawn.facts({name: _fact(name, told["facts"][name]) for name in _in_order(told["facts"])})
+    roles = {role: Reference.parse(inputs[role]).short for role in ("model", "reference", "current") if role in inputs}
+    drawn.facts(roles | {name: _fact(name, told["facts"][name]) for name in _in_order(told["facts"])})
     if findings:
         drawn.tiles(_tiles(told, findings))
         _add_checks(drawn, findings)

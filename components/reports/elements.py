@@ -157,16 +157,17 @@ def table(
         f'<th scope="col"{classes("n" if flag else "")}>{escape(name)}</th>'
         for name, flag in zip(headers, right, strict=True)
     )
+    folds = len(headers) <= _NARROW and any(_is_prose(cell.value) for row in body for cell in row)
     lines = []
     for index, row in enumerate(body):
         cells = "".join(
-            _cell(cell, form, flag, named and at == 0)
+            _cell(cell, form, flag, headers[at] if flag and folds else "", named and at == 0)
             for at, (cell, flag, form) in enumerate(zip(row, right, write, strict=True))
         )
         lines.append(f"<tr{classes((marks or {}).get(index, ''))}>{cells}</tr>")
     form = classes("wide" if len(headers) > _WIDE else "")
     inner = Html(f"<table{form}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
-    if len(headers) <= _NARROW and any(_is_prose(cell.value) for row in body for cell in row):
+    if folds:
         inner = _folding(inner)
     return scrolling(inner, label) if len(headers) > _NARROW else Html(f'<div class="scroll">{inner}</div>')
 
@@ -256,10 +257,11 @@ def _fact(value: Any) -> str:
     return f"<dd{mono}>{escape(number(value))}</dd>"
 
 
-def _cell(cell: Marked, form: Callable[[Any], str], right: bool, heads: bool) -> str:
+def _cell(cell: Marked, form: Callable[[Any], str], right: bool, label: str, heads: bool) -> str:
     tag, scope = ("th", ' scope="row"') if heads else ("td", "")
     prose = "prose" if _is_prose(cell.value) else ""
-    return f"<{tag}{scope}{classes('n' if right else '', prose, cell.mark)}>{_content(cell.value, form)}</{tag}>"
+    attributes = classes("n" if right else "", prose, cell.mark) + (f' data-l="{escape(label)}"' if label else "")
+    return f"<{tag}{scope}{attributes}>{_content(cell.value, form)}</{tag}>"
 
 
 def _is_prose(value: Any) -> bool:

@@ -244,6 +244,7 @@ svg .other { fill: none; stroke: var(--b); stroke-width: 1.8; stroke-dasharray: 
   .told > tbody > tr { display: flex; flex-wrap: wrap; gap: 2px 14px; padding: 7px 2px;
     border-bottom: 1px solid var(--line); }
   .told > tbody > tr > * { padding: 0; border: 0; min-width: 0; overflow-wrap: anywhere; }
+  .told .n[data-l]::before { content: attr(data-l) " "; color: var(--soft); font-size: 13px; }
   .told > tbody > tr > .prose { flex: 1 0 100%; }
   .card > summary { grid-template-columns: 10px minmax(0, 1fr) auto minmax(84px, auto); gap: 3px 10px;
     padding: 9px 12px; }

@@ -8,6 +8,7 @@ from gatehouse.components.reports.elements import shortened, table
 from gatehouse.components.reports.format import moment
 from gatehouse.components.reports.page import Marked, Report, Verdict
 from gatehouse.components.snapshot.rejected import Group, groups_of, rejected_of
+from gatehouse.components.snapshot.sources.declared import HIDDEN, NOT_SHOWN
 from gatehouse.errors import counted
 
 _GROUPS, _EXAMPLES, _LONGEST = 50, 5, 300
@@ -97,10 +98,16 @@ def rejected_page(store: ArtifactStore, reference: str) -> str:
 
 def _verdict(kept: int, rejected: int) -> Verdict:
     share = rejected / (kept + rejected)
-    return Verdict("warn", f"{rejected:,} of {kept + rejected:,} rows ({share:.2%}) did not fit and were set aside.")
+    text = f"{rejected:,} of {kept + rejected:,} rows ({share:.2%}) did not fit and were set aside."
+    return Verdict("warn", text, title="Rows set aside")
 
 
 def _add_group(drawn: Report, group: Group) -> None:
     drawn.section(group.column or "The row", group.reason, f"{group.rows:,}")
-    rows = [[one.place, shortened(one.found, _LONGEST), shortened(one.raw, _LONGEST)] for one in group.examples]
-    drawn.table(["where", "found", "the row as the source gave it"], rows)
+    told = {
+        "where": [one.place.replace("line ", "line\u00a0") for one in group.examples],
+        "found": [shortened(one.found, _LONGEST) for one in group.examples],
+        "the row as the source gave it": [shortened(one.raw, _LONGEST) for one in group.examples],
+    }
+    shown = {header: cells for header, cells in told.items() if not set(cells) <= {HIDDEN, NOT_SHOWN}}
+    drawn.table(list(shown), list(zip(*shown.values(), strict=True)))

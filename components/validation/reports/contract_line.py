@@ -34,7 +34,7 @@ class Line:
 
     def html(self) -> Html:
         """The line for a page; a click on a rule selects the whole of it."""
-        tolerant = f" To let this data pass: {_code(self.tolerant)}" if self.tolerant else ""
+        tolerant = f"<br>To let this data pass: {_code(self.tolerant)}" if self.tolerant else ""
         place = ".".join(isolated(shortened(part, 80)) for part in self.place)
         return Html(f"Contract, {place}: {_code(self.written)}{tolerant}")
 

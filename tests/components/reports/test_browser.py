@@ -269,10 +269,11 @@ def test_text_in_charts_can_be_read_on_a_phone(browser: Browser, plain: Path) ->
 def test_a_sentence_in_a_table_is_not_squeezed_on_a_phone(browser: Browser, tmp_path: Path) -> None:
     said = "no column of the training set says when a feature was known, so nothing was replayed here"
     path = tmp_path / "checks.html"
-    rows = [["could not run", "geographic_neighbours", "note", said], ["passed", "order", "fail", ""]]
-    path.write_text(Report("Checks").section("S").table(["", "check", "severity", "found"], rows).html())
+    rows = [["could not run", "geographic_neighbours", 3, said], ["passed", "order", 4, ""]]
+    path.write_text(Report("Checks").section("S").table(["", "check", "columns", "found"], rows).html())
     page = browser.page(360, 800, phone=True).open(path)
     assert page.js("document.querySelector('td.prose').getBoundingClientRect().width") >= 240
+    assert page.js("getComputedStyle(document.querySelector('td.n'), '::before').content") == '"columns "'
     assert page.js("[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
     assert page.js("document.documentElement.scrollWidth") <= 360
 

@@ -123,6 +123,7 @@ def test_a_sensitive_value_in_another_column_is_not_shown(events: Events, odd: s
     assert rejected["raw"] == "***" and "secret" not in str(rejected)
     html = rejected_page(events.store, taken.rejected["events"])
     assert "secret" not in html and "No value of these rows is shown" in html
+    assert "the row as the source gave it" not in html and "***" not in html
     events.table = {"columns": columns, "sensitive": ["name"]}
     with pytest.raises(SourceError, match="line 3") as caught:
         events.take()
