@@ -1,7 +1,7 @@
 """The process that runs a pipeline through KFP's local runner; `gatehouse run` starts and owns it.
 
-Its output is the run's log. What people see comes from the run record, not from here. What takes long to import is
-imported after the fork server was started, which loads what the tasks need at the same time.
+Its output is the run's log. The terminal output comes from the run record, not from here. Slow imports happen after the
+fork server was started, which imports the tasks' libraries at the same time.
 """
 
 import argparse
@@ -33,7 +33,7 @@ FAILURE = "failure.json"
 
 
 def main() -> int:
-    """Publish the project's configuration, build the pipeline and run it; 0 where every task succeeded."""
+    """Publish the project's configuration, build the pipeline and run it; 0 if every task succeeded."""
     parser = argparse.ArgumentParser(description="Run one pipeline through KFP's local runner.")
     parser.add_argument("--project", type=Path, required=True)
     parser.add_argument("--pipeline", required=True)
@@ -49,7 +49,7 @@ def main() -> int:
         _run(options.pipeline, store, json.loads(options.arguments), options.until)
     except Exception as error:
         traceback.print_exc()
-        # Where a task failed, its own record tells the cause, and this one only names the task.
+        # If a task failed, its own record has the cause, and this error only names the task.
         code = error.exit_code if isinstance(error, GatehouseError) else 1
         failure = {"error": type(error).__name__, "message": redacted(str(error)), "exit_code": code}
         store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", failure)
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _enter(project: Path) -> None:
-    """Go to the project's folder, where every relative path of the project starts, wherever a command was typed."""
+    """Change to the project's folder, because relative paths of the project are relative to it."""
     if own := os.environ.get("PYTHONPATH"):
         os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, own.split(os.pathsep)))
     os.chdir(project)
@@ -105,11 +105,11 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
 
 SECTIONS = {"tune": "tuning", "calibrate": "calibration", "probe": "probes"}
 SECTIONS |= {"compare_online": "integration", "integrate": "integration"}
-"""By stage of the training pipeline: the section of a project without which it does not run."""
+"""The section of a project without which a stage of the training pipeline does not run."""
 
 
 def not_asked_for(stage: str) -> ConfigurationError:
-    """That a project has no section which asks for a stage."""
+    """The error if a project has no section that enables a stage."""
     return ConfigurationError(
         f"--until: expected a stage of this run, found {stage!r}: the project has no `{SECTIONS[stage]}` section that "
         "asks for it."
@@ -117,9 +117,9 @@ def not_asked_for(stage: str) -> ConfigurationError:
 
 
 def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
-    """Take out the tasks that come after a stage, but those that end the run.
+    """Remove the tasks after a stage, except those that end the run.
 
-    None before the stage needs them, as tasks are planned in order.
+    No task before the stage needs them, because tasks are planned in order.
 
     Raises:
         ConfigurationError: if the pipeline has no such stage.
@@ -142,9 +142,9 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
 
 
 def _import_kfp() -> None:
-    """Import KFP without the clients of its API and of Docker: a local run calls neither, and they take the longest.
+    """Import KFP without its API client and Docker, because a local run uses neither and their imports are slow.
 
-    KFP leaves out the first where it runs a task, and the second where Docker is not installed.
+    KFP does not need the first where it runs a task, nor the second where Docker is not installed.
     """
     os.environ["_KFP_RUNTIME"] = "true"
     importlib.import_module("kfp")
@@ -154,10 +154,10 @@ def _import_kfp() -> None:
 
 
 def _checked(pipeline: "Pipeline", given: dict[str, object], defaults: dict[str, str]) -> dict[str, object]:
-    """What the pipeline is called with: what is given, and those of the defaults that it has a parameter for.
+    """The arguments of the pipeline: the given ones, and the defaults for its other parameters.
 
     Raises:
-        ConfigurationError: if something is given that it has no parameter for, or that is none of the choices.
+        ConfigurationError: if an argument has no parameter, or is not among its choices.
     """
     known = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
     unknown = sorted(given.keys() - known)
@@ -173,5 +173,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # To take down an interpreter with so many modules takes as long as to run a task, and nothing is left to do.
+    # Shutting down an interpreter with so many modules takes as long as a task, and nothing is left to do.
     os._exit(code)
