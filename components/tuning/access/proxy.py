@@ -78,8 +78,9 @@ class _Patience(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # grpc
         found = f"{STORAGE}: expected Optuna's storage proxy at {self._address}, found {call.code().name}: {said}."
         if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return (
-                f"{found} It was asked for {self._seconds:g} s. Check that gatehouse tuning serve-storage runs there, that the address is right, and that "
-                "the network policy lets this pod reach it. The experiment continues when it is run again."
+                f"{found} It was asked for {self._seconds:g} s. Check that gatehouse tuning serve-storage runs there, "
+                "that the address is right, and that the network policy lets this pod reach it. The experiment "
+                "continues when it is run again."
             )
         return f"{found} Check that this is the proxy, and read its log ({method.rpartition('/')[2]} failed)."
 
