@@ -17,8 +17,9 @@ _OF_NOTHING = ("missing", "impossible")
 """Errors about a key that does not stand in the text."""
 _EXPECTED = {
     "time_delta": "expected a length of time: P1D or PT12H in YAML, timedelta(days=1) in Python",
-    "tuple_type": 'expected a list of values; in Python one value is written ("name",), with its comma',
+    "tuple_type": "expected a list of values",
     "dict_type": "expected keys with values",
+    "model_": "expected keys with values",
     "mapping_type": "expected keys with values",
     "string_type": "expected a text",
     "int_": "expected a whole number",

@@ -34,6 +34,11 @@ def problems_listed(problems: list[str]) -> Iterator[None]:
         _listed.reset(token)
 
 
+def _in_words(detail: Any) -> str:
+    one = '; one value is written ("name",), with its comma' if detail["type"] == "tuple_type" else ""
+    return in_words(detail) + one
+
+
 def _shown(value: Any) -> str:
     return f"{value.total_seconds() / 3600:g} hours" if isinstance(value, timedelta) else repr(value)
 
@@ -52,7 +57,7 @@ class _Definition(Spec):
                 for detail in error.errors():
                     where = ".".join(str(part) for part in detail["loc"])
                     found = "" if detail["type"] == "missing" else f", found {_shown(detail['input'])}"
-                    problems.append(f"definitions.py: {called}: {where}: {in_words(detail)}{found}")
+                    problems.append(f"definitions.py: {called}: {where}: {_in_words(detail)}{found}")
 
 
 class Available(Spec):
@@ -69,7 +74,7 @@ class Available(Spec):
             detail = error.errors()[0]
             where = detail["loc"][0]
             raise ConfigurationError(
-                f"Available: {where}: {in_words(detail)}, found {_shown(detail['input'])}"
+                f"Available: {where}: {_in_words(detail)}, found {_shown(detail['input'])}"
             ) from error
 
 

@@ -1,5 +1,6 @@
 """Where an experiment lies while it runs: no controller, and no database, loses or repeats a trial."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -143,6 +144,18 @@ def test_a_long_journal_is_read_from_few_objects_also_where_a_kill_left_one_out(
         remove_record(store.objects, key := f"tuning/k1/journal/{number:08d}.json")
         create_record(store.objects, key, {"lines": "none"})
     assert more(0).read_logs(0) == written
+
+
+def test_the_garbage_collector_rests_while_a_journal_is_read(store: ArtifactStore) -> None:
+    journal = StoreJournal(store.objects, "k1")
+    journal.append_logs([{"op_code": 0, "worker_id": "one", "study_name": "another", "directions": [1]}] * 3000)
+    journal.flush()
+    seen: list[str] = []
+    told = lambda phase, info: seen.append(phase)  # noqa: E731
+    gc.callbacks.append(told)
+    assert read_study(store.objects, "k1") == ([], "ended")
+    gc.callbacks.remove(told)
+    assert not seen and gc.isenabled()
 
 
 def test_a_journal_is_whole_where_an_earlier_block_is_gone(

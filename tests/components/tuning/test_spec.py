@@ -9,6 +9,8 @@ from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.training.spec import TrainSpec, changed, train_spec
 from gatehouse.components.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.components.tuning.spec import ExperimentSpec
+from gatehouse.project import ProjectFile
+from gatehouse.yaml_lines import load_model
 
 RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-2, "log": True}
 ARCHITECTURE = {"name": "model.architecture", "type": "categorical", "choices": ["tabular_mlp", "xgboost"]}
@@ -261,3 +263,20 @@ def test_an_experiment_of_an_earlier_format_took_each_parameter_by_itself(algori
     now = ExperimentSpec.model_validate({"parameters": [RATE]} | algorithm)
     then = of_identity(ExperimentSpec, {"parameters": [RATE]} | algorithm)
     assert (now.algorithm.multivariate, then.algorithm.multivariate) == (None, False)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("[1]", "tuning: expected keys with values, found [1]"),
+        ("{parameters: {name: a}}", "tuning.parameters: expected a list of values, found {name: a}"),
+        ("{parameters: [model.dropout]}", "tuning.parameters.0: expected keys with values, found 'model.dropout'"),
+        ("{parameters: [[a, b]]}", "tuning.parameters.0: expected keys with values, found [a, b]"),
+        ("{parameters: [], algorithm: [tpe]}", "tuning.algorithm: expected keys with values, found [tpe]"),
+        ("{parameters: [], budget: [1]}", "tuning.budget: expected keys with values, found [1]"),
+    ],
+)
+def test_a_list_and_a_mapping_that_stand_for_each_other_are_told_in_words_of_yaml(given: str, said: str) -> None:
+    problems: list[str] = []
+    load_model("project.yaml", f"tuning: {given}", ProjectFile, problems)
+    assert f"project.yaml:1: {said}" in problems
