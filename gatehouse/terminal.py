@@ -26,7 +26,7 @@ class Screen:
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
-        self._console = Console(highlight=False)
+        self._console = Console(highlight=False, markup=False)
         self._live: Live | None = None
         self._told: set[str] = set()
         self._heard = 0
@@ -98,20 +98,21 @@ class Screen:
             self._print_failure(run)
         elif run.exit_code:
             state = "stopped by a signal" if run.exit_code > 128 else "failed"
-            console.print(
-                f"[bold red]The run was {state}.[/] Run again: finished stages come from the memo.", soft_wrap=True
+            ended = Text.assemble(
+                (f"The run was {state}.", "bold red"), " Run again: finished stages come from the memo."
             )
+            console.print(ended, soft_wrap=True)
         else:
             self._print_results(run)
         for stage, message in warnings(run):
             console.print(Text(f"warning in {stage}: {message}", style="yellow"), soft_wrap=True)
-        console.print(f"[dim]run {run.run}, {took}; log {run.log}[/]", soft_wrap=True)
+        console.print(Text(f"run {run.run}, {took}; log {run.log}", style="dim"), soft_wrap=True)
 
     def _print_failure(self, run: LocalRun) -> None:
         assert run.failure is not None
         where = f" in stage {run.failure['stage']}" if "stage" in run.failure else ""
-        self._console.print(f"[bold red]{run.failure['error']}[/]{where}", soft_wrap=True)
-        self._console.print(run.failure["message"], markup=False, soft_wrap=True)
+        self._console.print(Text.assemble((run.failure["error"], "bold red"), where), soft_wrap=True)
+        self._console.print(run.failure["message"], soft_wrap=True)
         self._print_reports(run)
 
     def _print_results(self, run: LocalRun) -> None:
@@ -132,7 +133,7 @@ class Screen:
     def _print_reports(self, run: LocalRun) -> None:
         try:
             for path in pages(self._store, run):
-                self._console.print(f"[dim]{'report':<16}[/]{path}", soft_wrap=True)
+                self._console.print(Text.assemble((f"{'report':<16}", "dim"), str(path)), soft_wrap=True)
         except Exception as error:  # A page shows what a run has done, and must not make it fail.
             told = f"The reports could not be drawn: {type(error).__name__}: {error}"
             self._console.print(Text(told, style="yellow"))

@@ -43,5 +43,5 @@ def backfill(
     for window, outcome in ended:
         why = (outcome.failure or {}).get("error", "")
         table.add_row(str(window), outcome.run, "well" if outcome.exit_code == 0 else f"{outcome.exit_code} {why}")
-    Console().print(table)
+    Console(markup=False).print(table)
     sys.exit(max((outcome.exit_code or 0 for _, outcome in ended), default=0))

@@ -107,7 +107,7 @@ def show(
     if as_json:
         typer.echo(manifest.to_json())
         return
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(str(found), style="bold")
     for note in _notes(opened, found):
         console.print(note, style="yellow", markup=False)
@@ -147,7 +147,9 @@ def verify(
         for each in results:
             for problem in each["problems"]:
                 style = {"broken": "red", "erased": "yellow"}.get(each["state"], "yellow")
-                Console(soft_wrap=True, highlight=False).print(Text(f"{each['state']}: {problem}", style=style))
+                Console(soft_wrap=True, highlight=False, markup=False).print(
+                    Text(f"{each['state']}: {problem}", style=style)
+                )
         counted = [f"{_count(results, state)} {state}" for state in ("erased", "not reproducible", "broken")]
         summary = ", ".join(text for text in counted if not text.startswith("0 "))
         typer.echo(
@@ -222,7 +224,7 @@ def pull_reference(
 def _tell(pulled: Pulled) -> None:
     style = {"copied": "green", "present": "dim", "erased": "red"}[pulled.state]
     line = Text.assemble((f"{pulled.state:<8}", style), f"{size(pulled.bytes):>13}  {pulled.reference}")
-    Console(soft_wrap=True, highlight=False).print(line)
+    Console(soft_wrap=True, highlight=False, markup=False).print(line)
 
 
 def _export(store: ArtifactStore, reference: Reference, directory: Path) -> None:

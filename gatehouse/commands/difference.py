@@ -37,14 +37,14 @@ def diff(
     if as_json:
         print_json([_json(change) for change in changes])
         return
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(Text.assemble(("- ", "red"), str(first)), Text.assemble(("+ ", "green"), str(second)), sep="\n")
     same = [change.table for change in changes if change.same]
     for change in changes:
         if not change.same:
             _print_change(console, change)
     if same:
-        console.print(f"\n[dim]unchanged: {', '.join(same)}[/]")
+        console.print(Text(f"\nunchanged: {', '.join(same)}", style="dim"))
 
 
 def _json(change: TableChange) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def lineage(
         features = list(map(str, found.features))
         print_json({"features": features, "known_from": known, "sources": sources, "edges": edges})
         return
-    _print(Console(soft_wrap=True, highlight=False), view, found, known)
+    _print(Console(soft_wrap=True, highlight=False, markup=False), view, found, known)
     if svg is not None:
         typer.echo(f"\n{svg}")
 
@@ -85,7 +85,7 @@ def _print(console: Console, view: View | OnDemand, found: Lineage, known: str) 
         kind = view.spec.features[feature.name]
         tree = Tree(Text.assemble((str(feature), "bold"), (f"  {kind}", "dim")))
         _grow(tree, found, feature, set())
-        Console(width=_WIDTH, highlight=False).print(tree, soft_wrap=True)
+        Console(width=_WIDTH, highlight=False, markup=False).print(tree, soft_wrap=True)
     sources = found.sources()
     for title, by in (("\nvalues from", VALUE), ("\nrows decided by", ROWS)):
         console.print(title, style="bold")

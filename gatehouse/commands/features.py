@@ -92,7 +92,7 @@ def show(
         facts = _facts(view) | {"sql": view.query, "versions": versions}
         print_json(facts | {"statistics": statistics.as_dict() if statistics else None})
         return
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(view.name, style="bold")
     console.print(view.spec.description, markup=False)
     console.print(_definition(view))
@@ -113,7 +113,7 @@ def _show_on_demand(view: OnDemand, as_json: bool) -> None:
     if as_json:
         print_json(facts | {"sql": view.query})
         return
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(view.name, style="bold")
     console.print(view.spec.description, markup=False)
     listed = {"available": "on demand", "reads": ", ".join(facts["reads"])}
@@ -137,7 +137,7 @@ def _show_label(spec: LabelView, query: str, as_json: bool) -> None:
     if as_json:
         print_json(facts | {"sql": query})
         return
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(spec.name, style="bold")
     console.print(spec.description or "The label.", markup=False)
     listed = {"entities": ", ".join(spec.entities), "decided": spec.decision_time, "horizon": facts["horizon"]}

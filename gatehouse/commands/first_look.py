@@ -59,7 +59,7 @@ def attempt(
     written = [folder / each for each in (_SOURCE, _CONTRACT)]
     if not force and (there := [str(each) for each in written if each.exists()]):
         raise ConfigurationError(f"{', '.join(there)} is there already: give another --out, or --force to write over.")
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     sniffed = sniff(file)
     show(console, file, sniffed)
     source = declared(sniffed, file.resolve(), name)
@@ -144,7 +144,8 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
         table.add_row(column.name or "(no name)", str(column.kind), _notes(column, sniffed))
     print_table(table)
     if sniffed.uneven:
-        told = f"{sniffed.uneven:,} rows have more or fewer cells than the header, they are rejected."
+        have, are = ("has", "it is") if sniffed.uneven == 1 else ("have", "they are")
+        told = f"{counted(sniffed.uneven, 'row')} {have} more or fewer cells than the header, {are} rejected."
         console.print(Text(told, style="yellow"))
     if not sniffed.event_time:
         told = "No column holds times: each row gets the file's own time, as delivered_at."
@@ -166,7 +167,8 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
     if column.name and column.name == sniffed.event_time:
         notes.append("orders the rows in time")
     if column.misfits:
-        notes.append(f"{column.misfits:,} values of another type, their rows are rejected")
+        rows = "its row is" if column.misfits == 1 else "their rows are"
+        notes.append(f"{counted(column.misfits, 'value')} of another type, {rows} rejected")
     if not column.rows:
         notes.append("empty")
     return "; ".join(notes)

@@ -53,7 +53,7 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float, want
     """
     from gatehouse.components.snapshot.sniffing import sniff
 
-    console, table = Console(soft_wrap=True, highlight=False), table_name(file)
+    console, table = Console(soft_wrap=True, highlight=False, markup=False), table_name(file)
     found = sniff(file)
     sniffed = found.ordered_by(_time(time, found))
     require_columns(wanted, [column.name for column in found.named])

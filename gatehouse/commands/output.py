@@ -93,7 +93,7 @@ def size(count: int) -> str:
 
 def print_table(table: Table) -> None:
     """Print a table at full width, because a shortened reference cannot be copied."""
-    Console(width=max(Console().width, _WIDTH)).print(table, soft_wrap=True)
+    Console(width=max(Console().width, _WIDTH), markup=False).print(table, soft_wrap=True)
 
 
 def print_json(body: Any) -> None:

@@ -64,7 +64,7 @@ def head(
     """Show the first rows of a table, or of each table of a snapshot. Values of sensitive columns are `***`."""
     opened = open_store(store)
     found = find(opened, reference)
-    console, told = Console(soft_wrap=True, highlight=False), {}
+    console, told = Console(soft_wrap=True, highlight=False, markup=False), {}
     for name, table in tables_in(opened, found).items():
         part = f'."{name}"' if name else ""
         columns, values = _fetched(opened, {"it": found}, {}, f'SELECT * FROM "it"{part} LIMIT {rows}', 0)

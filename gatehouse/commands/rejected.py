@@ -36,7 +36,7 @@ def rejected(
 
 def print_groups(store: ArtifactStore, reference: Reference, groups: list[Group]) -> None:
     """Print the rejected rows of a table: their number and share, then each reason with examples."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     manifest = store.manifest(reference)
     kept = store.manifest(manifest.derived_from["dataset"]).rows or 0
     counted = f"{kept:,} rows, {manifest.rows or 0:,} rejected"

@@ -210,7 +210,7 @@ def _require_whole(plan: ErasurePlan, partly: bool) -> None:
 
 
 def _print_plan(plan: ErasurePlan) -> None:
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
 
     def section(title: str, references: Iterable[Reference], style: str) -> None:
         listed = [Text(f"  {each}") for each in references]

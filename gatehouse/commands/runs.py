@@ -248,4 +248,4 @@ def _duration(seconds: float | None) -> str:
 def _write(path: Path, runs: Sequence[TrackedRun], histories: Histories) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(report(runs, histories))
-    Console(soft_wrap=True, highlight=False).print(f"report {path}")
+    Console(soft_wrap=True, highlight=False, markup=False).print(f"report {path}")

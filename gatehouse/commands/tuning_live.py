@@ -60,7 +60,7 @@ def follow(found: Found, refresh: Callable[[Found], Found], console: Console | N
         refresh: Reads it again.
         console: Where to print; by default the standard output.
     """
-    out = console or Console(highlight=False)
+    out = console or Console(highlight=False, markup=False)
     seen: dict[int, str] = {}
     if not out.is_terminal:
         while True:

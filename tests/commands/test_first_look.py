@@ -30,7 +30,7 @@ def test_from_a_file_to_a_report(tmp_path: Path, store: ArtifactStore, monkeypat
     output = _try(tmp_path / "Web visits.csv", store).output
     assert "600 rows, separated by ';', UTF-8, decimal comma" in output
     assert "seconds since 1970; orders the rows in time" in output
-    assert "1 values of another type, their rows are rejected" in output
+    assert "1 value of another type, its row is rejected" in output
     assert "599 rows, 1 rejected" in output and "pass: inferred from these rows" in output
     pages = output.split("report ", 1)[1].replace("\n", "").split(", ")
     assert [Path(page.strip()).is_file() for page in pages] == [True, True]
@@ -41,6 +41,15 @@ def test_from_a_file_to_a_report(tmp_path: Path, store: ArtifactStore, monkeypat
         parse_contract((folder / "contract.yaml").read_text()).tables["web_visits"].columns["bought"].type.value
         == "int64"
     )
+
+
+def test_a_name_in_brackets_is_shown_as_it_is(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("day,flow [l/s],[/bold]\n2024-01-01,1,2\n2024-01-02,2,3\n")
+    output = _try(tmp_path / "t.csv", store).output
+    assert "flow [l/s]" in output and "[/bold]" in output
 
 
 def test_files_that_are_there_are_not_written_over(
@@ -80,4 +89,4 @@ def test_the_snapshot_is_the_one_that_a_run_takes(tmp_path: Path, store: Artifac
 def test_rows_of_another_width_are_told(tmp_path: Path, store: ArtifactStore) -> None:
     (tmp_path / "t.csv").write_text("z,day,n\n1,2024-01-01,1\n2,2024-01-02\n")
     output = _try(tmp_path / "t.csv", store, "--out", str(tmp_path / "made")).output
-    assert "1 rows have more or fewer cells than the header" in output and "1 rows, 1 rejected" in output
+    assert "1 row has more or fewer cells than the header, it is rejected" in output and "1 rows, 1 rejected" in output
