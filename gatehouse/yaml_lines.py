@@ -19,7 +19,6 @@ _EXPECTED = {
     "time_delta": "expected a length of time: P1D or PT12H in YAML, timedelta(days=1) in Python",
     "tuple_type": "expected a list of values",
     "dict_type": "expected keys with values",
-    "model_": "expected keys with values",
     "mapping_type": "expected keys with values",
     "string_type": "expected a text",
     "int_": "expected a whole number",
