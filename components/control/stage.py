@@ -55,7 +55,7 @@ class PrepareResult(StageModel):
     effects=Effects(
         reads="the store",
         writes="who trains for an order",
-        why="Sees whether the configuration is published in this store; a repeat finds its own claim.",
+        why="Sees whether the configuration is published in this store; a repeat finds its own record.",
     ),
     resources=_SMALL,
 )
