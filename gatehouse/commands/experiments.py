@@ -1,7 +1,7 @@
 """Finds the experiments of a store for commands: published, running and interrupted ones."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from gatehouse.components.artifacts.reference import Reference
@@ -26,6 +26,7 @@ class Found:
         shown: Its content.
         began: When its study began, in seconds since 1970 by the store's clock; 0 if the store has no study.
         changed: When it was published, or last written, by the same clock.
+        failed: Error messages of failed trials, by number.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Found:
     shown: Shown
     began: float
     changed: float
+    failed: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def short(self) -> str:
@@ -163,7 +165,10 @@ def _read(store: ArtifactStore, reference: Reference) -> Found:
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
     study = next(_studies_of(store, reference), "")
     began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
-    return Found(reference.name, study, reference, ENDED, Shown(reference.name, about, trials), began, changed)
+    shown = Shown(reference.name, about, trials)
+    failed = next((one.get("failed", {}) for one in store.measurements(reference, "tune")), {})
+    told = {int(number): message for number, message in failed.items()}
+    return Found(reference.name, study, reference, ENDED, shown, began, changed, told)
 
 
 def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
@@ -203,4 +208,5 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
         told[state] = f"Not published: {ending(ended)}"
     body = described(spec, int(about["steps"])) | {"ended": ended}
     shown = Shown(about["name"], body, [one.to_json() for one in trials], told[state])
-    return Found(about["name"], study, None, state, shown, *_times(store, study))
+    messages = {one.number: one.told for one in trials if one.told}
+    return Found(about["name"], study, None, state, shown, *_times(store, study), messages)

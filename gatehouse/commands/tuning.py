@@ -78,13 +78,16 @@ def show(
     opened = open_store(store)
     found = find_experiment(opened, name)
     if as_json:
-        print_json(_brief(found) | {"trials": list(found.shown.trials)})
+        print_json(_brief(found) | {"trials": list(found.shown.trials), "failed": dict(found.failed)})
         return
     if follow and found.state == RUNNING:
         found = follow_trials(found, lambda one: refreshed(opened, one))
     else:
         print_table(trials_table(found.shown))
     typer.echo(f"\n{headline(found.shown)}")
+    for message in dict.fromkeys(found.failed.values()):
+        numbers = ", ".join(str(number) for number, each in sorted(found.failed.items()) if each == message)
+        typer.echo(f"failed: trial {numbers}: {message}")
     typer.echo(f"ended: {_why(found)}" if found.reference else found.shown.state)
 
 

@@ -73,7 +73,7 @@ def begun(
     remember(store.objects, key, {"name": "flights", "request": request, "steps": 4, "seed": 1})
     with opened_study(store.objects, key, ExperimentSpec.model_validate(spec), 1, 4) as study:
         for _ in range(failed):
-            study.end(replace(study.ask(), state="failed", reason="OutOfMemory"))
+            study.end(replace(study.ask(), state="failed", reason="OutOfMemory", told="Less memory, please."))
         for number in range(ended):
             asked = study.ask()
             study.report(asked.number, 1, 0.7)
@@ -163,6 +163,18 @@ def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: 
     assert "Interrupted with 1 trial under way" in shown
     assert "best: trial 1 with log_loss 0.59" in shown
     assert [line.split()[1] for line in shown.splitlines()[1:4]] == ["succeeded", "succeeded", "running"]
+
+
+def test_what_failed_trials_said_is_shown_once_each_published_or_not(store: ArtifactStore) -> None:
+    begun(store, failed=2)
+    assert "\nfailed: trial 0, 1: Less memory, please.\n" in run(store, "show", "flights").output
+    reference = published(store)
+    store.append(f"measurements/{reference}", {"stage": "tune", "failed": {"10": "No file.", "3": "No file."}})
+    assert "\nfailed: trial 3, 10: No file.\n" in run(store, "show", reference.short).output
+    assert json.loads(run(store, "show", reference.short, "--json").output)["failed"] == {
+        "3": "No file.",
+        "10": "No file.",
+    }
 
 
 def test_what_was_published_of_a_study_is_not_listed_twice(store: ArtifactStore) -> None:
