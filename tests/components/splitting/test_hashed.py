@@ -226,6 +226,13 @@ def test_a_column_without_a_hash_is_named_with_its_type(tmp_path: Path) -> None:
         divide(spec_of(strategy="group", columns=["path", "key"]), opened(tmp_path, columns))
 
 
+@pytest.mark.parametrize("task", ["regression", "ranking"])
+def test_a_label_of_another_number_in_each_row_is_no_stratum(tmp_path: Path, task: str) -> None:
+    rows = opened(tmp_path, _table([("a", 0, "Lund", 0)]), task=task)
+    with pytest.raises(ConfigurationError, match=f"the task {task} has too many values for strata"):
+        divide(spec_of(strategy="stratified"), rows)
+
+
 def test_an_entity_is_made_of_entity_keys(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="entity of the entity keys key, found label"):
         divide(spec_of(strategy="entity", keys=["label"]), opened(tmp_path, {"key": [1], "label": [0]}))
