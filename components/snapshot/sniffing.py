@@ -5,6 +5,7 @@ has is told by the very functions that read it into a snapshot, over all rows, s
 read there.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -335,7 +336,8 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
     zone = {"time_zone": "UTC"} if any(column.naive for column in sniffed.named) else {}
     # A small file may lose two rows, a large one as many as told its types.
     limit = max(2 * _MOST_MISFITS, min(1.0, 2 / max(sniffed.rows + sniffed.uneven, 1)))
-    table: dict[str, Any] = {"member": path.name, "on_invalid": "reject", "reject_limit": round(limit, 4)}
+    limit = math.ceil(limit * 10**4) / 10**4
+    table: dict[str, Any] = {"member": path.name, "on_invalid": "reject", "reject_limit": limit}
     if sniffed.event_time:
         table |= {"columns": columns, "event_time": sniffed.event_time}
     else:

@@ -191,6 +191,11 @@ def test_one_row_of_another_width_is_set_aside(
     assert taken.rejected_rows == {"t": 1} and len(rows) == 300
 
 
+def test_a_small_file_may_lose_two_rows_however_the_limit_is_rounded(tmp_path: Path, store: ArtifactStore) -> None:
+    text = "n,s\n" + "".join(f"{n},x\n" for n in range(20)) + "1,x,y\nmany,x\n"
+    assert _read(store, _file(tmp_path, text))[0].rejected_rows == {"t": 2}
+
+
 def test_a_value_of_another_type_is_set_aside_in_a_file_without_times(tmp_path: Path, store: ArtifactStore) -> None:
     path = _file(tmp_path, "n,s\n" + "".join(f"{'many' if n == 7 else n},x\n" for n in range(20)))
     taken, rows = _read(store, path)
