@@ -80,11 +80,18 @@ def table_name(file: Path) -> str:
 
 
 def declared(sniffed: "Sniffed", file: Path, name: str) -> dict[str, Any]:
-    """The key `source` of a project that reads the file as a table with this name."""
+    """The key `source` of a project that reads the file as a table with this name.
+
+    A column whose name looks personal is sensitive from the beginning: rows that are set aside would show it.
+    """
     from gatehouse.components.snapshot.sniffing import source_of
+    from gatehouse.components.validation.inference.infer import looks_personal
 
     changed = datetime.fromtimestamp(int(file.stat().st_mtime), UTC).replace(tzinfo=None)
-    return source_of(sniffed, file, name, changed.isoformat(sep=" "))
+    source = source_of(sniffed, file, name, changed.isoformat(sep=" "))
+    if personal := [column.name for column in sniffed.named if looks_personal(column.name)]:
+        source["tables"][name]["sensitive"] = sorted(personal)
+    return source
 
 
 def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) -> FirstLook:
@@ -153,7 +160,11 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
 
 
 def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
+    from gatehouse.components.validation.inference.infer import looks_personal
+
     notes = [] if column.name else ["left out: it has no name"]
+    if looks_personal(column.name):
+        notes.append("its name looks personal: sensitive, no value of it is shown")
     if column.form:
         notes.append(f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970")
     elif column.epoch:

@@ -43,6 +43,20 @@ def test_from_a_file_to_a_report(tmp_path: Path, store: ArtifactStore, monkeypat
     )
 
 
+def test_a_column_that_looks_personal_is_shown_in_no_row_that_is_set_aside(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(f"2024-01-{1 + n:02d},{n},anna{n}@example.org\n" for n in range(20))
+    (tmp_path / "t.csv").write_text(f"day,n,email\n{lines}2024-02-01,bella@example.org,2\n2024-02-02,3,eve@x.org,4\n")
+    output = _try(tmp_path / "t.csv", store).output
+    assert "its name looks personal: sensitive" in output and "20 rows, 2 rejected" in output
+    told = CliRunner().invoke(app, ["rejected", "--store", store.address]).output
+    assert "expected int64 or a null" in told and "@" not in told
+    source = yaml.safe_load((tmp_path / "t" / "source.yaml").read_text())["source"]
+    assert source["tables"]["t"]["sensitive"] == ["email"]
+
+
 def test_a_name_in_brackets_is_shown_as_it_is(
     tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

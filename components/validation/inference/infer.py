@@ -166,12 +166,13 @@ def _hidden(seen: SeenTable, column: str) -> str:
     """Why no value of a column is shown; empty where values are."""
     if column in seen.table.sensitive:
         return "The source declares it sensitive, so no value of it is shown."
-    if _looks_personal(column):
+    if looks_personal(column):
         return "Its name looks personal, so no value of it is shown: check, and remove `sensitive` if it is not."
     return ""
 
 
-def _looks_personal(column: str) -> bool:
+def looks_personal(column: str) -> bool:
+    """Whether a column's name says that it may hold what tells a person, such as an address."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", column)
     return any(_PERSONAL.fullmatch(word.lower()) for word in (*words, column))
 
