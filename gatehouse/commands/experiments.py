@@ -166,7 +166,7 @@ def _read(store: ArtifactStore, reference: Reference) -> Found:
     study = next(_studies_of(store, reference), "")
     began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
     shown = Shown(reference.name, about, trials)
-    failed = next((one.get("failed", {}) for one in store.measurements(reference, "tune")), {})
+    failed: dict[str, str] = next((one.get("failed", {}) for one in store.measurements(reference, "tune")), {})
     told = {int(number): message for number, message in failed.items()}
     return Found(reference.name, study, reference, ENDED, shown, began, changed, told)
 
