@@ -194,7 +194,7 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
     told = {
         RUNNING: f"Under way: {running} {'trial runs' if running == 1 else 'trials run'}",
         INTERRUPTED: f"Interrupted with {counted(running, 'trial')} under way",
-        ENDED: "Its trials have ended, and they are not published yet; resume does it if its controller is gone",
+        ENDED: "Its trials have ended. Its controller publishes them now; if it is gone, gatehouse tuning resume does",
     }
     if spec.resume_policy == "never":  # Its study is only in the memory of its controller.
         state = state if state == RUNNING else "interrupted"
