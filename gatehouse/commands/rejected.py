@@ -36,13 +36,19 @@ def rejected(
 
 def print_groups(store: ArtifactStore, reference: Reference, groups: list[Group]) -> None:
     """Print the rejected rows of a table: their number and share, then each reason with examples."""
+    from gatehouse.components.snapshot.sources.declared import HIDDEN, NOT_SHOWN
+
     console = Console(soft_wrap=True, highlight=False, markup=False)
     manifest = store.manifest(reference)
-    kept = store.manifest(manifest.derived_from["dataset"]).rows or 0
-    counted = f"{kept:,} rows, {manifest.rows or 0:,} rejected"
+    dataset = store.manifest(manifest.derived_from["dataset"])
+    counted = f"{dataset.rows or 0:,} rows, {manifest.rows or 0:,} rejected"
     console.print(Text.assemble((manifest.name, "bold"), f" {counted}  ", (reference.short, "dim")))
     for group in groups:
         column = f"column {group.column}: " if group.column else ""
         console.print(Text.assemble((f"{group.rows:>9,}  ", "yellow"), f"{column}{group.reason}"))
         for one in group.examples:
-            console.print(Text(f"           {one.place}, found {one.found}: {one.raw}", style="dim"))
+            found = "" if one.found == NOT_SHOWN else f", found {one.found}"
+            row = "" if one.raw == HIDDEN else f": {one.raw}"
+            console.print(Text(f"           {one.place}{found}{row}", style="dim"))
+    if hidden := ", ".join(dataset.details.get("sensitive", ())):
+        console.print(Text(f"           No value is shown, as columns are sensitive: {hidden}.", style="dim"))
