@@ -63,7 +63,7 @@ def opened_study(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause Python's garbage collector, which otherwise takes 40 % of the time of reading a long journal."""
+    """Pause Python's garbage collector, which otherwise takes 30 % of the time of reading a long journal."""
     enabled = gc.isenabled()
     gc.disable()
     try:
