@@ -20,6 +20,7 @@ _EXPECTED = {
     "tuple_type": "expected a list of values",
     "dict_type": "expected keys with values",
     "mapping_type": "expected keys with values",
+    "model_": "expected keys with values",
     "string_type": "expected a text",
     "int_": "expected a whole number",
     "float_": "expected a number",
