@@ -22,11 +22,11 @@ def test_each_window_is_one_run_and_a_failed_one_stops_no_other(
 ) -> None:
     asked: list[dict[str, Any]] = []
 
-    def ran(project: Path, pipeline: str, store: object, arguments: dict[str, Any], watch: object) -> LocalRun:
+    def ran(project: Path, pipeline: str, store: object, arguments: dict[str, Any]) -> LocalRun:
         asked.append(arguments)
         return LocalRun(f"run-{len(asked)}", tmp_path / "log", exit_code=codes[len(asked) - 1])
 
-    monkeypatch.setattr(command, "run_pipeline", ran)
+    monkeypatch.setattr(command, "run_on_screen", ran)
     options = ["--windows", WINDOWS, "--store", str(tmp_path / "store"), "--param", "force=score"]
     options += ["--param", "keys=asked.csv", "--source", "s3://raw/flights"]
     result = CliRunner().invoke(app, ["backfill", str(EXAMPLE), *options])

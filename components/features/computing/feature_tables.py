@@ -152,7 +152,7 @@ def compute_tables(
                 f"{', '.join(sorted(datasets))}, spelled like that."
             )
     earlier = _earlier_tables(store, parent) if parent else None
-    with connect() as connection:
+    with connect(cursors=True) as connection:
         sources = Sources(connection, store, repository, datasets, as_of)
         plans = [_plan(sources, view, earlier) for view in repository.views.values()]
         # A table is written while the next one is computed, because writing alone does not keep all cores busy.

@@ -1,14 +1,12 @@
 """Computes on-demand features: the same query for a training set, a batch and one online request."""
 
-import atexit
 from collections.abc import Iterable, Mapping
-from functools import cache
 
 import duckdb
 import pyarrow as pa
 
 from gatehouse.components.features.computing.compute import SQL_TYPES
-from gatehouse.components.features.database import connect, in_one_line, quoted
+from gatehouse.components.features.database import in_one_line, quoted, shared
 from gatehouse.components.features.definitions.repository import OnDemand
 from gatehouse.errors import ConfigurationError
 
@@ -75,7 +73,7 @@ def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
     for name, kind in view.inputs.items():
         if name not in rows.column_names or kind == "categorical":
             continue
-        with _database().cursor() as connection:
+        with shared().cursor() as connection:
             connection.register("given", rows.select([name]))
             text = f"{quoted(name)}::VARCHAR"
             # Other values are cast by way of text, so that a value that cannot become a number, such as a date, is
@@ -116,7 +114,7 @@ def _file(view: OnDemand) -> str:
 
 def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
     wanted = ", ".join(_cast(view.spec.features))
-    with _database().cursor() as connection:
+    with shared().cursor() as connection:
         connection.register("given", rows.select(list(view.inputs)))
         inputs = ", ".join(_cast(view.inputs))
         try:
@@ -133,12 +131,3 @@ def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
 
 def _cast(kinds: Mapping[str, str]) -> list[str]:
     return [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in kinds.items()]
-
-
-@cache
-def _database() -> duckdb.DuckDBPyConnection:
-    return connect()
-
-
-# DuckDB complains of connections that outlive the interpreter.
-atexit.register(_database.cache_clear)

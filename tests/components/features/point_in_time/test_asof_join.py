@@ -1,11 +1,9 @@
 """The point-in-time join against a brute-force reference, and its boundaries one by one."""
 
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,16 +18,6 @@ from gatehouse.errors import ConfigurationError
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
-
-
-@cache
-def _database() -> duckdb.DuckDBPyConnection:
-    return connect()
-
-
-def _connection() -> duckdb.DuckDBPyConnection:
-    """A connection of its own to one database: another database for each example would take most of the time."""
-    return _database().cursor()
 
 
 def at(minutes: int | None) -> datetime | None:
@@ -58,7 +46,7 @@ def join(
             "time": pa.array([at(entity[1]) for entity in entities], TIME),
         }
     )
-    with _connection() as connection:
+    with connect() as connection:
         connection.register("rows", table)
         view = Joined(
             table="rows",
@@ -142,7 +130,7 @@ def test_whole_numbers_match_at_both_ends_of_their_type(kind: pa.DataType, sprea
     wanted = pa.table(
         {"key": pa.array([*reversed(keys), most - 3], kind), "time": pa.array([NOON] * (len(keys) + 1), TIME)}
     )
-    with _connection() as connection:
+    with connect() as connection:
         connection.register("rows", rows)
         view = Joined(table="rows", keys={"key": "key"}, event="event", features={"value": "value"})
         found = asof_join(connection, wanted, "time", [view])["value"].to_pylist()
@@ -154,7 +142,7 @@ def test_ages_of_centuries_count_in_nanoseconds(ttl: timedelta, expected: int | 
     time = datetime(2100, 1, 1, tzinfo=UTC)
     rows = pa.table({"event": pa.array([datetime(1750, 1, 1, tzinfo=UTC)], TIME), "value": [1]})
     nanoseconds = pa.array([int(time.timestamp()) * 10**9 + 1], pa.timestamp("ns", "UTC"))
-    with _connection() as connection:
+    with connect() as connection:
         connection.register("rows", rows)
         view = Joined(table="rows", keys={}, event="event", features={"value": "value"}, ttl=ttl)
         found = asof_join(connection, pa.table({"time": nanoseconds}), "time", [view])
@@ -189,7 +177,7 @@ def test_duplicate_and_unsorted_entity_rows_come_out_once_each_in_order() -> Non
 
 
 def test_a_view_without_entities_joins_by_time_alone() -> None:
-    with _connection() as connection:
+    with connect() as connection:
         connection.register("rows", pa.table({"event": pa.array([at(0), at(5)], TIME), "value": [1, 2]}))
         wanted = pa.table({"time": pa.array([at(6), at(1)], TIME)})
         found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
@@ -223,7 +211,7 @@ def test_several_keys_match_together(
         }
     )
     view = Joined("rows", {"name": "name", "number": "number"}, "event", {"value": "value"})
-    with _connection() as connection:
+    with connect() as connection:
         connection.register("rows", table)
         found = asof_join(connection, wanted, "time", [view], memory)
 
@@ -236,7 +224,7 @@ def test_several_keys_match_together(
 
 
 def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
-    with _connection() as connection:
+    with connect() as connection:
         connection.register("rows", pa.table({"key": [1], "event": pa.array([at(0)], TIME), "value": [1]}))
         wanted = pa.table({"id": ["one"], "time": pa.array([at(1)], TIME)})
         with pytest.raises(ConfigurationError, match="Entity key id: expected values of type int64"):
@@ -246,7 +234,7 @@ def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_entity_times_of_every_precision_count_and_are_kept(unit: str) -> None:
     moment = pa.array([at(5)], TIME).cast(pa.timestamp(unit, "Europe/Berlin"))
-    with _connection() as connection:
+    with connect() as connection:
         connection.register("rows", pa.table({"event": pa.array([at(5), at(6)], TIME), "value": [1, 2]}))
         wanted = pa.table({"time": moment})
         found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
@@ -260,7 +248,7 @@ def test_a_nanosecond_decides(unit: str) -> None:
     rows = {"event": pa.array([start], pa.timestamp("ns", "UTC")).cast(pa.timestamp(unit, "UTC")), "value": [1]}
     ttl = timedelta(microseconds=3)
     wanted = pa.table({"time": pa.array([start + off for off in (-1, 0, 3000, 3001)], pa.timestamp("ns"))})
-    with _connection() as connection:
+    with connect() as connection:
         connection.register("rows", pa.table(rows))
         found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"}, ttl=ttl)])
         assert found["value"].to_pylist() == [None, 1, 1, None]
@@ -275,7 +263,7 @@ def test_a_table_divided_by_key_gives_batches_in_order(tmp_path: Path) -> None:
     keys = [f"key {number % 7}" for number in range(200)]
     rows = {"key": keys, "event": pa.array([at(number) for number in range(200)], TIME), "name": keys}
     wanted = pa.table({"id": [f"key {number % 9}" for number in range(300)], "time": pa.array([at(500)] * 300, TIME)})
-    with _connection() as connection:
+    with connect() as connection:
         connection.register("rows", pa.table(rows))
         view = Joined("rows", {"key": "id"}, "event", {"name": "name"})
         batches = list(asof_batches(connection, wanted, "time", [view], tmp_path, memory=1 << 13))

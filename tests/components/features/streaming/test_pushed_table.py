@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -63,9 +64,8 @@ def stands(versions: list[Version], driver: int, minute: int) -> int | None:
 class Shelf:
     """A table of which some versions are known and some are ahead, as minutes pass and rows are computed anew."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "known.parquet"
-        self.connection = connect()
+    def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection) -> None:
+        self.path, self.connection = folder / "known.parquet", connection
 
     def next(
         self, known: list[Version], ahead: list[Version], computed: list[Version], since: int, until: int
@@ -84,9 +84,8 @@ def listed(first: int, last: int) -> st.SearchStrategy[list[Version]]:
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
-    shelf = Shelf(tmp_path_factory.mktemp("shelf"))
-    yield shelf
-    shelf.connection.close()
+    with connect() as connection:
+        yield Shelf(tmp_path_factory.mktemp("shelf"), connection)
 
 
 @settings(max_examples=25, deadline=None)
