@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -38,7 +37,6 @@ from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError, counted
-from gatehouse.rules_between_keys import said_either_way
 from gatehouse.schedule import Schedule
 from gatehouse.task_settings import StageSettings, TaskResources, of_stages
 from gatehouse.yaml_lines import at_line, lines_of, load_model, not_text
@@ -267,8 +265,13 @@ class ProjectParts:
     warnings: list[str] = field(default_factory=list)
 
     def note(self, look: Callable[..., Iterable[str]], *given: Any) -> None:
-        """Add what `look` finds wrong with what is given; where keys are wrong, what holds whatever they will be."""
-        self.problems += said_either_way(partial(look, *given)) if self.partly else look(*given)
+        """Add the problems that `look` finds in what is given; it ends where it reads a wrong key."""
+        try:
+            for problem in look(*given):
+                self.problems.append(problem)
+        except AttributeError:
+            if not self.partly:
+                raise
 
 
 def load_project(folder: Path) -> Project:

@@ -113,63 +113,6 @@ def test_a_rule_that_meets_a_broken_section_says_nothing() -> None:
     assert len(problems) == 1 and "did you mean stopping.epochs?" in problems[0], problems
 
 
-class _Section(BaseModel):
-    size: int
-    label: str | None = None
-
-
-class _Several(BaseModel):
-    low: int
-    high: int
-    step: int
-    section: _Section | None = None
-
-    @model_validator(mode="after")
-    def _possible(self) -> "_Several":
-        if self.section is not None and self.section.label is not None:
-            raise ValueError("expected no label")
-        if self.low > self.high:
-            raise ValueError("expected low <= high")
-        if not self.step < self.high or self.step in range(90, 99):
-            raise ValueError(f"expected a small step, found {self.step}")
-        while self.section and self.section.size:
-            self.section.size -= 1
-        return self
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("{low: 3, high: 2, step: 1, section: {size: x}}", ["section.size: ", "low <= high"]),
-        ("{low: x, high: 2, step: 3}", ["low: "]),  # A rule that ends at what may be wrong says no more.
-        ("{low: 1, high: x, step: 2}", ["high: "]),
-        ("{low: 1, high: 2, step: x}", ["step: "]),
-        ("{low: 1, high: 2, step: 1, section: {size: 1, label: 1}}", ["section.label: "]),
-        ("{low: 1, high: 2, step: 1, section: 1}", ["section: "]),
-        ("{low: 3, high: 2, step: x}", ["step: ", "low <= high"]),
-    ],
-)
-def test_a_rule_that_reads_a_wrong_key_says_what_holds_whatever_that_key_will_be(text: str, told: list[str]) -> None:
-    problems: list[str] = []
-    load_model("s", text, _Several, problems)
-    assert all(any(part in each for each in problems) for part in told), problems
-    assert len(problems) == len(told), problems
-
-
-def test_what_names_stand_for_is_told_beside_wrong_keys(tmp_path: Path) -> None:
-    path = create_project("returns", tmp_path) / "project.yaml"
-    text = path.read_text().replace("gap: P30D", "gap: soon").replace("slices: [category]", "slices: 5")
-    text = text.replace("monitoring: {}", "monitoring: {data_drift: {ignore: [amounts]}}")
-    path.write_text(text)
-    policy = path.parent / "policy.yaml"
-    policy.write_text(policy.read_text() + "require_integration: true\nmax_training_age: P1D\n")
-    with pytest.raises(ConfigurationError) as caught:
-        check_project(path.parent)
-    for told in ("split.gap: ", "evaluation.slices: ", "ignore.0: expected a feature", "require_integration: "):
-        assert told in str(caught.value), str(caught.value)
-    assert "max_training_age" not in str(caught.value), "who knows how long the gap will be"
-
-
 @pytest.mark.parametrize("text", ["a: 0x_", "a: !!set [1]", "a: !!int x"])
 def test_a_value_that_yaml_cannot_read_is_told(text: str) -> None:
     problems: list[str] = []
