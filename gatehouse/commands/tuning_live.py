@@ -14,7 +14,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.tuning.reports.shown import Body, Shown, told, values_of
 from gatehouse.errors import counted
 
-_STYLES = {"failed": "red", "killed": "red", "early_stopped": "dim", "running": "yellow", "succeeded": ""}
+_STYLES = {"failed": "red", "killed": "dim", "early_stopped": "dim", "running": "yellow", "succeeded": ""}
 _SECONDS = 1.0
 _ROOM = 8  # Lines of a terminal that are needed around the table.
 
@@ -75,6 +75,7 @@ def follow(found: Found, refresh: Callable[[Found], Found], console: Console | N
             time.sleep(_SECONDS)
             found = refresh(found)
             live.update(_screen(found.shown, out.height))
+        live.update(trials_table(found.shown))
     return found
 
 
