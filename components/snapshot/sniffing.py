@@ -38,28 +38,12 @@ _PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nano
 _TIME_WORDS = frozenset(
     ("time", "times", "date", "dates", "datetime", "timestamp", "when", "epoch", "created", "updated", "at", "ts")
 )
-_GLUED = re.compile(r"[a-z]{2,}(?:time|date|datetime|timestamp|epoch)")
-"""A word of a time behind another one, as in orderdate: it counts only for numbers of the years 1990 to 2100."""
-_NOT_GLUED = frozenset(
-    (
-        "airtime",
-        "candidate",
-        "consolidate",
-        "daytime",
-        "downtime",
-        "invalidate",
-        "lifetime",
-        "liquidate",
-        "mandate",
-        "overtime",
-        "playtime",
-        "runtime",
-        "sometime",
-        "update",
-        "uptime",
-        "validate",
-    )
-)
+_GLUED = re.compile(r"[a-z]{2,}(?:date|datetime|timestamp|epoch)")
+"""A word of a time behind another one, as in orderdate: it counts only for numbers of the years 1990 to 2100.
+
+One that ends in time alone may be a duration, as cputime, whose nanoseconds are numbers of such years too.
+"""
+_NOT_GLUED = frozenset(("candidate", "consolidate", "invalidate", "liquidate", "mandate", "update", "validate"))
 _NO_TIMES = frozenset(("id", "ids", "by"))
 """Words that behind one of a time make it something else, as in created_by."""
 _TOO_FINE = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{7,9}(?:Z|[+-]\d\d:?\d\d)?$"

@@ -74,10 +74,11 @@ def test_numbers_since_1970_are_told_by_name_and_size(
     [
         *((name, "timestamp") for name in ("created_at", "createdAt", "START_TIME", "ts", "Pickup time")),
         *((name, "timestamp") for name in ("sort_by_date", "candidate_created_at", "id_date")),
-        *((name, "timestamp") for name in ("orderdate", "eventtime", "PICKUPDATETIME", "trip_starttime")),
+        *((name, "timestamp") for name in ("orderdate", "PICKUPDATETIME", "trip_starttimestamp")),
         *((name, "int64") for name in ("updates", "update", "sometimes", "orderdate_id", "invalidate")),
         *((name, "int64") for name in ("counts", "contacts", "created_by", "candidate", "mandate_id", "lat_attr")),
         *((name, "int64") for name in ("uptime", "lifetime", "validate", "date_id", "date_updated_by")),
+        *((name, "int64") for name in ("cputime", "responsetime", "avg_leadtime")),
     ],
 )
 def test_only_a_word_that_says_a_time_makes_numbers_times(tmp_path: Path, name: str, kind: str) -> None:
