@@ -23,7 +23,7 @@ from gatehouse.components.snapshot.sources.blocks import line_end
 from gatehouse.components.snapshot.sources.csv_lines import lines_of, quoted, without
 from gatehouse.components.snapshot.sources.csv_rejects import Misfits, set_aside, shown_cells
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
-from gatehouse.components.snapshot.sources.declared import NOT_SHOWN, check_columns, reason_of, schema_of
+from gatehouse.components.snapshot.sources.declared import NOT_SHOWN, check_columns, reason_of, schema_of, shown_names
 from gatehouse.components.snapshot.sources.files import FilesBase, FileTable
 from gatehouse.components.snapshot.sources.rejects import Read, Reject
 from gatehouse.components.snapshot.sources.times import FIRST_TIME, LAST_TIME, read_times, wanted
@@ -47,7 +47,7 @@ class CsvRows:
         spec: What is declared of it.
         nulls: Texts that stand for a missing value.
         time_zone: Zone of times that state none; empty refuses them.
-        header: Names of the columns in the file.
+        header: Names of the columns in the file, as `shown_names` gives them.
     """
 
     name: str
@@ -75,8 +75,9 @@ class CsvRows:
                 "utf-16."
             )
         line = beginning[: header_end(beginning, spec.delimiter.encode())].removeprefix(BOM)
-        header = _cells(line, spec.delimiter)
-        repeated = sorted({column for column in header if header.count(column) > 1})
+        cells = _cells(line, spec.delimiter)
+        header = shown_names(cells, spec)
+        repeated = dict.fromkeys(name for name, cell in zip(header, cells, strict=True) if cells.count(cell) > 1)
         if repeated:
             raise SourceError(
                 f"Table {name}: {file} has columns of one name (repeated: {', '.join(repeated)}). Rename them there."

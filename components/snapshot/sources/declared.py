@@ -44,8 +44,6 @@ def check_columns(name: str, found: Collection[str], spec: TableSpec) -> None:
     """
     missing = [column for column in spec.columns if column not in found]
     extra = [column for column in found if column not in spec.columns]
-    if spec.sensitive and len(extra) == len(found):
-        extra = [NOT_SHOWN]  # The first line of a file without a header is a row.
     problems = [
         f"{label}: {', '.join(columns)}"
         for label, columns, policy in (
@@ -58,6 +56,18 @@ def check_columns(name: str, found: Collection[str], spec: TableSpec) -> None:
         raise SourceError(
             f"Table {name}: the columns are not those declared ({'; '.join(problems)}). Correct source.tables."
         )
+
+
+def shown_names(found: Collection[str], spec: TableSpec) -> list[str]:
+    """Names of columns that may be the first line of a text, for messages and records, in their order.
+
+    That of a file without a header is a row. So, of a table with sensitive columns, a name that is not declared is not
+    shown, whatever the others are: its place stands for it.
+    """
+    return [
+        f"column {place} (name not shown)" if spec.sensitive and name not in spec.columns else name
+        for place, name in enumerate(found, 1)
+    ]
 
 
 def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Place, time_zone: str) -> Raw:

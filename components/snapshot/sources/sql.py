@@ -214,13 +214,16 @@ class SqlReader(Opened):
         return {"rows": count, "digest": digest_of(digests)}
 
     def _check_columns(self, table: str) -> None:
-        from gatehouse.components.snapshot.sources.declared import check_columns
+        from gatehouse.components.snapshot.sources.declared import check_columns, shown_names
 
+        spec = self._spec.tables[table]
         with self._explained(table):
             found = self._database().columns(f"SELECT * FROM {self._subquery(table)} WHERE 1 = 0")
-        check_columns(table, found, self._spec.tables[table])
+        if spec.query:  # It may read files whose first line gives the names.
+            found = dict(zip(shown_names(found, spec), found.values(), strict=True))
+        check_columns(table, found, spec)
         self._delivered[table] = found
-        self._present[table] = tuple(column for column in self._spec.tables[table].columns if column in found)
+        self._present[table] = tuple(column for column in spec.columns if column in found)
 
     def _runs(self, table: str, after: Any) -> Iterator[tuple["list[pa.Table]", Any]]:
         """Runs of rows after a key, as the database gives them, each with its last key."""

@@ -130,12 +130,30 @@ def test_a_sensitive_value_in_another_column_is_not_shown(events: Events, odd: s
     assert "secret" not in str(caught.value)
 
 
-def test_the_first_row_of_a_file_without_a_header_is_not_shown(events: Events) -> None:
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ("1,2024-01-01T00:00:00Z,secret", r"missing: id, at, value; not declared: column 1 \(.*, column 3 \(name not"),
+        ("secret,value,1", r"missing: id, at; not declared: column 1 \(name not shown\), column 3 \("),
+        ("secret,value,secret,at", r"one name \(repeated: column 1 \(name not shown\), column 3 \("),
+        ("value,value,secret", r"one name \(repeated: value\)"),
+    ],
+)
+def test_the_first_row_of_a_file_without_a_header_is_not_shown(events: Events, first: str, said: str) -> None:
     events.table = {"sensitive": ["value"]}
-    events.write("1,2024-01-01T00:00:00Z,secret\n")
-    with pytest.raises(SourceError, match="missing: id, at, value; not declared: a value that is not shown") as caught:
+    events.write(f"{first}\n")
+    with pytest.raises(SourceError, match=said) as caught:
         events.take()
     assert "secret" not in str(caught.value)
+
+
+def test_an_undeclared_name_is_in_no_warning_and_no_record_beside_a_sensitive_column(events: Events) -> None:
+    events.table = {"sensitive": ["value"], "guards": {"new_column": "warn"}}
+    events.write("id,secret,at,value\n1,x,2024-01-01T00:00:00Z,9\n")
+    [warning] = events.take().warnings
+    assert "new_column: column 2 (name not shown): not declared" in warning
+    [record] = events.store.objects.list("sources/small")
+    assert b"secret" not in events.store.objects.get_bytes(record)
 
 
 def test_a_row_that_is_set_aside_changes_no_dataset(events: Events) -> None:
