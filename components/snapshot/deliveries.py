@@ -33,7 +33,7 @@ class Table:
         parts: Its parts, in order.
         event_time: The column that its parts' first and last event time are of.
         rejected: Reference of the rows that were set aside; empty where there are none.
-        origin: What it was read from, as `files (.csv)`: each kind has its own names of types.
+        origin: What names the types of its columns, as `files (.csv)`.
     """
 
     dataset: str

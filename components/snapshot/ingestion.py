@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from pathlib import PurePath
 from typing import Any
 
 from gatehouse.components.artifacts import memo
@@ -21,6 +20,8 @@ from gatehouse.components.snapshot.parts import Stored, store_parts
 from gatehouse.components.snapshot.sources.base import Source
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.snapshot.sources.declared import schema_of
+from gatehouse.components.snapshot.sources.files import FileTable
+from gatehouse.components.snapshot.sources.raw_file import RawFile
 from gatehouse.components.snapshot.sources.rejects import SCHEMA as REJECTED
 from gatehouse.components.snapshot.spec import TableSpec
 from gatehouse.components.snapshot.window import window_of
@@ -63,9 +64,15 @@ class Opened:
         return memo.memo_key(_MEMO, self.code, wanted)
 
     def origin(self, table: str) -> str:
-        """What a table is read from: the kind of the source, with the database or the ending of its files."""
-        more = self.state[table].get("dialect") or PurePath(getattr(self.spec.tables[table], "member", "")).suffix
-        return f"{self.spec.kind} ({more})" if more else self.spec.kind
+        """What names the types of a table's columns: the kind of the source, with the database or the files' format.
+
+        Files have the names of their format wherever they are, in an archive too, and whatever they are called.
+        """
+        state, spec = self.state[table], self.spec.tables[table]
+        if isinstance(spec, FileTable):
+            names = [file["name"] for file in state.get("files", ())] or [spec.member]
+            return f"files ({', '.join(sorted({RawFile(name, '').format for name in names}))})"
+        return f"{self.spec.kind} ({state['dialect']})" if "dialect" in state else self.spec.kind
 
 
 def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:

@@ -26,15 +26,11 @@ from gatehouse.components.snapshot.sources.csv_rows import CsvRows, header_end, 
 from gatehouse.components.snapshot.sources.declared import check_columns, declare, schema_of
 from gatehouse.components.snapshot.sources.files import FilesBase, FileTable, FolderSource, SdistSource
 from gatehouse.components.snapshot.sources.json_rows import JsonRows
-from gatehouse.components.snapshot.sources.raw_file import RawFile, find_files
+from gatehouse.components.snapshot.sources.raw_file import JSON_LINES, KINDS, TYPED, RawFile, find_files
 from gatehouse.components.snapshot.sources.times import TIME
 from gatehouse.components.snapshot.sources.unquoted import Cut, unquoted_cuts
 from gatehouse.errors import SourceError
 
-_CSV = (".csv", ".tsv", ".txt")
-_JSON = (".jsonl", ".ndjson")
-_TYPED = (".parquet", ".arrow", ".feather", ".ipc")
-_KINDS = (*_CSV, *_JSON, *_TYPED)
 _AHEAD = 2
 _LONGEST_ROW = 64 * 2**20
 _In = TypeVar("_In")
@@ -105,7 +101,7 @@ class FileReader:
         return self._found[table]
 
     def _told(self, table: str, file: RawFile) -> dict[str, Any]:
-        if file.plain and file.suffix not in _TYPED:
+        if file.plain and file.suffix not in TYPED:
             cuts = self._cuts_of(table, file)
             size = cuts[-1].stop if cuts else 0
             return {"name": file.name, "bytes": size, "blocks": digest_of([cut.fingerprint for cut in cuts])}
@@ -119,7 +115,7 @@ class FileReader:
     def _cuts_of(self, table: str, file: RawFile) -> list[Cut]:
         if file.path not in self._cuts:
             with ThreadPoolExecutor(_AHEAD, thread_name_prefix="look") as pool:
-                cuts = unquoted_cuts(file, self._spec.block_bytes, pool, quotes=file.suffix not in _JSON)
+                cuts = unquoted_cuts(file, self._spec.block_bytes, pool, quotes=file.suffix not in JSON_LINES)
                 if cuts is None:
                     windows = _ahead(file, self._spec.block_bytes, pool)
                     cuts = list(_few_at_once(pool, _cut, self._blocks(table, file, windows)))
@@ -130,10 +126,10 @@ class FileReader:
         name = f"Table {table}: {file.name}"
         longest = max(_LONGEST_ROW, 4 * self._spec.block_bytes)
         delimiter = self._spec.tables[table].delimiter.encode()
-        return blocks(windows, quotes=file.suffix not in _JSON, longest=longest, name=name, delimiter=delimiter)
+        return blocks(windows, quotes=file.suffix not in JSON_LINES, longest=longest, name=name, delimiter=delimiter)
 
     def _file_parts(self, table: str, spec: FileTable, file: RawFile, known: tuple[KnownPart, ...]) -> Iterator[Part]:
-        if file.plain and file.suffix not in _TYPED:
+        if file.plain and file.suffix not in TYPED:
             return self._text_parts(table, spec, file)
         return self._whole_parts(table, spec, file, known)
 
@@ -153,7 +149,7 @@ class FileReader:
         return _read_block(rows, data, cut.start == 0, lambda: lines_in(_pieces(file, cut.start)))
 
     def _rows(self, table: str, spec: FileTable, file: RawFile, beginning: bytes) -> CsvRows | JsonRows:
-        if file.suffix in _JSON:
+        if file.suffix in JSON_LINES:
             return JsonRows(table, file.name, spec, self._spec.time_zone)
         return CsvRows.open(table, file.name, spec, self._spec, beginning)
 
@@ -190,7 +186,7 @@ class FileReader:
             raise _changed(table, file)
 
     def _reads(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
-        if file.suffix in _TYPED:
+        if file.suffix in TYPED:
             for index, run in enumerate(row_runs(table, file)):
                 yield partial(_read_run, table, spec, file, run, index * ROWS_PER_PART, self._spec.time_zone)
             return
@@ -206,12 +202,12 @@ class FileReader:
 
 
 def _require_kind(table: str, file: RawFile) -> None:
-    if file.suffix not in _KINDS:
+    if file.suffix not in KINDS:
         raise SourceError(
-            f"Table {table}: {file.name} is of no kind that is read: expected one of {', '.join(_KINDS)}. "
+            f"Table {table}: {file.name} is of no kind that is read: expected one of {', '.join(KINDS)}. "
             "Rename it, or correct the table's member."
         )
-    if file.packed and file.suffix in _TYPED:
+    if file.packed and file.suffix in TYPED:
         raise SourceError(
             f"Table {table}: {file.name} is a packed {file.suffix} file, expected one as it was written: only CSV and "
             "JSON lines are unpacked. Unpack it at the source."

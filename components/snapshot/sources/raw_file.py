@@ -19,6 +19,10 @@ from gatehouse.errors import SourceError
 
 WINDOW = 4 * 2**20
 _PACKED = (".gz", ".zip")
+CSV = (".csv", ".tsv", ".txt")
+JSON_LINES = (".jsonl", ".ndjson")
+TYPED = (".parquet", ".arrow", ".feather", ".ipc")
+KINDS = (*CSV, *JSON_LINES, *TYPED)
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ class RawFile:
         """What it holds, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
         suffixes = [suffix.lower() for suffix in PurePosixPath(self.name).suffixes]
         return next((suffix for suffix in reversed(suffixes) if suffix not in _PACKED), "")
+
+    @property
+    def format(self) -> str:
+        """What names the types of its columns, by its first suffix: `.csv` for `a.txt.gz`, `.parquet` for `a.arrow`."""
+        return next((alike[0] for alike in (CSV, JSON_LINES, TYPED) if self.suffix in alike), self.suffix)
 
     @property
     def packed(self) -> bool:

@@ -1,5 +1,6 @@
 """Guards: what a delivery may not do silently, each told from the harmless case beside it."""
 
+import gzip
 import json
 from typing import Any
 
@@ -200,6 +201,34 @@ def test_a_column_of_another_type_than_before_is_told(events: Events) -> None:
         pa.table({"id": pa.array([3, 4], pa.int16()), "at": later, "value": [1.0, 2.0]}), events.folder / "b.parquet"
     )
     assert any("retyped_column: id (was int64, is int16)" in text for text in events.take().warnings)
+
+
+def test_a_column_of_another_type_is_told_in_a_file_of_another_ending_too(events: Events) -> None:
+    import pyarrow as pa
+    import pyarrow.feather
+    import pyarrow.parquet as pq
+
+    rows = pa.table({"id": [1, 2], "at": pa.array([0, 1], pa.timestamp("us", "UTC")), "value": [1.0, 2.0]})
+    pq.write_table(rows, events.folder / "a.parquet")
+    events.table = {"member": "a.parquet"}
+    events.take()
+    retyped = rows.set_column(0, "id", rows["id"].cast(pa.int16()))
+    pyarrow.feather.write_feather(retyped, events.folder / "a.feather")
+    events.table = {"member": "a.feather"}
+    with pytest.raises(DeliveryError, match=r"retyped_column: id \(was int64, is int16\)"):
+        events.take()
+
+
+@pytest.mark.parametrize(("first", "second"), [("rows.ndjson", "rows.jsonl"), ("rows.jsonl", "rows.jsonl.gz")])
+def test_json_lines_are_json_lines_whatever_they_are_called(events: Events, first: str, second: str) -> None:
+    for name, value in ((first, "1"), (second, "true")):
+        line = f'{{"id": 1, "at": "2024-01-01T00:00:00Z", "value": 2.0, "more": {value}}}\n'.encode()
+        (events.folder / name).write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
+    events.table = {"member": first, "guards": {"new_column": "accept"}}
+    events.take()
+    events.table |= {"member": second}
+    with pytest.raises(DeliveryError, match=r"retyped_column: more \(was number, is bool\)"):
+        events.take()
 
 
 def test_a_source_of_another_kind_is_told_as_such_and_not_as_types_that_changed(events: Events) -> None:
