@@ -83,7 +83,7 @@ def rejected_page(store: ArtifactStore, reference: str) -> str:
     if hidden := ", ".join(dataset.details.get("sensitive", ())):
         drawn.note(
             f"No value of these rows is shown, as the table has sensitive columns ({hidden}) and the values of "
-            "such a row may stand in other columns. Look at the rows in the source."
+            "such a row may stand in other columns. Look at the rows in the source, at the places below."
         )
     drawn.tiles({"rejected": Marked(rejected, "warn"), "kept": kept, "reasons": len(groups)})
     drawn.section("Reasons", "Each row counts once, for its first column that does not fit.", f"{len(groups):,}")

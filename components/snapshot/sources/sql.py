@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gatehouse.components.snapshot.sources.databases import Database
+    from gatehouse.components.snapshot.sources.declared import Place
 
 _KEY_TYPES = (ColumnType.int64, ColumnType.string, ColumnType.timestamp)
 
@@ -125,14 +126,18 @@ class SqlReader(Opened):
         spec = self._spec.tables[table]
         held = self._held(table, known) if spec.append_only else ()
         after: Any = None
+        before = 0
         for part in held:
-            yield Part(part.fingerprint, partial(self._again, table, after, part.position), part.position)
+            yield Part(part.fingerprint, partial(self._again, table, after, before, part.position), part.position)
             after = part.position["key"]
-        for pieces, key in self._runs(table, after):
-            position = {"key": key, "rows": sum(piece.num_rows for piece in pieces)} if spec.append_only else {}
+            before += self._spec.rows_per_part
+        for pieces, key in self._runs(table, after, before):
+            rows = sum(piece.num_rows for piece in pieces)
+            position = {"key": key, "rows": rows} if spec.append_only else {}
             fingerprint = self._fingerprint(table, after, position) if spec.append_only else ""
-            yield Part(fingerprint, partial(self._typed, table, pieces), position)
+            yield Part(fingerprint, partial(self._typed, table, pieces, before), position)
             after = key
+            before += rows
 
     def _held(self, table: str, known: tuple[KnownPart, ...]) -> tuple[KnownPart, ...]:
         """The full runs at the head of `known` that this declaration would cut again.
@@ -166,22 +171,22 @@ class SqlReader(Opened):
         read = [self._subquery(table), list(spec.order_by), dict(spec.columns), self._spec.time_zone]
         return digest_of([read, after, dict(position)])
 
-    def _again(self, table: str, after: Any, position: Mapping[str, Any]) -> Raw:
+    def _again(self, table: str, after: Any, before: int, position: Mapping[str, Any]) -> Raw:
         # Parts may be read by several threads, and a connection belongs to the one that iterates.
         with SqlReader(self._spec) as other:
-            pieces, key = next(other._runs(table, after), ([], None))
+            pieces, key = next(other._runs(table, after, before), ([], None))
             if key != position["key"]:
                 raise SourceError(
                     f"Table {table}: the rows up to the key {self._key_text(table, position['key'])} changed."
                 )
-            return other._typed(table, pieces)
+            return other._typed(table, pieces, before)
 
-    def _typed(self, table: str, pieces: "list[pa.Table]") -> Raw:
+    def _typed(self, table: str, pieces: "list[pa.Table]", before: int) -> Raw:
+        """The rows of a run, which come after `before` other ones."""
         from gatehouse.components.snapshot.sources.declared import declare
 
-        spec = self._spec.tables[table]
-        place = partial(_place, spec.order_by if spec.sensitive else self._order(table), spec.sensitive)
-        raw = declare(pieces, spec, name=table, place=place, time_zone=self._spec.time_zone)
+        place = self._place(table, before)
+        raw = declare(pieces, self._spec.tables[table], name=table, place=place, time_zone=self._spec.time_zone)
         return replace(raw, columns=self._delivered[table])
 
     def _identify(self, table: str) -> dict[str, Any]:
@@ -206,11 +211,12 @@ class SqlReader(Opened):
         if spec.version_query:
             row = self._one_row(table, canonical_query(spec.version_query))
             return {"version": [str(value) for value in row or ()]}
-        digests, count = [], 0
-        for pieces, _ in self._runs(table, None):
-            raw = self._typed(table, pieces)
+        digests, count, before = [], 0, 0
+        for pieces, _ in self._runs(table, None, 0):
+            raw = self._typed(table, pieces, before)
             digests.append([logical_digest(each) for each in (raw.table, raw.rejected) if each is not None])
             count += raw.table.num_rows
+            before += sum(piece.num_rows for piece in pieces)
         return {"rows": count, "digest": digest_of(digests)}
 
     def _check_columns(self, table: str) -> None:
@@ -225,8 +231,8 @@ class SqlReader(Opened):
         self._delivered[table] = found
         self._present[table] = tuple(column for column in spec.columns if column in found)
 
-    def _runs(self, table: str, after: Any) -> Iterator[tuple["list[pa.Table]", Any]]:
-        """Runs of rows after a key, as the database gives them, each with its last key."""
+    def _runs(self, table: str, after: Any, before: int) -> Iterator[tuple["list[pa.Table]", Any]]:
+        """Runs of rows after a key, which come after `before` other ones, as they are, each with its last key."""
         from gatehouse.components.snapshot.sources.declared import declare
         from gatehouse.components.snapshot.sources.key_order import KeyOrder
         from gatehouse.components.snapshot.sources.runs import runs_in_pieces
@@ -247,12 +253,12 @@ class SqlReader(Opened):
 
         def checked() -> Iterator["pa.Table"]:
             seen = 0
-            place = partial(_place, self._order(table), spec.sensitive)
             with self._explained(table):
                 for rows in self._database().tables(query):
                     if not rows.num_rows:
                         continue
                     if keys:
+                        place = self._place(table, before + seen)
                         typed = declare([rows], keys, name=table, place=place, time_zone=self._spec.time_zone)
                         order.check(typed.table)
                     ends = {*range(size - 1 - seen % size, rows.num_rows, size), rows.num_rows - 1}
@@ -264,6 +270,21 @@ class SqlReader(Opened):
         for pieces in runs_in_pieces(checked(), size):
             passed += sum(piece.num_rows for piece in pieces)
             yield pieces, last_keys.pop(passed - 1)
+
+    def _place(self, table: str, before: int) -> "Place":
+        """Names a row that does not fit, in a piece that comes after `before` rows, by the columns of the order.
+
+        Its values may stand in wrong columns, so beside a sensitive column it goes by its number alone.
+        """
+        columns, others = self._order(table)[:4], self._order(table)[4:]
+        order = ", ".join(columns) + ", then the other declared columns" * bool(others)
+
+        def place(piece: "pa.Table", row: int, number: int) -> str:
+            if self._spec.tables[table].sensitive:
+                return f"row {before + number + 1:,} in the order of {order}"
+            return "the row with " + ", ".join(f"{column}={piece[column][row].as_py()!r}" for column in columns)
+
+        return place
 
     def _order(self, table: str) -> tuple[str, ...]:
         """The columns that the rows are sorted by."""
@@ -350,15 +371,6 @@ def canonical_query(query: str) -> str:
     """A query without what its meaning does not depend on: line ends, trailing blanks and the last semicolon."""
     lines = [line.rstrip() for line in query.strip().splitlines()]
     return "\n".join(lines).rstrip("; \n")
-
-
-def _place(columns: tuple[str, ...], sensitive: tuple[str, ...], piece: "pa.Table", row: int, _number: int) -> str:
-    from gatehouse.components.snapshot.sources.declared import shown
-
-    if not columns:
-        return "a row"
-    key = {column: shown(column, piece[column][row].as_py(), sensitive) for column in columns[:4]}
-    return "the row with " + ", ".join(f"{column}={value}" for column, value in key.items())
 
 
 def _key(raw: "pa.Table", columns: tuple[str, ...], row: int) -> list[int | str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gatehouse.components.snapshot.sources.base import KnownPart, Part
 from gatehouse.components.snapshot.sources.databases import _pieces
 from gatehouse.components.snapshot.sources.sql import SqlReader
 from gatehouse.errors import SourceError
@@ -133,14 +134,64 @@ def test_no_message_shows_what_is_sensitive(tmp_path: Path, value: str) -> None:
 
 def test_no_value_of_a_row_that_does_not_fit_is_shown_beside_a_sensitive_column(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
-    run(url, "CREATE TABLE orders (name text, note text, v)", "INSERT INTO orders VALUES ('', 's3cr3t', 's3cr3t')")
+    run(url, "CREATE TABLE orders (name text, note text, v)", "INSERT INTO orders VALUES ('b', 's3cr3t', 's3cr3t')")
+    run(url, "INSERT INTO orders VALUES ('a', '', 1), ('c', '', 2), ('d', 's3cr3t', 's3cr3t')")
     columns = {"name": "string", "note": "string", "v": "int64"}
-    spec = source(url, columns=columns, order_by=[], sort_on_ingest=True, sensitive=["name"], on_invalid="reject")
+    sensitive: dict[str, Any] = {"columns": columns, "sensitive": ["name"], "on_invalid": "reject"}
+    for order, said in (
+        ({"sort_on_ingest": True}, "name, note, v"),
+        ({"order_by": ["note", "name"]}, "note, name"),
+        ({"order_by": ["note", "name"], "query": "SELECT * FROM orders"}, "note, name"),
+    ):
+        with SqlReader(source(url, rows_per_part=1, **sensitive, **order)) as reader:
+            parts = [part.read() for part in reader.parts("orders")]
+        rejected = [row for part in parts if part.rejected is not None for row in part.rejected.to_pylist()]
+        numbers = (2, 4) if "sort_on_ingest" in order else (3, 4)
+        assert [row["place"] for row in rejected] == [f"row {number} in the order of {said}" for number in numbers]
+        assert {(row["found"], row["raw"]) for row in rejected} == {("a value that is not shown", "***")}
+
+
+def test_a_key_that_does_not_fit_is_not_shown_beside_a_sensitive_column(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    run(url, "CREATE TABLE orders (id, name text)", "INSERT INTO orders VALUES (1, 'a'), (2, 'b'), ('s3cr3t', '3')")
+    spec = source(url, columns={"id": "int64", "name": "string"}, sensitive=["name"])
+    with pytest.raises(SourceError, match="row 3 in the order of id") as caught:
+        read(spec)
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_row_beside_a_sensitive_column_has_its_number_among_all_rows_of_a_table_that_grew(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    run(url, "CREATE TABLE orders (id bigint, v)", "INSERT INTO orders VALUES (1, 1), (2, 2), (3, 3), (4, 'x')")
+    spec = source(
+        url,
+        rows_per_part=2,
+        columns={"id": "int64", "v": "int64"},
+        append_only=True,
+        sensitive=["v"],
+        on_invalid="reject",
+        reject_limit=1,
+    )
+
+    def places(parts: list[Part]) -> list[str]:
+        raws = [part.read() for part in parts]
+        return [row["place"] for raw in raws if raw.rejected is not None for row in raw.rejected.to_pylist()]
+
     with SqlReader(spec) as reader:
-        [part] = [part.read() for part in reader.parts("orders")]
-    assert part.rejected is not None
-    [rejected] = part.rejected.to_pylist()
-    assert (rejected["place"], rejected["found"], rejected["raw"]) == ("a row", "a value that is not shown", "***")
+        parts = list(reader.parts("orders"))
+        assert places(parts) == ["row 4 in the order of id"]
+    run(url, "INSERT INTO orders VALUES (5, 'x')")
+    known = tuple(KnownPart(part.fingerprint, 2, part.position) for part in parts)
+    with SqlReader(spec) as reader:
+        assert places(list(reader.parts("orders", known))) == ["row 4 in the order of id", "row 5 in the order of id"]
+
+
+def test_the_first_row_of_a_file_that_a_query_reads_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_text("s3cr3t,name,id\n")
+    query = f"SELECT * FROM read_csv('{tmp_path / 'orders.csv'}', header = true)"
+    spec = source("duckdb:///:memory:", query=query, columns={"id": "int64", "name": "string"}, sensitive=["name"])
+    with pytest.raises(SourceError, match=r"not declared: column 1 \(name not shown\)\)"):
+        read(spec)
 
 
 @pytest.mark.parametrize(
