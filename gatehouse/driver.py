@@ -95,10 +95,12 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     for config in project.configs():
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
-    os.environ.setdefault(PRICES, project.file.prices.model_dump_json())
+    prices = project.file.prices.model_dump(mode="json")
+    os.environ.setdefault(PRICES, json.dumps(prices))
     judging = judging_of(task_of(project.file.training))
     objective = project.policy.champion.metric or judging.objective
     body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan, "objective": objective}
+    body |= {"prices": prices}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body | {"host": here(), "process": os.environ[OWNER]})
     return pipeline
 

@@ -20,7 +20,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.stages import show_apart
+from gatehouse.components.tracking.later import show_apart
 from gatehouse.local_run import LocalRun
 from tests.kfp_api import KfpServer, serving
 from tests.small_example import PLANTED, explain, run, write_project, write_raw_files

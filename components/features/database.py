@@ -1,19 +1,19 @@
 """DuckDB for features: an in-memory database on UTC, Parquet files as tables, names and values written as SQL."""
 
 import atexit
+import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import cache
 from pathlib import Path
+from threading import Lock
 from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse import limits
 from gatehouse.components.artifacts import database
 
 _ROW_GROUP = 1 << 17
@@ -40,24 +40,43 @@ def connect(spill: Path | None = None, most: int = 0, *, cursors: bool = False) 
         with instance.cursor() as connection:
             connection.execute(f"ATTACH ':memory:' AS {name}; USE {name}")
             yield _prepared(connection)
+    except duckdb.FatalException:  # The instance is of no use any more.
+        _forget()
+        raise
     finally:
-        with instance.cursor() as connection:
+        with suppress(duckdb.Error), instance.cursor() as connection:
             connection.execute(f"DETACH DATABASE IF EXISTS {name}")
 
 
+_lock = Lock()
+_instance: duckdb.DuckDBPyConnection | None = None
+
+
 def shared() -> duckdb.DuckDBPyConnection:
-    """The DuckDB instance of this process, for its cursors."""
-    # A forked process has none of the threads of its parent's instance, so it needs its own.
-    return _shared(os.getpid(), limits.memory(), limits.processors())
+    """The DuckDB instance of this process, for its cursors. A setting that is not of a session would hold for all."""
+    global _instance
+    with _lock:
+        if _instance is None:
+            _instance = _started()
+        return _instance
 
 
-@cache
-def _shared(pid: int, memory: float, processors: int) -> duckdb.DuckDBPyConnection:
-    return _started()
+def _forget() -> None:
+    global _instance
+    _instance = None
 
 
-# DuckDB complains of connections that outlive the interpreter.
-atexit.register(_shared.cache_clear)
+def _leave_to_parent() -> None:
+    """A forked process has none of the threads of its parent's instance: to close that would wait for them."""
+    global _lock
+    _lock = Lock()
+    if _instance is not None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_instance))
+    _forget()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+atexit.register(_forget)  # DuckDB complains of connections that outlive the interpreter.
 
 
 def _started(spill: Path | None = None, most: int = 0) -> duckdb.DuckDBPyConnection:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from gatehouse.components.artifacts.run import TASK
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.showing.in_mlflow import InMlflow
 from gatehouse.components.registry.showing.in_model_registry import InModelRegistry, registry_of
 from gatehouse.components.registry.state import State
+from gatehouse.components.tracking.later import leave_ledger
 from gatehouse.components.tracking.mlflow_client import tracking_of
-from gatehouse.components.tracking.shown import LEFT, Place, is_shown_later, warning_on_failure
+from gatehouse.components.tracking.shown import Place, is_shown_later, warning_on_failure
 
 
 class Projection(Protocol):
@@ -41,24 +41,30 @@ def projections(store: ArtifactStore) -> Iterator[Projection]:
         yield InModelRegistry(registry)
 
 
-def project(store: ArtifactStore, model_name: str, state: State, label: str = "register:projection") -> None:
+def project(store: ArtifactStore, model_name: str, state: State, label: str = "register:projection") -> bool:
     """Update every place to the ledger's state, if the ledger changed since the last update.
 
     An error becomes a warning in the run record: the decision is made, and the next run tries again. If the run is
-    shown later, the event of the task says that this ledger is to be shown.
+    shown later, this only notes that the ledger is to be shown.
 
     Args:
         store: The store that holds ledger and models.
         model_name: Name under which models are registered.
         state: The ledger's state.
         label: Name of the entry in the run record.
+
+    Returns:
+        Whether nothing failed.
     """
+    failed = False
     for projection in _behind(store, model_name, state):
-        if is_shown_later() and (task := TASK.get()):
-            task.facts[LEFT] = model_name
-            continue
-        with warning_on_failure(store, label, projection.title):
+        if is_shown_later():
+            leave_ledger(store, model_name)
+            break
+        with warning_on_failure(store, label, projection.title) as showing:
             write(projection, Ledger(store, model_name))
+        failed = failed or showing.failed
+    return not failed
 
 
 def _behind(store: ArtifactStore, model_name: str, state: State) -> Iterator[Projection]:

@@ -113,6 +113,11 @@ def is_spooled(store: ArtifactStore, job: str) -> bool:
     return (_spools(store) / job).exists()
 
 
+def is_left(store: ArtifactStore) -> bool:
+    """Whether metrics of a job are left that no process is appending to, and so are to be shipped."""
+    return any(_finished(path.parent) for path in _spools(store).glob(f"*/{_ABOUT}"))
+
+
 def close_spool(store: ArtifactStore, folder: Path, model: str, error: str = "") -> None:
     """Record the job's model, or the class of the `error` if there is none; nothing is appended afterwards.
 

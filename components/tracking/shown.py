@@ -15,8 +15,13 @@ logger = logging.getLogger(__name__)
 
 LATER = "GATEHOUSE_SHOWN_LATER"
 """Set where one process shows the whole run when it has ended, so that no task waits for what it would import."""
-LEFT = "ledger_to_show"
-"""In an event of a task: the model whose ledger is left to be shown then."""
+
+
+@dataclass
+class Showing:
+    """An attempt to show something, and whether it failed."""
+
+    failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ def is_shown_later() -> bool:
 
 
 @contextmanager
-def warning_on_failure(store: ArtifactStore, label: str, title: str = "MLflow") -> Iterator[None]:
+def warning_on_failure(store: ArtifactStore, label: str, title: str = "MLflow") -> Iterator[Showing]:
     """In this context an exception becomes a warning in the log and the run record, so that it never fails a run.
 
     Args:
@@ -59,9 +64,11 @@ def warning_on_failure(store: ArtifactStore, label: str, title: str = "MLflow") 
         label: Name of the entry in the run record.
         title: Name of the place, for the message.
     """
+    showing = Showing()
     try:
-        yield
+        yield showing
     except Exception as error:
+        showing.failed = True
         cause = " ".join(redacted(str(error)).split())[:500]
         message = f"{title} could not be written, the next run tries again: {type(error).__name__}: {cause}"
         logger.warning(message)

@@ -1,13 +1,8 @@
 """Shows a pipeline run in MLflow: one run for it, with one child run for each stage that ran."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.reference import Reference, references_in
@@ -15,9 +10,7 @@ from gatehouse.components.artifacts.run import Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tracking.mlflow_client import (
-    PARENT,
     REFERENCE,
-    RUN,
     Point,
     Tracking,
     end_above,
@@ -27,49 +20,17 @@ from gatehouse.components.tracking.mlflow_client import (
     pipeline_run,
     tracking_of,
 )
-from gatehouse.components.tracking.shown import LEFT, warning_on_failure
+from gatehouse.components.tracking.shown import warning_on_failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 STAGE = "gatehouse.stage"
-_SHOWN_BY_THEIR_RESULT = {"train": "model", "tune": "experiment"}
+SHOWN_BY_THEIR_RESULT = {"train": "model", "tune": "experiment"}
 _IN_VAIN = ("failed", "stopped")
-_PROGRAM = "gatehouse.components.registry.showing.run"
-"""Shows a run with the ledgers that it wrote to, of which nothing here knows."""
 
 
-@dataclass(frozen=True)
-class Left:
-    """What the tasks of a run left to be shown when it has ended, each once; some of it may be shown already.
-
-    Attributes:
-        models: References of trained models.
-        experiments: References of experiments.
-        ledgers: Names of models whose ledger is not shown as it is.
-    """
-
-    models: tuple[str, ...]
-    experiments: tuple[str, ...]
-    ledgers: tuple[str, ...]
-
-
-def left_by(store: ArtifactStore, run: str) -> Left:
-    """Read off a run's record what its tasks left to be shown."""
-    happened = [event for _, event in events(store, run)]
-
-    def made(stage: str) -> tuple[str, ...]:
-        given = (
-            event.body.get("result", {}).get(_SHOWN_BY_THEIR_RESULT[stage])
-            for event in happened
-            if event.stage == stage
-        )
-        return tuple(dict.fromkeys(str(each) for each in given if each))
-
-    return Left(made("train"), made("tune"), tuple({event.body[LEFT] for event in happened if LEFT in event.body}))
-
-
-def track_run(store: ArtifactStore, run: str) -> None:
+def track_run(store: ArtifactStore, run: str) -> bool:
     """Show the stages of a pipeline run: durations, cost, results and errors; stages from the memo are only named.
 
     A stage is shown once; training and tuning have their own runs. The experiment has the name of the model, or of the
@@ -79,62 +40,24 @@ def track_run(store: ArtifactStore, run: str) -> None:
     Args:
         store: The store that holds the run's record.
         run: The pipeline run.
+
+    Returns:
+        Whether nothing of it is left.
     """
     tracking, ended = tracking_of(store), _ended(store, run)
     if tracking is None or not _is_due(tracking, run, ended):
-        return
-    with warning_on_failure(store, "run:tracking"):
+        return True
+    with warning_on_failure(store, "run:tracking") as showing:
         with tracking.client() as client:
             _show(tracking, client, run, _experiment(store, run, ended), ended)
         tracking.mark_shown(f"runs/{run}/{len(ended)}")
+    return not showing.failed
 
 
-def close_run(store: ArtifactStore, run: str) -> None:
-    """Show what a killed pipeline run left, then end its MLflow runs, which it cannot end itself; child runs too.
-
-    Args:
-        store: The store that holds the run's record.
-        run: The pipeline run.
-    """
-    if apart := show_apart(store, run, Path(os.devnull)):
-        apart.wait()
+def is_due(store: ArtifactStore, run: str) -> bool:
+    """Whether a stage of a pipeline run did work that MLflow does not show yet."""
     tracking = tracking_of(store)
-    if tracking is None or (tracking.embedded and not (tracking.embedded / "mlflow.db").is_file()):
-        return
-    with warning_on_failure(store, "run:tracking"), tracking.client() as client:
-        experiments = [str(each.experiment_id) for each in client.search_experiments()]
-        for above in client.search_runs(experiments, f"tags.`{RUN}` = '{run}'"):
-            below = client.search_runs(experiments, f"tags.`{PARENT}` = '{above.info.run_id}'")
-            for each in (above, *below):
-                if each.info.status == "RUNNING":
-                    client.set_terminated(each.info.run_id, "KILLED")
-
-
-def show_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.Popen[bytes] | None":
-    """Show a run and everything that its tasks left, in a separate process, so that the caller does not wait.
-
-    Args:
-        store: The store that holds the run's record.
-        run: The pipeline run.
-        log_file: Log file of the process.
-
-    Returns:
-        The process, which continues after this one has ended; None if there is nothing to show.
-    """
-    tracking, left = tracking_of(store), left_by(store, run)
-    due = tracking is not None and (
-        _is_due(tracking, run, _ended(store, run)) or not all(map(tracking.is_shown, left.models + left.experiments))
-    )
-    if not due and not left.ledgers:
-        return None
-    with open(log_file, "ab") as said:
-        return subprocess.Popen(
-            [sys.executable, "-m", _PROGRAM, store.address, run],
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
+    return tracking is not None and _is_due(tracking, run, _ended(store, run))
 
 
 def _is_due(tracking: Tracking, run: str, ended: list[Event]) -> bool:
@@ -162,7 +85,7 @@ def _experiment(store: ArtifactStore, run: str, ended: Iterable[Event]) -> str:
     """The experiment of the run's model, so that everything about the model is in one place."""
     for event in ended:
         result = event.body.get("result", {})
-        made = result.get(_SHOWN_BY_THEIR_RESULT.get(event.stage, ""), "")
+        made = result.get(SHOWN_BY_THEIR_RESULT.get(event.stage, ""), "")
         if made:
             return Reference.parse(made).name
     plan = f"runs/{run}/plan.json"
@@ -188,7 +111,7 @@ def _show(tracking: Tracking, client: "MlflowClient", run: str, name: str, ended
 
 
 def _shown_already(client: "MlflowClient", experiment: str, event: Event) -> bool:
-    made = event.body.get("result", {}).get(_SHOWN_BY_THEIR_RESULT.get(event.stage, ""), "")
+    made = event.body.get("result", {}).get(SHOWN_BY_THEIR_RESULT.get(event.stage, ""), "")
     return bool(made) and find_run(client, experiment, REFERENCE, str(Reference.parse(made))) is not None
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 COMPLETE = "gatehouse.complete"
 
 
-def track_training(store: ArtifactStore, model: str) -> None:
+def track_training(store: ArtifactStore, model: str) -> bool:
     """Show the training run of `model` in MLflow: parameters, metrics of every epoch, lineage, environment.
 
     It also gets duration and cost, and is a child of the MLflow run of its pipeline run. If the model was shown before,
@@ -52,18 +52,19 @@ def track_training(store: ArtifactStore, model: str) -> None:
     """
     tracking = tracking_of(store)
     if tracking is None or _is_left(tracking, "train:tracking"):
-        return
+        return True
     delivered, reference = deliver(store), Reference.parse(model)
     # Another job may have made an identical model now: it has its own run.
     if str(reference) not in delivered and tracking.is_shown(str(reference)):
-        return
-    with warning_on_failure(store, "train:tracking"):
+        return True
+    with warning_on_failure(store, "train:tracking") as showing:
         with tracking.client() as client:
             show_training(tracking, client, reference, new=True)
         tracking.mark_shown(str(reference))
+    return not showing.failed
 
 
-def track_experiment(store: ArtifactStore, experiment: str) -> None:
+def track_experiment(store: ArtifactStore, experiment: str) -> bool:
     """Show an experiment in MLflow: one run, with one child run per trial, including failed trials.
 
     Like `track_training`, it does nothing the second time and never raises.
@@ -74,15 +75,16 @@ def track_experiment(store: ArtifactStore, experiment: str) -> None:
     """
     tracking = tracking_of(store)
     if tracking is None or _is_left(tracking, "tune:tracking"):
-        return
+        return True
     deliver(store)
     reference = Reference.parse(experiment)
     if tracking.is_shown(str(reference)):
-        return
-    with warning_on_failure(store, "tune:tracking"):
+        return True
+    with warning_on_failure(store, "tune:tracking") as showing:
         with tracking.client() as client:
             _show_experiment(tracking, client, reference)
         tracking.mark_shown(str(reference))
+    return not showing.failed
 
 
 def _is_left(tracking: Tracking, label: str) -> bool:
@@ -121,7 +123,7 @@ def show_training(
     tags = lineage_tags(lineage_of(store, model))
     measured = next(iter(store.measurements(model, "train")), {})
     if new:
-        tags |= _environment() | measured.get("place", {}).get("environment", {})
+        tags |= _environment(measured) | measured.get("place", {}).get("environment", {})
         parent = parent or pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
     seconds = measured.get("seconds")
     started = None if seconds is None else time.time() - seconds
@@ -177,7 +179,7 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
     manifest = store.manifest(reference)
     experiment = tracking.experiment(client, reference.name)
     above = pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
-    tags = lineage_tags(lineage_of(store, reference)) | _environment()
+    tags = lineage_tags(lineage_of(store, reference)) | _environment({})
     measured = next(iter(store.measurements(reference, "tune")), {})
     run = ensure_run(client, experiment, REFERENCE, str(reference), "tune", tags, above, measured.get("began"))
     for trial in store.read_json(reference, "trials.json"):
@@ -215,10 +217,12 @@ def _end(tracking: Tracking, client: "MlflowClient", run: "Run", parent: str, se
     end_above(tracking, client, parent)
 
 
-def _environment() -> dict[str, str]:
-    from gatehouse.components.tracking.environment import capture_environment
+def _environment(measured: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of a job as it was measured, which may have changed since; else that of this process."""
+    from gatehouse.components.tracking.environment import Environment, capture_environment
 
-    return capture_environment().tags()
+    known = measured.get("environment")
+    return (Environment(**known) if known else capture_environment()).tags()
 
 
 def _points(history: list[dict[str, float]], run: "Run") -> list[Point]:

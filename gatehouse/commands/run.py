@@ -17,7 +17,7 @@ from gatehouse.commands.place import in_folder, project_folder, store_address
 from gatehouse.components.artifacts.run import REASON
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.span import require_span
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 from gatehouse.local_run import LocalRun, run_pipeline
 from gatehouse.terminal import Screen
 
@@ -82,9 +82,15 @@ def run_on_screen(
 
         outcome = run_pipeline(folder, pipeline, store, arguments, watch, until, run_id)
     screen.summarise(outcome)
-    from gatehouse.components.tracking.stages import show_apart
+    from gatehouse.components.tracking.later import runs_left, show_apart
 
-    show_apart(store, outcome.run, outcome.log)
+    earlier = len(runs_left(store))
+    if earlier:
+        typer.echo(f"{counted(earlier, 'earlier run')} not shown in MLflow yet; tried again now, into {outcome.log}")
+    showing = show_apart(store, outcome.run, outcome.log)
+    # Where nobody looks, such as in a container, all processes may end with this one.
+    if showing is not None and not sys.stdout.isatty():
+        showing.wait()
     return outcome
 
 
@@ -93,7 +99,7 @@ def _import_for_the_end() -> None:
     from gatehouse.components.artifacts.stage import declared_stages
 
     declared_stages()
-    importlib.import_module("gatehouse.components.tracking.stages")
+    importlib.import_module("gatehouse.components.tracking.later")
 
 
 def _require_section(stage: str, folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gatehouse.components.artifacts.records import read_record
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.stages import show_apart
+from gatehouse.components.tracking.later import show_apart
 from gatehouse.local_run import run_pipeline
 from gatehouse.server.runs import ENDED, SUBMITTED
 
@@ -27,7 +27,8 @@ def main(run: str, project: str, address: str) -> int:
             run_id=run,
         )
     store.record(f"runs/{run}/{ENDED}", {"exit_code": outcome.exit_code, "failure": outcome.failure})
-    show_apart(store, run, outcome.log)
+    if showing := show_apart(store, run, outcome.log):
+        showing.wait()
     return outcome.exit_code or 0
 
 

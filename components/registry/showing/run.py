@@ -1,47 +1,70 @@
-"""Shows a run in MLflow, and in the Model Registry, when it has ended: what it trained, what it decided, what it did.
+"""Shows runs in MLflow, and in the Model Registry, when they have ended: their models, ledgers and stages.
 
-The tasks of a local run leave this to one process that nobody waits for, as importing MLflow takes about two seconds in
-each process. Tasks in pods show what they made themselves.
+The tasks of a local run leave this to one process, because importing MLflow takes about two seconds in each process.
+Tasks in pods show what they made themselves.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
 
+from gatehouse.components.artifacts.records import read_record
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.projection import project
+from gatehouse.components.tracking.cost import PRICES
+from gatehouse.components.tracking.later import all_is_shown, left_by
 from gatehouse.components.tracking.shipping import deliver
-from gatehouse.components.tracking.shown import LATER
-from gatehouse.components.tracking.stages import left_by, track_run
+from gatehouse.components.tracking.shown import LATER, warning_on_failure
+from gatehouse.components.tracking.stages import track_run
 from gatehouse.components.tracking.training import track_experiment, track_training
 
+_MOST_FAILURES = 3
+"""Where so many runs cannot be shown, a server is away, and the others wait for the next time."""
 
-def show_run(store: ArtifactStore, run: str) -> None:
+
+def show_run(store: ArtifactStore, run: str) -> bool:
     """Show the models and experiments of a run, the ledgers that it wrote to, and its stages, each once.
 
-    What goes wrong is a warning in the run record, never an error.
+    An error becomes a warning in the run record.
 
     Args:
         store: The store that holds the run's record.
         run: The pipeline run; the environment names it too.
+
+    Returns:
+        Whether nothing of it is left.
     """
     left = left_by(store, run)
-    for model in left.models:
-        track_training(store, model)
-    for experiment in left.experiments:
-        track_experiment(store, experiment)
+    shown = [track_training(store, model) for model in left.models]
+    shown += [track_experiment(store, experiment) for experiment in left.experiments]
     deliver(store)  # Also what a training logged that failed.
     for name in left.ledgers:
-        project(store, name, Ledger(store, name).state(), "run:projection")
-    track_run(store, run)
+        with warning_on_failure(store, "run:projection", f"The ledger of {name}") as showing:
+            shown.append(project(store, name, Ledger(store, name).state(), "run:projection"))
+        shown.append(not showing.failed)
+    return all([*shown, track_run(store, run)])
+
+
+def main(address: str, *runs: str) -> None:
+    """Show runs, each with the prices that its project had."""
+    store, failures = ArtifactStore.open(address), 0
+    os.environ.pop(LATER, None)
+    given = os.environ.get(PRICES, "")
+    for run in runs:
+        plan = read_record(store.objects, f"runs/{run}/plan.json") or {}
+        os.environ[RUN_ID], os.environ[PRICES] = run, given or json.dumps(plan.get("prices", {}))
+        if show_run(store, run):
+            all_is_shown(store, run)
+        else:
+            failures += 1
+        if failures == _MOST_FAILURES:
+            break
 
 
 if __name__ == "__main__":
-    address, run = sys.argv[1:]
-    # Nobody waits for this process: where the folder of a store is gone by now, opening it would make it again.
-    if "://" in address or Path(address).is_dir():
-        os.environ[RUN_ID] = run
-        os.environ.pop(LATER, None)
-        show_run(ArtifactStore.open(address), run)
+    # Nobody may wait for this process: where the folder of a store is gone by now, opening it would make it again.
+    if "://" in sys.argv[1] or Path(sys.argv[1]).is_dir():
+        main(*sys.argv[1:])

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -14,9 +13,9 @@ from gatehouse.commands import run as run_module
 from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.showing import run as showing
+from gatehouse.components.tracking.later import close_run, leave_ledger, left_by, runs_left, show_apart
 from gatehouse.components.tracking.mlflow_client import tracking_of
 from gatehouse.components.tracking.shown import LATER
-from gatehouse.components.tracking.stages import close_run, show_apart
 from gatehouse.components.tracking.training import track_training
 from gatehouse.local_run import LocalRun
 from tests.small_example import EXAMPLE
@@ -45,7 +44,7 @@ def _trained(store: ArtifactStore) -> str:
     return model
 
 
-def test_the_command_ends_with_its_last_line_and_mlflow_is_told_by_another_process(
+def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_the_run(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     Attempt(store, "validate").note("failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
@@ -53,27 +52,55 @@ def test_the_command_ends_with_its_last_line_and_mlflow_is_told_by_another_proce
     ended = LocalRun("run-1", tmp_path / "run.log", exit_code=2, failure=failure)
     monkeypatch.setattr(run_module, "run_pipeline", lambda *arguments: ended)
     monkeypatch.setattr(showing, "show_run", lambda *arguments: pytest.fail("shown here"))
-    before = {child.pid for child in psutil.Process().children()}
     app = typer.Typer()
     app.command()(run_module.run)
     assert CliRunner().invoke(app, [str(EXAMPLE), "--store", store.address]).exit_code == 2
-    (apart,) = [child for child in psutil.Process().children() if child.pid not in before]
-    assert apart.wait(300) == 0
     assert _shown(store, "pipelines")["run-1"].info.status == "FAILED"
+    assert runs_left(store) == []
 
 
-def test_what_the_tasks_left_is_shown_once_and_also_of_a_run_that_was_killed(
+def test_what_the_tasks_left_is_shown_once_with_its_price_and_also_of_a_run_that_was_killed(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LATER, "1")
+    store.record("runs/run-1/plan.json", {"project": "flights", "prices": {"per_hour": {"default": 3600.0}}})
     model = _trained(store)
+    store.append(f"measurements/{model}", {"stage": "train", "seconds": 2.0})
     assert not (Path(store.address) / "mlflow").exists()
     monkeypatch.delenv(RUN_ID)  # Another process than one of the run finds it killed.
-    close_run(store, "run-1")
+    close_run(store, "run-1", killed=True)
     runs = _shown(store, "delays")
     assert runs["train"].data.tags["gatehouse.reference"] == model
+    assert runs["train"].data.metrics["cost"] == 2.0
     assert runs["train"].data.tags["mlflow.parentRunId"] == runs["run-1"].info.run_id
+    assert (runs["train"].info.status, runs["run-1"].info.status) == ("FINISHED", "KILLED")
     assert show_apart(store, "run-1", Path("/dev/null")) is None
+
+
+def test_what_could_not_be_shown_is_shown_after_the_next_run(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = str(store.publish("models", "delays", {"model.json": "{}"}))
+    Attempt(store, "train").note("finished", result={"model": model}, memo=True)
+    monkeypatch.setenv(RUN_ID, "run-2")
+    Attempt(store, "split").note("hit", result={})
+    (Path(store.address) / "mlflow").write_text("no folder")
+    for left in (["run-1"], []):
+        for run in ("run-1", "run-2"):
+            if apart := show_apart(store, run, tmp_path / "log"):
+                assert apart.wait(300) == 0, (tmp_path / "log").read_text()
+        assert runs_left(store) == left
+        (Path(store.address) / "mlflow").unlink(missing_ok=True) if left else None
+    assert set(_shown(store, "delays")) == {"run-1", "train"}
+
+
+def test_a_ledger_that_a_task_left_is_noted_until_it_is_shown(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_ledger(store, "delays")
+    assert left_by(store, "run-1").ledgers == ("delays",)
+    showing.main(store.address, *runs_left(store))
+    assert runs_left(store) == []
 
 
 def test_a_server_that_is_away_is_a_warning_of_the_task_that_leaves_it(

@@ -1,0 +1,128 @@
+"""What a local run leaves to be shown when it has ended, and the process that shows it.
+
+`tracking/left/<run>/run.json` says that a run is to be shown, and `tracking/left/<run>/ledgers/<model>.json` that the
+ledger of a model is. They are removed when everything is shown: what failed is tried again after the next run.
+"""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gatehouse.components.artifacts.records import create_record, remove_record
+from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.mlflow_client import PARENT, RUN, tracking_of
+from gatehouse.components.tracking.shipping import is_left
+from gatehouse.components.tracking.shown import warning_on_failure
+from gatehouse.components.tracking.stages import SHOWN_BY_THEIR_RESULT, is_due
+
+_FOLDER = "tracking/left"
+_PROGRAM = "gatehouse.components.registry.showing.run"
+"""Shows runs with the ledgers that they wrote to; nothing in this room knows ledgers."""
+_PATIENCE = 300.0
+
+
+@dataclass(frozen=True)
+class Left:
+    """What the tasks of a run left to be shown, each once; some of it may be shown already.
+
+    Attributes:
+        models: References of trained models.
+        experiments: References of experiments.
+        ledgers: Names of models whose ledger changed.
+    """
+
+    models: tuple[str, ...]
+    experiments: tuple[str, ...]
+    ledgers: tuple[str, ...]
+
+
+def leave_ledger(store: ArtifactStore, model_name: str) -> None:
+    """Note that the ledger of a model is to be shown when the current run has ended."""
+    create_record(store.objects, f"{_FOLDER}/{os.environ[RUN_ID]}/ledgers/{model_name}.json", {})
+
+
+def left_by(store: ArtifactStore, run: str) -> Left:
+    """What the tasks of a run left to be shown."""
+    happened = [event for _, event in events(store, run)]
+
+    def made(stage: str) -> tuple[str, ...]:
+        results = (event.body.get("result", {}) for event in happened if event.stage == stage)
+        given = (result.get(SHOWN_BY_THEIR_RESULT[stage]) for result in results)
+        return tuple(dict.fromkeys(str(each) for each in given if each))
+
+    ledgers = sorted(Path(key).stem for key in store.objects.list(f"{_FOLDER}/{run}/ledgers"))
+    return Left(made("train"), made("tune"), tuple(ledgers))
+
+
+def runs_left(store: ArtifactStore) -> list[str]:
+    """The runs that are to be shown, the newest first; one that is being shown now is among them."""
+    depth = _FOLDER.count("/") + 1
+    return sorted({key.split("/")[depth] for key in store.objects.list(_FOLDER)}, reverse=True)
+
+
+def all_is_shown(store: ArtifactStore, run: str) -> None:
+    """Note that nothing of a run is left."""
+    for key in list(store.objects.list(f"{_FOLDER}/{run}")):
+        remove_record(store.objects, key)
+
+
+def show_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.Popen[bytes] | None":
+    """Show a run, and those that were left before, in a separate process, so that the caller need not wait.
+
+    Args:
+        store: The store that holds the runs' records.
+        run: The pipeline run that has ended.
+        log_file: Log file of the process.
+
+    Returns:
+        The process, which continues after this one has ended; None if there is nothing to show.
+    """
+    if _is_left(store, run):
+        create_record(store.objects, f"{_FOLDER}/{run}/run.json", {})
+    runs = runs_left(store)
+    if not runs:
+        return None
+    with open(log_file, "ab") as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", _PROGRAM, store.address, *runs],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+
+
+def _is_left(store: ArtifactStore, run: str) -> bool:
+    tracking, left = tracking_of(store), left_by(store, run)
+    if tracking is None:
+        return bool(left.ledgers)
+    unshown = not all(map(tracking.is_shown, left.models + left.experiments))
+    return bool(left.ledgers) or unshown or is_due(store, run) or is_left(store)
+
+
+def close_run(store: ArtifactStore, run: str, killed: bool) -> None:
+    """Show what a pipeline run left that did not show itself, then end its MLflow runs, child runs too.
+
+    Args:
+        store: The store that holds the run's record.
+        run: The pipeline run.
+        killed: Whether it was killed, and so is shown as such.
+    """
+    if apart := show_apart(store, run, Path(os.devnull)):
+        try:
+            apart.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            apart.kill()
+    tracking = tracking_of(store)
+    if tracking is None or (tracking.embedded and not (tracking.embedded / "mlflow.db").is_file()):
+        return
+    with warning_on_failure(store, "run:tracking"), tracking.client() as client:
+        experiments = [str(each.experiment_id) for each in client.search_experiments()]
+        for above in client.search_runs(experiments, f"tags.`{RUN}` = '{run}'"):
+            below = client.search_runs(experiments, f"tags.`{PARENT}` = '{above.info.run_id}'")
+            ending = [each for each in below if each.info.status == "RUNNING"]
+            for each in [above, *ending] if killed or above.info.status == "RUNNING" else ending:
+                client.set_terminated(each.info.run_id, "KILLED")
