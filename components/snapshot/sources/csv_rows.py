@@ -80,7 +80,8 @@ class CsvRows:
         repeated = dict.fromkeys(name for name, cell in zip(header, cells, strict=True) if cells.count(cell) > 1)
         if repeated:
             raise SourceError(
-                f"Table {name}: {file} has columns of one name (repeated: {', '.join(repeated)}). Rename them there."
+                f"Table {name}: {file} has columns of one name (repeated: {', '.join(repeated)}). Give each a name of "
+                "its own in the first line."
             )
         if not set(header) & set(spec.columns):
             _require_delimiter(name, file, spec, line)

@@ -184,6 +184,9 @@ def test_a_row_beside_a_sensitive_column_has_its_number_among_all_rows_of_a_tabl
     known = tuple(KnownPart(part.fingerprint, 2, part.position) for part in parts)
     with SqlReader(spec) as reader:
         assert places(list(reader.parts("orders", known))) == ["row 4 in the order of id", "row 5 in the order of id"]
+    run(url, "INSERT INTO orders VALUES ('key', 6)")
+    with SqlReader(spec) as reader, pytest.raises(SourceError, match="row 6 in the order of id"):
+        list(reader.parts("orders", known))
 
 
 def test_the_first_row_of_a_file_that_a_query_reads_is_not_shown(tmp_path: Path) -> None:
