@@ -62,6 +62,9 @@ def test_the_manifest_serves_the_database_to_the_pods_of_tune_alone(monkeypatch:
     assert container["image"] == image("training")
     assert container["ports"] == [{"name": port["targetPort"], "containerPort": port["port"]}]
     assert container["readinessProbe"] == {"tcpSocket": {"port": port["targetPort"]}}
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert pods["spec"]["volumes"] == [{"name": "tmp", "emptyDir": {}}], "Python and libraries write to /tmp"
+    assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
     (given,) = tune.environment
     assert (given.variable, given.source, given.name) == (STORAGE, "config_map", "gatehouse-tuning")
     client = proxy.proxied(by_kind["ConfigMap"]["data"][given.key])
