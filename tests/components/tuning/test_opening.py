@@ -155,9 +155,11 @@ def test_the_garbage_collector_rests_while_a_journal_is_read(store: ArtifactStor
     usual = gc.get_threshold()
     gc.set_threshold(700)
     gc.callbacks.append(told)
-    assert read_study(store.objects, "k1") == ([], "ended")
-    gc.callbacks.remove(told)
-    gc.set_threshold(*usual)
+    try:
+        assert read_study(store.objects, "k1") == ([], "ended")
+    finally:
+        gc.callbacks.remove(told)
+        gc.set_threshold(*usual)
     assert len(seen) < 10 and gc.isenabled()
 
 
