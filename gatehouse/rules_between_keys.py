@@ -66,6 +66,8 @@ def _sections(annotation: Any, body: Any) -> Iterator[tuple[_Place, type[BaseMod
         for key, part in parts:
             wrong = {model: _errors(model, part) for model in models}
             best = min(models, key=lambda model: len(wrong[model]))
+            if list(wrong.values()).count([]) > 1:
+                continue  # Nobody knows which one is meant, as without the key that says it.
             if wrong[best] or not several:
                 yield ((key,) if several else ()), best, part
 

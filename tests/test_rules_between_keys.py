@@ -38,8 +38,17 @@ class _Choice(BaseModel):
     of: tuple[str, ...]
 
 
+class _Few(BaseModel, extra="forbid"):
+    name: Literal["few"] = "few"
+
+
+class _Many(BaseModel, extra="forbid"):
+    name: Literal["many"] = "many"
+
+
 class _Search(BaseModel):
     trials: int
+    how: Annotated[_Few | _Many, Field(discriminator="name")] = _Many()
     first: Annotated[_Range | _Choice, Field(discriminator="kind")]
     others: dict[str, _Range] = {}
 
@@ -47,6 +56,12 @@ class _Search(BaseModel):
     def _enough(self) -> "_Search":
         if isinstance(self.first, _Range) and self.trials > self.first.high:
             raise ValueError("expected fewer trials")
+        return self
+
+    @model_validator(mode="after")
+    def _suits(self) -> "_Search":
+        if self.how.name == "few" and self.trials > 1:
+            raise ValueError("expected few trials")
         return self
 
     @model_validator(mode="after")
@@ -78,6 +93,9 @@ def _told(text: str) -> list[str]:
             "b: {kind: range, low: 4, high: 3, step: x}}}",
             ["first.of: ", "others.a: expected low <= high", "others.b.step: ", "others.b: expected low <= high"],
         ),
+        # Nobody knows which one is meant.
+        ("{trials: 2, first: {kind: range, low: 1, high: 2}, how: {}}", ["how: "]),
+        ("{trials: 2, first: {kind: range, low: 1, high: 2}, how: {name: few, many: 1}}", ["how.many: ", "few trials"]),
         ("{trials: [1], first: 1}", ["trials: ", "first: "]),
     ],
 )
