@@ -1,6 +1,7 @@
 """Serves the database of studies through Optuna's gRPC proxy, whose clients need no credentials of the database."""
 
 import logging
+import re
 import signal
 import socket
 import sys
@@ -9,7 +10,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
 
 import grpc
 import optuna
@@ -39,6 +39,8 @@ _ANSWERS = {
     grpc.StatusCode.INVALID_ARGUMENT,
 }
 """Status codes that Optuna's server sends on purpose, and that its client understands."""
+_ADDRESS = re.compile(rf"{PROXY}(?P<host>[\w.-]+|\[[\w:.%]+\])(?::(?P<port>[0-9]{{1,5}}))?(?=[/?#]|$)", re.ASCII)
+"""The part of a proxy's URL that is no secret, where there is no @ behind it."""
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
@@ -89,8 +91,9 @@ class ProxiedStorage(GrpcStorageProxy):
     """Client of a proxy that may be restarted at any time, for the single controller of an experiment.
 
     If an answer was lost, the call is sent again, so it may be applied twice. If this creates two trials,
-    `ExperimentStudy.ask` uses both. If it ends a trial twice, this class checks that both ends are the same. If it
-    enqueues a configuration twice, the configuration is tried twice. Other calls have the same effect when repeated.
+    `ExperimentStudy.ask` uses both. If it ends a trial twice, this class checks that both have the same state and
+    values. If it enqueues a configuration of `warm_start` twice, two trials try this configuration. Other calls have
+    the same effect when repeated.
     """
 
     def _setup(self) -> None:
@@ -102,11 +105,12 @@ class ProxiedStorage(GrpcStorageProxy):
         self._cache = GrpcClientCache(self._stub)
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        """Set the state; a trial that already ended with this state was ended by a call whose answer was lost."""
+        """Set the state; a trial that already ended with it and these values was ended by a call without an answer."""
         try:
             return super().set_trial_state_values(trial_id, state, values)
         except UpdateFinishedTrialError:
-            if self.get_trial(trial_id).state != state:
+            ended = self.get_trial(trial_id)
+            if (ended.state, ended.values) != (state, list(values) if values else None):
                 raise
             return True
 
@@ -117,19 +121,27 @@ def proxied(url: str) -> ProxiedStorage:
     Raises:
         StoreError: if this is no URL of a proxy.
     """
-    wanted = f"{STORAGE}: expected {PROXY}HOST or {PROXY}HOST:PORT"
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or PORT
-    except ValueError as error:
-        raise StoreError(f"{wanted}: {error}") from None
-    if "@" in parts.netloc:
-        raise StoreError(f"{wanted}, found a user or a password, which the proxy does not know. Remove them.")
-    if not host or parts.path.strip("/") or parts.query or parts.fragment:
-        raise StoreError(f"{wanted}, found {url}")
+    url = url.strip()
+    found = _address(url)
+    if not found or url[found.end() :].strip("/") or not 0 < (port := int(found["port"] or PORT)) < 2**16:
+        raise StoreError(
+            f"{STORAGE}: expected {PROXY}HOST or {PROXY}HOST:PORT, found {_shown(url)}. PORT is a number up to 65535. "
+            "The proxy knows no user, no password, no path and no query: remove them."
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        return ProxiedStorage(host=f"[{host}]" if ":" in host else host, port=port)
+        return ProxiedStorage(host=found["host"], port=port)
+
+
+def _address(url: str) -> re.Match[str] | None:
+    """The host and port at the begin of a proxy's URL; None where they may be a user and part of a password."""
+    return None if "@" in url else _ADDRESS.match(url)
+
+
+def _shown(url: str) -> str:
+    """A proxy's URL without what may be a secret."""
+    found = _address(url)
+    return found.group() if found else f"{PROXY}…"
 
 
 class ServedStorage(_CachedStorage):
@@ -159,7 +171,7 @@ def serve(url: str, host: str, port: int, told: Callable[[str], None]) -> None:
         StoreError: if the database cannot be opened.
     """
     if not url or url.startswith(PROXY):
-        found = f"found {url}, a proxy itself" if url else "found none: studies are in the artifact store"
+        found = f"found {_shown(url)}, a proxy itself" if url else "found none: studies are in the artifact store"
         raise ConfigurationError(
             f"{STORAGE}: expected the URL of a database, such as postgresql+psycopg://…, {found}. Optuna's proxy "
             "serves only databases."
@@ -170,9 +182,10 @@ def serve(url: str, host: str, port: int, told: Callable[[str], None]) -> None:
         raise ConfigurationError(
             f"{host}:{port}: expected an address on which a server can listen: {error}. See --host and --port."
         ) from error
+    # First, because a database that does not answer holds the next line up, and process 1 of a pod ignores SIGTERM.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     storage = ServedStorage(by_url(url))
     at = f"[{host}]" if ":" in host else host
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     told(
         f"Serving the studies of {shown(url)} at {PROXY}{at}:{port}, without TLS and without passwords: whoever "

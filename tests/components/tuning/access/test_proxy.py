@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -27,6 +28,7 @@ from gatehouse.components.tuning.access.storage import database
 from gatehouse.components.tuning.controller import Controller
 from gatehouse.components.tuning.opening import opened_study, read_study
 from gatehouse.components.tuning.runner import Event
+from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.study import ExperimentStudy
 from gatehouse.components.tuning.trial import Trial
 from gatehouse.errors import ConfigurationError, StoreError
@@ -35,6 +37,8 @@ from tests.ports import free_port
 
 TPE = {"name": "tpe", "startup_trials": 2}
 SPEC = experiment(algorithm=TPE, max_trial_count=6, parameters=SPACES["tpe"], early_stopping="median")
+SECRETS = ["s3cret", "s3/cret", "12/s3cret", "12?s3cret", "12#s3cret", "s3@cret", "s3[cret", "12%40s3cret"]
+"""Passwords that are no URL's, or leave a user and a port before them."""
 
 
 class Proxy(grpc.ServerInterceptor):
@@ -43,11 +47,12 @@ class Proxy(grpc.ServerInterceptor):
     Attributes:
         losing: Whether every second answer of a method is lost.
         lost: The methods whose answers were lost.
+        calls: How often each method was called.
         url: As clients name it.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.losing, self.lost, self._calls = False, list[str](), Counter[str]()
+        self.losing, self.lost, self.calls = False, list[str](), Counter[str]()
         self._database = by_url(f"sqlite:///{folder}/studies.db")
         self._begin()
         self._server = grpc.server(ThreadPoolExecutor(4), interceptors=[self])
@@ -68,8 +73,8 @@ class Proxy(grpc.ServerInterceptor):
 
         def answered(request: Any, context: Any) -> Any:
             answer = getattr(self._served, name)(request, context)
-            self._calls[name] += 1
-            if self.losing and self._calls[name] % 2 == 0:
+            self.calls[name] += 1
+            if self.losing and self.calls[name] % 2 == 0:
                 self.lost.append(name)
                 self._begin()
                 context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
@@ -94,17 +99,18 @@ def proxy(shared: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     yield shared
     shared.losing = False
     shared.lost.clear()
+    shared.calls.clear()
 
 
-def _controlled(store: ArtifactStore, key: str, script: Script = trained) -> Scripted:
+def _controlled(store: ArtifactStore, key: str, script: Script = trained, spec: ExperimentSpec = SPEC) -> Scripted:
     runner = Scripted(script)
-    with opened_study(store.objects, key, SPEC, 3, STEPS) as study:
+    with opened_study(store.objects, key, spec, 3, STEPS) as study:
         Controller(study, runner).run()
     return runner
 
 
-def _alone(key: str) -> list[Trial]:
-    return list(Controller(ExperimentStudy(SPEC, 3, STEPS, key), Scripted()).run().trials)
+def _alone(key: str, spec: ExperimentSpec = SPEC) -> list[Trial]:
+    return list(Controller(ExperimentStudy(spec, 3, STEPS, key), Scripted()).run().trials)
 
 
 def test_no_trial_is_lost_where_every_second_answer_is(store: ArtifactStore, proxy: Proxy) -> None:
@@ -123,6 +129,8 @@ def test_a_trial_that_ended_in_another_way_is_not_ended_again(proxy: Proxy) -> N
     assert study._storage.set_trial_state_values(asked._trial_id, TrialState.COMPLETE, [0.5])
     with pytest.raises(optuna.exceptions.UpdateFinishedTrialError):
         study._storage.set_trial_state_values(asked._trial_id, TrialState.FAIL)
+    with pytest.raises(optuna.exceptions.UpdateFinishedTrialError):
+        study._storage.set_trial_state_values(asked._trial_id, TrialState.COMPLETE, [0.25])
 
 
 def test_a_proxy_that_is_away_is_named_at_once_and_may_be_there_for_the_next_attempt(
@@ -179,15 +187,28 @@ def test_an_error_of_the_database_is_told_and_does_not_wait(proxy: Proxy, monkey
 
 
 @pytest.mark.parametrize(
-    "url", ["grpc://", "grpc://:13000", "grpc://db:port", "grpc://me:pa55word@db", "grpc://db/studies", "grpc://db?x=1"]
+    ("url", "found"),
+    [
+        ("grpc://", "grpc://…"),
+        ("grpc://:13000", "grpc://…"),
+        ("grpc://db:port", "grpc://…"),
+        ("grpc://db:70000", "grpc://db:70000"),
+        ("grpc://db:0", "grpc://db:0"),
+        ("grpc://db/studies", "grpc://db"),
+        ("grpc://db?token=s3cret", "grpc://db"),
+        ("grpc://db:13000/#s3cret", "grpc://db:13000"),
+        ("grpc://[::1]:13000/?token=s3cret", "grpc://[::1]:13000"),
+        *((f"grpc://me:{each}@db", "grpc://…") for each in SECRETS),
+    ],
 )
-def test_what_names_no_proxy_is_refused_without_a_password(url: str) -> None:
-    with pytest.raises(StoreError, match=f"{STORAGE}: expected grpc://HOST or grpc://HOST:PORT") as raised:
+def test_what_names_no_proxy_is_refused_without_a_password(url: str, found: str) -> None:
+    with pytest.raises(StoreError) as raised:
         proxied(url)
-    assert "pa55word" not in str(raised.value)
+    assert f"{STORAGE}: expected grpc://HOST or grpc://HOST:PORT, found {found}" in str(raised.value)
+    assert "cret" not in str(raised.value) and "me:" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("url", "address"), [("grpc://db", "db:13000"), ("grpc://[::1]:1300", "[::1]:1300")])
+@pytest.mark.parametrize(("url", "address"), [("grpc://db/\n", "db:13000"), ("grpc://[::1]:1300", "[::1]:1300")])
 def test_the_port_is_optunas_where_none_is_given(url: str, address: str) -> None:
     assert f"{proxied(url)._host}:{proxied(url)._port}" == address
 
@@ -229,11 +250,24 @@ def test_an_experiment_goes_on_where_the_command_that_serves_it_is_killed_and_be
     assert children[1].returncode == 0 and said.count("\n") == 1 and "timeout" not in said
 
 
+def test_the_command_ends_by_sigterm_also_while_the_database_does_not_answer() -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        child = _serving(f"postgresql+psycopg://127.0.0.1:{silent.getsockname()[1]}/studies", free_port())
+        connection, _ = silent.accept()
+        with connection:
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(30) == 0, "nothing handled SIGTERM, which process 1 of a pod ignores then"
+
+
 @pytest.mark.parametrize(
     ("url", "arguments", "said"),
     [
         ("", [], "found none: studies are in the artifact store"),
         ("grpc://db", [], "found grpc://db, a proxy itself"),
+        ("grpc://db/?token=s3cret", [], "found grpc://db, a proxy itself"),
+        *((f"grpc://me:{each}@db", [], "found grpc://…, a proxy itself") for each in SECRETS),
         ("sqlite://", ["--host", "192.0.2.1"], "192.0.2.1:13000: expected an address on which a server can listen"),
     ],
 )
@@ -243,3 +277,4 @@ def test_what_cannot_be_served_is_refused(
     monkeypatch.setenv(STORAGE, url)
     refused = CliRunner().invoke(app, ["serve-storage", *arguments]).exception
     assert isinstance(refused, ConfigurationError) and said in str(refused)
+    assert "cret" not in str(refused) and "me:" not in str(refused)
