@@ -22,7 +22,8 @@ _STATES = {"succeeded": TrialState.COMPLETE, "early_stopped": TrialState.PRUNED}
 class ExperimentStudy:
     """The study of an experiment, which is continued if its storage holds part of it.
 
-    Every change is stored when `flush` returns; a change that was interrupted is completed at the next start.
+    Every change is stored when `flush` returns. A trial that the storage has begun without a suggestion, because its
+    controller was killed or an answer of the storage was lost, does not count until `ask` takes it.
 
     Attributes:
         spec: The experiment.
@@ -64,15 +65,17 @@ class ExperimentStudy:
             else None
         )
         self._ids: dict[int, int] = {}
+        self._begun = -1
+        """The last trial that the storage has begun."""
         self._enqueue()
         for frozen in self.optuna.get_trials(deepcopy=False):
             if frozen.state != TrialState.WAITING:
-                self._ids[frozen.number] = frozen._trial_id
-                self.trials.append(_read(frozen) or self._suggest_again(frozen.number))
-                self.seconds[frozen.number], elapsed = frozen.user_attrs.get(_TOOK, (0.0, 0.0))
-                self.elapsed = max(self.elapsed, elapsed)
-        self._begun = len(self.trials) - 1
-        """The last trial that the storage has begun."""
+                self._begun = frozen.number
+                if trial := _read(frozen):  # Only after the last such trial there are others.
+                    self._ids[frozen.number] = frozen._trial_id
+                    self.trials.append(trial)
+                    self.seconds[frozen.number], elapsed = frozen.user_attrs.get(_TOOK, (0.0, 0.0))
+                    self.elapsed = max(self.elapsed, elapsed)
         self.flush()
 
     def _enqueue(self) -> None:
@@ -125,7 +128,7 @@ class ExperimentStudy:
         return self.trials[-1]
 
     def _next(self, number: int) -> optuna.Trial:
-        """Begin the trial of this number. After a lost answer of the storage, it and the next one may already exist."""
+        """Begin the trial of this number, unless the storage has begun it, with no suggestion or part of one."""
         if self._begun < number:
             asked = self.optuna.ask()
             self._begun = asked.number
@@ -137,12 +140,6 @@ class ExperimentStudy:
     def _sample_for(self, number: int) -> None:
         """Give the study the sampler of one trial, which reuses the search space that the one before has read."""
         self.optuna.sampler = sampler_of(self.spec, self.seed, number, self.optuna.sampler)
-
-    def _suggest_again(self, number: int) -> Trial:
-        """Complete a trial that a database holds only in part, because its controller was killed."""
-        self._sample_for(number)
-        beside = tuple(each.number for each in self.running)
-        return self._suggest(optuna.Trial(self.optuna, self._ids[number]), number, beside)
 
     def _suggest(self, asked: optuna.Trial, number: int, beside: tuple[int, ...]) -> Trial:
         parent, chosen = self.population.suggested(number, self.trials) if self.population else (None, None)
