@@ -300,8 +300,8 @@ def read_project(folder: Path) -> ProjectParts:
             parts.note(_snapshot_problems, file, contract)
         parts.note(_time_problems, file)
         parts.note(_test_problems, parts.folder, file)
-    repo = getattr(getattr(file, "features", None), "repo", FeaturesSpec.model_fields["repo"].default)
-    parts.repository = _repository(parts.folder, str(repo), problems)
+    if repo := getattr(getattr(file, "features", None), "repo", ""):
+        parts.repository = _repository(parts.folder, str(repo), problems)
     return parts
 
 

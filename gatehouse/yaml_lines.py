@@ -3,11 +3,11 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gatehouse.rules_between_keys import broken_rules
 
@@ -234,7 +234,12 @@ def _meant(keys: Sequence[set[str]], beside: set[str]) -> set[str]:
     return most if most & beside else set().union(*keys)
 
 
+_DURATION = TypeAdapter(timedelta)
+
+
 def _short(value: Any) -> str:
+    if isinstance(value, timedelta):
+        value = _DURATION.dump_python(value, mode="json")
     # A password that was written where it does not belong must not get into logs as well.
     written = (
         yaml.safe_dump(value, default_flow_style=True, width=10**6) if isinstance(value, _SECTION) else repr(value)

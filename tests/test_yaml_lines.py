@@ -1,5 +1,6 @@
 """What is no YAML is told in a person's words, with its line; names of other programs lead to ours."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,27 @@ def test_a_wrong_key_is_held_against_those_that_go_with_the_keys_beside_it(text:
     problems: list[str] = []
     load_model("f", text, _Project, problems)
     assert [problem for problem in problems if f"(did you mean {meant}?)" in problem], problems
+
+
+@pytest.mark.parametrize(
+    ("boundary", "told"),
+    [
+        ("81", "expected a time such as 2024-07-01, or a duration such as P90D, found 81"),
+        ("-P81D", "expected greater than 0 seconds, found '-P81D'"),
+    ],
+)
+def test_a_boundary_is_a_time_or_a_duration(tmp_path: Path, boundary: str, told: str) -> None:
+    project = create_project("returns", tmp_path)
+    path = project / "project.yaml"
+    path.write_text(re.sub(r"train_until: .*", f"train_until: {boundary}", path.read_text(), count=1))
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    assert told in str(caught.value)
+
+
+def test_a_project_that_is_no_yaml_says_nothing_of_its_features(tmp_path: Path) -> None:
+    project = create_project("returns", tmp_path)
+    _replace(project / "project.yaml", "split:", "\tsplit:")
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    assert "a tab before the key" in str(caught.value) and "features.repo" not in str(caught.value)

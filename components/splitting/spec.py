@@ -5,7 +5,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, Unordered
 
@@ -30,7 +30,15 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 Moment = Annotated[datetime, AfterValidator(_in_utc)]
-Boundary = Moment | Annotated[timedelta, Field(gt=timedelta(0))]
+
+
+def _no_number(value: Any) -> Any:
+    if isinstance(value, int | float):
+        raise ValueError(f"expected a time such as 2024-07-01, or a duration such as P90D, found {value!r}")
+    return value
+
+
+Boundary = Annotated[Moment | Annotated[timedelta, Field(gt=timedelta(0))], BeforeValidator(_no_number)]
 """A time, or how long before the newest decision: then it moves along with the rows, as a model that is trained again
 needs."""
 Columns = tuple[str, ...]

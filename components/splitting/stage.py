@@ -11,7 +11,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.splitting.spec import SplitSpec
-from gatehouse.errors import LeakageError
+from gatehouse.errors import LeakageError, counted
 
 if TYPE_CHECKING:
     from gatehouse.components.splitting.checks import Subject
@@ -109,7 +109,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
 def _refused(training_set: str, problems: list[str]) -> LeakageError:
     listed = "".join(f"\n  - {problem}" for problem in problems)
     return LeakageError(
-        f"{Reference.parse(training_set)} is not divided, for {len(problems)} reasons:{listed}\nCorrect the strategy "
+        f"{Reference.parse(training_set)} is not divided, for {counted(len(problems), 'reason')}:{listed}\nCorrect the strategy "
         "in `split`, or the training set; `split.checks.severity` says what a failed check means."
     )
 

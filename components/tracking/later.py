@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gatehouse.components.artifacts.records import create_record, remove_record
-from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.run import RUN_ID, end_of, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.mlflow_client import PARENT, RUN, tracking_of
 from gatehouse.components.tracking.shipping import is_left
@@ -100,7 +100,12 @@ def _is_left(store: ArtifactStore, run: str) -> bool:
     if tracking is None:
         return bool(left.ledgers)
     unshown = not all(map(tracking.is_shown, left.models + left.experiments))
-    return bool(left.ledgers) or unshown or is_due(store, run) or is_left(store)
+    return bool(left.ledgers) or unshown or is_due(store, run) or is_left(store) or was_stopped(store, run)
+
+
+def was_stopped(store: ArtifactStore, run: str) -> bool:
+    """Whether a signal or a user ended a run, so that none of its tasks could end what MLflow shows of it."""
+    return (end_of(store, run) or {}).get("state") == "stopped"
 
 
 def close_run(store: ArtifactStore, run: str, killed: bool) -> None:
@@ -116,13 +121,25 @@ def close_run(store: ArtifactStore, run: str, killed: bool) -> None:
             apart.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             apart.kill()
+    end_shown(store, run, killed)
+
+
+def end_shown(store: ArtifactStore, run: str, killed: bool) -> bool:
+    """End the MLflow runs of a pipeline run, child runs too, as killed.
+
+    If the run was `killed`, also one that is shown as ended. An error becomes a warning in the run record.
+
+    Returns:
+        Whether nothing failed.
+    """
     tracking = tracking_of(store)
     if tracking is None or (tracking.embedded and not (tracking.embedded / "mlflow.db").is_file()):
-        return
-    with warning_on_failure(store, "run:tracking"), tracking.client() as client:
+        return True
+    with warning_on_failure(store, "run:tracking") as showing, tracking.client() as client:
         experiments = [str(each.experiment_id) for each in client.search_experiments()]
         for above in client.search_runs(experiments, f"tags.`{RUN}` = '{run}'"):
             below = client.search_runs(experiments, f"tags.`{PARENT}` = '{above.info.run_id}'")
             ending = [each for each in below if each.info.status == "RUNNING"]
             for each in [above, *ending] if killed or above.info.status == "RUNNING" else ending:
                 client.set_terminated(each.info.run_id, "KILLED")
+    return not showing.failed

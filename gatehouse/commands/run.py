@@ -84,9 +84,10 @@ def run_on_screen(
     screen.summarise(outcome)
     from gatehouse.components.tracking.later import runs_left, show_apart
 
-    earlier = len(runs_left(store))
-    if earlier:
-        typer.echo(f"{counted(earlier, 'earlier run')} not shown in MLflow yet; tried again now, into {outcome.log}")
+    if earlier := set(runs_left(store)) - {outcome.run}:
+        typer.echo(
+            f"MLflow does not show {counted(len(earlier), 'earlier run')} yet. It is tried again now: {outcome.log}"
+        )
     showing = show_apart(store, outcome.run, outcome.log)
     # Where nobody looks, such as in a container, all processes may end with this one.
     if showing is not None and not sys.stdout.isatty():

@@ -15,7 +15,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.projection import project
 from gatehouse.components.tracking.cost import PRICES
-from gatehouse.components.tracking.later import all_is_shown, left_by
+from gatehouse.components.tracking.later import all_is_shown, end_shown, left_by, was_stopped
 from gatehouse.components.tracking.shipping import deliver
 from gatehouse.components.tracking.shown import LATER, warning_on_failure
 from gatehouse.components.tracking.stages import track_run
@@ -45,7 +45,10 @@ def show_run(store: ArtifactStore, run: str) -> bool:
         with warning_on_failure(store, "run:projection", f"The ledger of {name}") as showing:
             shown.append(project(store, name, Ledger(store, name).state(), "run:projection"))
         shown.append(not showing.failed)
-    return all([*shown, track_run(store, run)])
+    shown.append(track_run(store, run))
+    if was_stopped(store, run):
+        shown.append(end_shown(store, run, killed=True))
+    return all(shown)
 
 
 def main(address: str, *runs: str) -> None:

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from gatehouse.commands import run as run_module
 from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.ending.outcome import outcome_of, record_end
 from gatehouse.components.registry.showing import run as showing
 from gatehouse.components.tracking.later import close_run, leave_ledger, left_by, runs_left, show_apart
-from gatehouse.components.tracking.mlflow_client import tracking_of
+from gatehouse.components.tracking.mlflow_client import pipeline_run, tracking_of
 from gatehouse.components.tracking.shown import LATER
 from gatehouse.components.tracking.training import track_training
 from gatehouse.local_run import LocalRun
@@ -75,6 +76,18 @@ def test_what_the_tasks_left_is_shown_once_with_its_price_and_also_of_a_run_that
     assert runs["train"].data.tags["mlflow.parentRunId"] == runs["run-1"].info.run_id
     assert (runs["train"].info.status, runs["run-1"].info.status) == ("FINISHED", "KILLED")
     assert show_apart(store, "run-1", Path("/dev/null")) is None
+
+
+def test_a_run_that_a_signal_stopped_is_shown_as_killed(store: ArtifactStore, tmp_path: Path) -> None:
+    tracking = tracking_of(store)
+    assert tracking is not None
+    with tracking.client() as client:
+        pipeline_run(tracking, client, tracking.experiment(client, "delays"), "run-1")
+    Attempt(store, "tune")
+    record_end(store, "run-1", outcome_of([], "CANCELED"), "gatehouse run", project="delays", pipeline="training")
+    apart = show_apart(store, "run-1", tmp_path / "log")
+    assert apart is not None and apart.wait(300) == 0
+    assert (_shown(store, "delays")["run-1"].info.status, runs_left(store)) == ("KILLED", [])
 
 
 def test_what_could_not_be_shown_is_shown_after_the_next_run(
