@@ -109,8 +109,8 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
 def _refused(training_set: str, problems: list[str]) -> LeakageError:
     listed = "".join(f"\n  - {problem}" for problem in problems)
     return LeakageError(
-        f"{Reference.parse(training_set)} is not divided, for {counted(len(problems), 'reason')}:{listed}\nCorrect the strategy "
-        "in `split`, or the training set; `split.checks.severity` says what a failed check means."
+        f"{Reference.parse(training_set)} is not divided, for {counted(len(problems), 'reason')}:{listed}\nCorrect the "
+        "strategy in `split`, or the training set; `split.checks.severity` says what a failed check means."
     )
 
 
