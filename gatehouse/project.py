@@ -298,6 +298,7 @@ def read_project(folder: Path) -> ProjectParts:
             parts.note(_policy_problems, parts.folder, file, policy)
         if contract is not None:
             parts.note(_snapshot_problems, file, contract)
+        parts.note(_store_problems, parts.folder, file)
         parts.note(_time_problems, file)
         parts.note(_test_problems, parts.folder, file)
     if repo := getattr(getattr(file, "features", None), "repo", ""):
@@ -341,6 +342,17 @@ def _never_kept(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
             f"is learned from is older than the test rows by that, found {oldest / day:g} days; allow more, or leave "
             "a smaller gap"
         )
+
+
+def _store_problems(folder: Path, file: ProjectFile) -> Iterator[str]:
+    scheme, remote, _ = file.store.partition("://")
+    if not remote or scheme in ("file", "gs", "s3"):
+        return
+    from fsspec import available_protocols
+
+    if scheme not in available_protocols():
+        problem = f"store: expected a folder, gs://, s3:// or another protocol of fsspec, found {scheme + remote!r}"
+        yield at_line(PROJECT_FILE, lines_of((folder / PROJECT_FILE).read_text()), problem)
 
 
 def _time_problems(file: ProjectFile) -> Iterator[str]:

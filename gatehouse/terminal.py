@@ -249,7 +249,8 @@ def _gist(event: Event, objective: str) -> str:
     if isinstance(rows, dict):
         return _tables(rows, result.get("rejected_rows") or {})
     if isinstance(rows, int):
-        return counted(rows, "row")
+        aside = ", ".join(f"{count:,} {reason}" for reason, count in (result.get("set_aside") or {}).items())
+        return f"{counted(rows, 'row')}{f'; set aside: {aside}' if aside else ''}"
     references = [Reference.parse(value).short for value in references_in(list(result.values()))]
     return references[0] if references else ""
 

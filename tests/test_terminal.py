@@ -81,6 +81,16 @@ def test_rejected_rows_are_counted_beside_those_that_were_kept(
     assert "10 tables, 59,957 rows, 63 rejected" in capsys.readouterr().out
 
 
+def test_rows_that_are_set_aside_are_told_with_their_reasons(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = _finished(tmp_path)
+    result = {"rows": 2_037, "set_aside": {"no label": 963}}
+    run.events = [Event("snapshot", 1, "finished", {"seconds": 1.0, "result": result})]
+    Screen(store).update(run)
+    assert "2,037 rows; set aside: 963 no label" in capsys.readouterr().out
+
+
 def test_the_metric_that_models_are_compared_by_comes_first_and_digests_are_cut(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -152,3 +152,10 @@ def test_a_project_that_is_no_yaml_says_nothing_of_its_features(tmp_path: Path) 
     with pytest.raises(ConfigurationError) as caught:
         check_project(project)
     assert "a tab before the key" in str(caught.value) and "features.repo" not in str(caught.value)
+
+
+def test_a_store_that_nothing_serves_is_told_with_its_line(tmp_path: Path) -> None:
+    project = create_project("returns", tmp_path)
+    _replace(project / "project.yaml", "store: .gatehouse/store", "store: s4://bucket/x")
+    with pytest.raises(ConfigurationError, match=r"project.yaml:\d+: store: expected a folder, .* found 's4://'"):
+        check_project(project)
