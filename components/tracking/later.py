@@ -1,7 +1,8 @@
 """What a local run leaves to be shown when it has ended, and the process that shows it.
 
-`tracking/left/<run>/run.json` says that a run is to be shown, and `tracking/left/<run>/ledgers/<model>.json` that the
-ledger of a model is. They are removed when everything is shown: what failed is tried again after the next run.
+`tracking/left/<run>/run.json` says that a run has ended and is to be shown, and
+`tracking/left/<run>/ledgers/<model>.json` that the ledger of a model is. They are removed when everything is shown:
+what failed is tried again after the next run.
 """
 
 import os
@@ -58,9 +59,9 @@ def left_by(store: ArtifactStore, run: str) -> Left:
 
 
 def runs_left(store: ArtifactStore) -> list[str]:
-    """The runs that are to be shown, the newest first; one that is being shown now is among them."""
-    depth = _FOLDER.count("/") + 1
-    return sorted({key.split("/")[depth] for key in store.objects.list(_FOLDER)}, reverse=True)
+    """The runs that have ended and are to be shown, the newest first; one that is being shown now is among them."""
+    runs = store.objects.folders(_FOLDER)
+    return sorted((run for run in runs if store.objects.stat(f"{_FOLDER}/{run}/run.json")), reverse=True)
 
 
 def all_is_shown(store: ArtifactStore, run: str) -> None:

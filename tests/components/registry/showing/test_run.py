@@ -107,13 +107,15 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
     assert set(_shown(store, "delays")) == {"run-1", "train"}
 
 
-def test_a_ledger_that_a_task_left_is_noted_until_it_is_shown(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+def test_a_ledger_that_a_task_left_is_noted_until_its_run_has_ended_and_is_shown(
+    store: ArtifactStore, tmp_path: Path
 ) -> None:
     leave_ledger(store, "delays")
-    assert left_by(store, "run-1").ledgers == ("delays",)
-    showing.main(store.address, *runs_left(store))
-    assert runs_left(store) == []
+    assert show_apart(store, "run-2", tmp_path / "log") is None, "run-1 goes on"
+    assert (left_by(store, "run-1").ledgers, runs_left(store)) == (("delays",), [])
+    apart = show_apart(store, "run-1", tmp_path / "log")
+    assert apart is not None and apart.wait(300) == 0
+    assert (left_by(store, "run-1").ledgers, runs_left(store)) == ((), [])
 
 
 def test_a_server_that_is_away_is_a_warning_of_the_task_that_leaves_it(
