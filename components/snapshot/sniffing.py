@@ -7,6 +7,7 @@ read there.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,7 +60,7 @@ class SniffedColumn:
         form: How it writes times, as `times` of a table has it.
         decimal: The decimal sign of its doubles.
         naive: Whether its times state no zone.
-        rows: Rows with a value.
+        missing: Rows without a value.
         misfits: Those that have another type; they would be rejected.
         also: Another format that all its times fit too; empty for none.
         epoch: Of numbers the unit in which all are times of the years 1990 to 2100 since 1970; empty for none.
@@ -71,7 +72,7 @@ class SniffedColumn:
     form: str = ""
     decimal: str = "."
     naive: bool = False
-    rows: int = 0
+    missing: int = 0
     misfits: int = 0
     also: str = ""
     epoch: str = ""
@@ -91,6 +92,7 @@ class Sniffed:
         rows: How many rows it has, without those that are uneven.
         uneven: Rows that have more or fewer cells than the header; they would be rejected.
         event_time: The column whose times order the rows; empty for none.
+        missing_as: Those of `nulls` that occur in a CSV, in which every missing value is one of them.
     """
 
     encoding: str
@@ -101,6 +103,7 @@ class Sniffed:
     rows: int
     uneven: int = 0
     event_time: str = ""
+    missing_as: tuple[str, ...] = ()
 
     def ordered_by(self, time: str) -> "Sniffed":
         """The file with another column for its time, also of numbers since 1970; with none, its times are texts."""
@@ -111,7 +114,7 @@ class Sniffed:
             )
             return replace(self, event_time=time, columns=tuple(columns))
         texts = (
-            SniffedColumn(one.name, ColumnType.string, rows=one.rows) if one.kind is ColumnType.timestamp else one
+            SniffedColumn(one.name, ColumnType.string, missing=one.missing) if one.kind is ColumnType.timestamp else one
             for one in self.columns
         )
         return replace(self, event_time="", columns=tuple(texts))
@@ -141,7 +144,7 @@ class _Column:
     """Ways to read it that are still possible, with how many values do not fit."""
     rows: int = 0
     too_fine: bool = False
-    nulls: set[str] = field(default_factory=set)
+    nulls: Counter[str] = field(default_factory=Counter)
     low: float = float("inf")
     high: float = float("-inf")
 
@@ -160,12 +163,15 @@ def _parquet(path: Path) -> Sniffed:
     try:
         with pq.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
+            missing = [0] * len(schema)
+            for batch in file.iter_batches():
+                missing = [count + cells.null_count for count, cells in zip(missing, batch.columns, strict=True)]
     except (pa.ArrowInvalid, OSError) as error:
         raise SourceError(f"{path}: is not intact Parquet: {error}. Fetch it again.") from error
-    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, tuple(_typed(each, rows) for each in schema), rows)
+    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, tuple(map(_typed, schema, missing)), rows)
 
 
-def _typed(found: pa.Field, rows: int) -> SniffedColumn:
+def _typed(found: pa.Field, missing: int) -> SniffedColumn:
     """A column of Parquet; what is neither number, bool nor time is a text."""
     kinds = {
         ColumnType.bool: pa.types.is_boolean,
@@ -175,7 +181,7 @@ def _typed(found: pa.Field, rows: int) -> SniffedColumn:
     }
     kind = next((kind for kind, fits in kinds.items() if fits(found.type)), ColumnType.string)
     naive = kind is ColumnType.timestamp and getattr(found.type, "tz", None) is None
-    return SniffedColumn(found.name, kind, naive=naive, rows=rows)
+    return SniffedColumn(found.name, kind, naive=naive, missing=missing)
 
 
 def _csv(path: Path) -> Sniffed:
@@ -203,7 +209,12 @@ def _csv(path: Path) -> Sniffed:
         if one.kind is not ColumnType.string
     }
     nulls = (*_DEFAULT_NULLS, *sorted(seen - set(_DEFAULT_NULLS)))
-    return Sniffed(encoding, delimiter, decimal, nulls, tuple(told), rows, uneven)
+    missing_as = tuple(null for null in nulls if any(column.nulls[null] for column in columns))
+    told = [
+        replace(one, missing=sum(column.nulls[null] for null in nulls))
+        for column, one in zip(columns, told, strict=True)
+    ]
+    return Sniffed(encoding, delimiter, decimal, nulls, tuple(told), rows, uneven, missing_as=missing_as)
 
 
 def _batches(
@@ -231,7 +242,8 @@ def _candidates() -> Iterator[_Candidate]:
 def _look(column: _Column, cells: pa.Array) -> None:
     """Take some cells of a column into account."""
     nulls = pc.is_in(cells, pa.array(_NULLS))
-    column.nulls |= set(pc.unique(cells.filter(nulls)).to_pylist())
+    column.nulls[""] += cells.null_count
+    column.nulls.update({each["values"]: each["counts"] for each in pc.value_counts(cells.filter(nulls)).to_pylist()})
     held = cells.filter(pc.and_(pc.invert(nulls), cells.is_valid())).cast(pa.binary())
     column.rows += len(held)
     if not len(held):
@@ -260,7 +272,7 @@ def _misfits(cells: pa.Array, candidate: _Candidate) -> int:
 def _told(column: _Column) -> SniffedColumn:
     """The first way to read a column of those that fit most of its values; a text where none does."""
     if not column.rows or not column.candidates:
-        return SniffedColumn(column.name, ColumnType.string, rows=column.rows, too_fine=column.too_fine)
+        return SniffedColumn(column.name, ColumnType.string, too_fine=column.too_fine)
     fewest = min(column.candidates.values())
     best = [candidate for candidate, misfits in column.candidates.items() if misfits == fewest]
     chosen = best[0]
@@ -272,7 +284,9 @@ def _told(column: _Column) -> SniffedColumn:
     naive = chosen.kind is ColumnType.timestamp and bool(chosen.zone)
     also = others[0] if others else ""
     epoch = _epoch(column, chosen, _PLAUSIBLE)
-    return SniffedColumn(column.name, chosen.kind, chosen.form, chosen.decimal, naive, column.rows, fewest, also, epoch)
+    return SniffedColumn(
+        column.name, chosen.kind, chosen.form, chosen.decimal, naive, misfits=fewest, also=also, epoch=epoch
+    )
 
 
 def _epoch(column: _Column, chosen: _Candidate, years: tuple[float, float]) -> str:
@@ -297,7 +311,7 @@ def _unit(column: _Column, chosen: _Candidate) -> str:
 def _with_decimal(column: _Column, told: SniffedColumn, decimal: str) -> SniffedColumn:
     """A column as it is with the decimal sign of the file: numbers with another one are texts."""
     wrong = told.kind is ColumnType.double and told.decimal != decimal
-    return SniffedColumn(column.name, ColumnType.string, rows=column.rows) if wrong else told
+    return SniffedColumn(column.name, ColumnType.string) if wrong else told
 
 
 def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[str, Any]:

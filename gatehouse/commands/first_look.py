@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import tempfile
 import webbrowser
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from gatehouse.commands.output import find, print_table
 from gatehouse.commands.place import store_address
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, counted
 
@@ -42,33 +44,39 @@ class FirstLook:
 
 def attempt(
     file: Annotated[Path, typer.Argument(help="A CSV with a header (.csv, .tsv, .txt, also .gz), or Parquet.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for source.yaml and contract.yaml; default: ./NAME.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write source.yaml and contract.yaml to; by default neither is.")
+    ] = None,
     store: Annotated[str, typer.Option(help="Where the snapshot is written; default: .gatehouse/store.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Write over what is in the folder.")] = False,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = True,
 ) -> None:
-    """Look at a file, write how it is read and what it holds, take a snapshot, validate it, and show the report.
+    """Look at a file: how it is read, what it holds. Takes a snapshot, validates it, and shows the report.
 
-    Both files are a start to edit: source.yaml becomes the key `source` of a project, contract.yaml its contract.
+    With --out, source.yaml and contract.yaml are written as a start to edit: the first becomes the key `source` of a
+    project, the second its contract. `gatehouse init NAME --from FILE` writes a whole project.
     """
     # Needs DuckDB and Arrow, which the other commands should not import.
     from gatehouse.components.snapshot.sniffing import sniff
 
     name = table_name(file)
-    folder = out or Path(name)
-    written = [folder / each for each in (_SOURCE, _CONTRACT)]
+    written = [out / each for each in (_SOURCE, _CONTRACT)] if out else []
     if not force and (there := [str(each) for each in written if each.exists()]):
         raise ConfigurationError(f"{', '.join(there)} is there already: give another --out, or --force to write over.")
     console = Console(soft_wrap=True, highlight=False, markup=False)
     sniffed = sniff(file)
     show(console, file, sniffed)
     source = declared(sniffed, file.resolve(), name)
+    opened = ArtifactStore.open(store_address(store))
     with tempfile.TemporaryDirectory() as made:  # So that an unreadable file leaves no folder behind.
-        look = taken(source, Path(made, _CONTRACT), ArtifactStore.open(store_address(store)))
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(Path(made, _CONTRACT), written[1])
-    written[0].write_text(_source_text(source), encoding="utf-8")
-    _tell(console, look, name, written)
+        look = taken(source, Path(made, _CONTRACT), opened)
+        if out:
+            out.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(made, _CONTRACT), out / _CONTRACT)
+            (out / _SOURCE).write_text(_source_text(source), encoding="utf-8")
+    repeated = repeated_rows(opened, opened.manifest(look.taken.snapshot).derived_from[name])
+    _tell(console, look, name, written, repeated)
+    console.print(f"\nto make a project of it: gatehouse init {name.replace('_', '-')} --from {shlex.quote(str(file))}")
     if open_page:
         webbrowser.open(look.pages[0].resolve().as_uri())
 
@@ -115,6 +123,14 @@ def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) 
     return FirstLook(taken, judged.verdict, tuple(rendered(store, find(store, each)) for each in references))
 
 
+def repeated_rows(store: ArtifactStore, dataset: str) -> int:
+    """How many rows of a dataset are equal to an earlier one in every column."""
+    with connect() as connection:
+        connection.read_parquet([str(path) for path in store.paths(dataset)]).create_view("rows")
+        query = "SELECT (SELECT count(*) FROM rows) - (SELECT count(*) FROM (SELECT DISTINCT * FROM rows))"
+        return int(connection.execute(query).fetchall()[0][0])
+
+
 def _source_text(body: dict[str, Any]) -> str:
     told = "# How the file is read: what was found in it. Check the types, the times and their zone.\nsource:\n"
     return told + indented(body)
@@ -144,11 +160,12 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
         delimiter = _DELIMITERS.get(sniffed.delimiter, repr(sniffed.delimiter))
         facts += [f"separated by {delimiter}", sniffed.encoding.upper()]
         facts += ["decimal comma"] if sniffed.decimal == "," else []
-        facts += [f"missing values are {', '.join(null for null in sniffed.nulls if null)}"]
+        facts += [_missing(sniffed)]
     console.print(Text.assemble((file.name, "bold"), f"  {', '.join(facts)}"))
-    table = Table("column", "type", "", box=None, pad_edge=False)
+    table = Table("column", "type", Column("missing", justify="right"), "", box=None, pad_edge=False)
     for column in sniffed.columns:
-        table.add_row(column.name or "(no name)", str(column.kind), _notes(column, sniffed))
+        missing = f"{column.missing:,}" if column.missing else ""
+        table.add_row(column.name or "(no name)", str(column.kind), missing, _notes(column, sniffed))
     print_table(table)
     if sniffed.uneven:
         have, are = ("has", "it is") if sniffed.uneven == 1 else ("have", "they are")
@@ -157,6 +174,12 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
     if not sniffed.event_time:
         told = "No column holds times: each row gets the file's own time, as delivered_at."
         console.print(Text(told, style="yellow"))
+
+
+def _missing(sniffed: "Sniffed") -> str:
+    """How a CSV writes missing values."""
+    written = ["empty cells"] * ("" in sniffed.missing_as) + [text for text in sniffed.missing_as if text]
+    return f"missing values are {', '.join(written)}" if written else "no missing values"
 
 
 def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
@@ -180,12 +203,12 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
     if column.misfits:
         rows = "its row is" if column.misfits == 1 else "their rows are"
         notes.append(f"{counted(column.misfits, 'value')} of another type, {rows} rejected")
-    if not column.rows:
+    if column.missing == sniffed.rows:
         notes.append("empty")
     return "; ".join(notes)
 
 
-def _tell(console: Console, look: FirstLook, name: str, written: list[Path]) -> None:
+def _tell(console: Console, look: FirstLook, name: str, written: list[Path], repeated: int) -> None:
     rows, rejected = look.taken.rows[name], look.taken.rejected_rows.get(name, 0)
     console.print()
     lines = {
@@ -195,6 +218,12 @@ def _tell(console: Console, look: FirstLook, name: str, written: list[Path]) -> 
         "report": ", ".join(map(str, look.pages)),
     }
     for label, text in lines.items():
-        console.print(Text.assemble((f"{label:<10}", "dim"), text))
+        if text:
+            console.print(Text.assemble((f"{label:<10}", "dim"), text))
+    if repeated:
+        same = "row is equal to an earlier one" if repeated == 1 else "rows are each equal to an earlier one"
+        console.print(
+            Text(f"{repeated:,} {same} in all columns: look whether they were delivered twice", style="yellow")
+        )
     for warning in look.taken.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"))

@@ -1,5 +1,6 @@
 """`gatehouse data try`: one command from a file to a contract and a report, with files that packages ship."""
 
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -25,16 +26,22 @@ def _try(file: Path, store: ArtifactStore, *more: str, code: int = 0) -> Result:
 
 def test_from_a_file_to_a_report(tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    lines = "".join(f"{n};{1_700_000_000 + n};{n},5;{'x' if n == 300 else n % 2}\n" for n in range(600))
-    (tmp_path / "Web visits.csv").write_text("id;timestamp;price;bought\n" + lines)
+    cells = (f"{n},5;{'x' if n == 301 else n % 2}" if n % 100 else ";NA" for n in range(600))
+    lines = "".join(f"{n};{1_700_000_000 + n};{each}\n" for n, each in enumerate(cells))
+    (tmp_path / "Web visits.csv").write_text("id;timestamp;price;bought\n" + lines + lines.splitlines()[7])
     output = _try(tmp_path / "Web visits.csv", store).output
-    assert "600 rows, separated by ';', UTF-8, decimal comma" in output
+    assert "601 rows, separated by ';', UTF-8, decimal comma, missing values are empty cells, NA" in output
+    assert re.search(r"price +double +6 *\n", output) and "\n1 row is equal to an earlier one in all columns" in output
     assert "seconds since 1970; orders the rows in time" in output
     assert "1 value of another type, its row is rejected" in output
-    assert "599 rows, 1 rejected" in output and "pass: inferred from these rows" in output
-    pages = output.split("report ", 1)[1].replace("\n", "").split(", ")
+    assert "600 rows, 1 rejected" in output and "pass: inferred from these rows" in output
+    pages = output.split("report ", 1)[1].splitlines()[0].split(", ")
     assert [Path(page.strip()).is_file() for page in pages] == [True, True]
-    folder = tmp_path / "web_visits"
+    # The folder of a project that is made next has the file's name: no folder may stand in its place.
+    assert f"gatehouse init web-visits --from '{tmp_path / 'Web visits.csv'}'" in output
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir() and path != Path(store.address)] == []
+    folder = tmp_path / "written"
+    _try(tmp_path / "Web visits.csv", store, "--out", str(folder))
     source = parse_source(yaml.safe_load((folder / "source.yaml").read_text())["source"])
     assert source.tables["web_visits"].event_time == "timestamp"
     assert (
@@ -49,7 +56,7 @@ def test_a_column_that_looks_personal_is_shown_in_no_row_that_is_set_aside(
     monkeypatch.chdir(tmp_path)
     lines = "".join(f"2024-01-{1 + n:02d},{n},anna{n}@example.org\n" for n in range(20))
     (tmp_path / "t.csv").write_text(f"day,n,email\n{lines}2024-02-01,bella@example.org,2\n2024-02-02,3,eve@x.org,4\n")
-    output = _try(tmp_path / "t.csv", store).output
+    output = _try(tmp_path / "t.csv", store, "--out", "t").output
     assert "its name looks personal: sensitive" in output and "20 rows, 2 rejected" in output
     told = CliRunner().invoke(app, ["rejected", "--store", store.address]).output
     assert "expected int64 or a null" in told and "@" not in told

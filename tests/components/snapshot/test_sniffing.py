@@ -110,7 +110,7 @@ def test_a_few_values_of_another_type_are_told_and_rejected(tmp_path: Path, stor
     lines = "".join(f"2024-01-01T00:00:{n % 60:02d}Z,{'many' if n == 250 else n}\n" for n in range(600))
     path = _file(tmp_path, "at,n\n" + lines)
     found = sniff(path).columns[1]
-    assert (found.kind, found.misfits, found.rows) == ("int64", 1, 600)
+    assert (found.kind, found.misfits, found.missing) == ("int64", 1, 0)
     assert _read(store, path)[0].rejected_rows == {"t": 1}
 
 
@@ -118,6 +118,7 @@ def test_marks_of_missing_values_are_found_where_they_matter(tmp_path: Path, sto
     path = _file(tmp_path, "at,n,s\n2024-01-01,?,None\n2024-01-02,2,x\n,3,y\n")
     found = sniff(path)
     assert found.nulls == ("", "NA", "?") and _kinds(found)["n"] == "int64"
+    assert [column.missing for column in found.columns] == [1, 1, 0] and found.missing_as == ("", "?")
     assert [(row["n"], row["s"]) for row in _read(store, path)[1]] == [(None, "None"), (2, "x"), (3, "y")]
 
 
