@@ -23,10 +23,10 @@ def out_of_memory(error: Exception, what: str = "The work") -> OutOfMemoryError 
         return None
     limit = limits.memory() / 1e9
     return OutOfMemoryError(
-        f"{what} needs more memory than there is: this process may have {limit:.1f} GB, by its cgroup, `ulimit -d` or "
-        f"the machine, of which DuckDB takes {SHARE * limit:.1f} GB; what can wait on disk was there already. Give the "
-        "task more (`resources` in project.yaml), or let the query hold less at once, such as shorter windows. "
-        f"{type(error).__name__}: {' '.join(str(error).split('Possible solutions')[0].split())}"
+        f"{what} ran out of memory: this process may use {limit:.1f} GB (the limit of its cgroup, of `ulimit -d` or of "
+        f"the machine), and DuckDB {SHARE * limit:.1f} GB of it; DuckDB had already moved to disk what it can. Give "
+        "the task more memory (`resources` in project.yaml), or make the query hold fewer rows at once, for example "
+        f"with shorter windows. {type(error).__name__}: {' '.join(str(error).split('Possible solutions')[0].split())}"
     )
 
 

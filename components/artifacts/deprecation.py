@@ -73,7 +73,8 @@ def deprecate(
     assert held is not None
     if (held.reason, held.successor) != (reason, following):
         raise ConfigurationError(
-            f"{held.explain(reference)} A deprecation is written once; deprecate the successor to lead readers on."
+            f"{held.explain(reference)} A deprecation cannot be changed. To point readers to another artifact, "
+            "deprecate the successor."
         )
     return held
 
@@ -85,7 +86,7 @@ def _successor(objects: ObjectStore, reference: Reference, successor: Reference 
     read_manifest(objects, following)
     held = deprecation_of(objects, following)
     if held is not None:
-        raise ConfigurationError(f"--successor: expected a reference in good standing; {held.explain(following)}")
+        raise ConfigurationError(f"--successor: expected a reference that is not deprecated; {held.explain(following)}")
     return str(following)
 
 
@@ -106,6 +107,6 @@ def require_in_use(objects: ObjectStore, reference: Reference) -> str:
     if held is None:
         return ""
     if policy == "fail":
-        raise DeprecatedArtifactError(f"{held.explain(reference)} Set {POLICY}=warn to read it all the same.")
+        raise DeprecatedArtifactError(f"{held.explain(reference)} Set {POLICY}=warn to read it nevertheless.")
     logger.warning("%s", held.explain(reference))
     return held.explain(reference)

@@ -211,7 +211,7 @@ def lift(store: ArtifactStore, number: int, reason: str, by: str = "") -> Erasur
     standing = {each.key: each for each in Erasures(store.objects).standing()}
     if key not in standing:
         known = ", ".join(str(int(each.rsplit("/", 1)[1].removesuffix(".json"))) for each in standing) or "none"
-        raise ConfigurationError(f"Erasure {number} does not stand in {store.address}: expected one of: {known}.")
+        raise ConfigurationError(f"{store.address} has no erasure {number} in force: expected one of: {known}.")
     create_record(store.objects, f"{RECORDS}/{number:06d}.lifted.json", author(by) | {"reason": reason})
     return standing[key]
 

@@ -49,7 +49,8 @@ class Spec(BaseModel):
         if kept and version in cls.earlier:
             return {**cls.earlier[version], **values}
         raise ValueError(
-            f"expected version {cls.format_version} of its format, found {version}, in which other defaults were meant"
+            f"expected version {cls.format_version} of its format, found version {version}, which had other default "
+            "values"
         )
 
 

@@ -112,8 +112,8 @@ class Publisher:
         for entry in named:
             if entry.path not in there and isinstance(contents[entry.path], FileEntry):
                 raise MissingArtifactError(
-                    f"The store {self._objects.address} does not hold {entry.blob} in full, from which {entry.path} "
-                    "was to be published. Run again: then it is stored again."
+                    f"{entry.path} was not published: its blob {entry.blob} is missing or incomplete in the store "
+                    f"{self._objects.address}. Run again to store it again."
                 )
 
         def put(entry: FileEntry) -> None:
@@ -168,6 +168,6 @@ def manifest_of(kind: str, name: str, files: Mapping[str, bytes]) -> Manifest:
 def _require_kind(manifest: Manifest) -> None:
     if manifest.kind in NO_KINDS:
         raise ConfigurationError(
-            f"{manifest.reference.short}: expected a kind of artifact, found {manifest.kind!r}, which is a folder "
-            f"of the store for something else. Not to be used are: {', '.join(sorted(NO_KINDS))}."
+            f"{manifest.reference.short}: expected another kind of artifact than {manifest.kind!r}, which is a folder "
+            f"of the store with another purpose. Reserved names: {', '.join(sorted(NO_KINDS))}."
         )

@@ -402,5 +402,5 @@ class ArtifactStore:
 def _corrupt(reference: Reference, entry: FileEntry, found: str) -> CorruptArtifactError:
     return CorruptArtifactError(
         f"{reference}: {entry.path} {found}: expected {entry.bytes} bytes with SHA-256 {entry.sha256} in {entry.blob}. "
-        "Run again: the stage that made it makes it again. Restore from a copy what no stage can make."
+        "Run again: the stage that wrote it writes it again. If no stage writes it, restore it from a copy."
     )

@@ -95,6 +95,6 @@ class Turn(Held):
         """
         if not self._is_own():
             raise TurnLostError(
-                f"{self._own['what']}: this process stood still for so long that another one took its turn. Give the "
-                "command again: it goes on from what the other one did."
+                f"{self._own['what']}: this process did not run for so long that another process took its lock. Run "
+                "the command again: it continues from what the other process did."
             )

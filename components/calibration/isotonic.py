@@ -38,8 +38,8 @@ def fit_isotonic(probabilities: Floats, labels: Floats) -> Isotonic:
         blocks.append((hits, rows, start))
     if len(blocks) == 1:
         raise CalibrationError(
-            "isotonic: expected labels that rise with the probability, found none that do: on these rows the model "
-            "tells no more than chance. Train a better model, or remove `calibration`."
+            "isotonic: expected more positive labels at higher probabilities, found that they do not rise: on these "
+            "rows the model is no better than chance. Train a better model, or remove `calibration`."
         )
     ends = [*(start - 1 for _, _, start in blocks[1:]), len(scores) - 1]
     least = 1.0 / (len(labels) + 2.0)

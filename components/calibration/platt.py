@@ -46,8 +46,8 @@ def fit_platt(probabilities: Floats, labels: Floats) -> Platt:
         point, loss = point - step, tried
     if point[0] <= 0:
         raise CalibrationError(
-            f"platt: expected probabilities that rise with the label, found a slope of {point[0]:.3g}: on these rows "
-            "the model tells no more than chance. Train a better model, or remove `calibration`."
+            f"platt: expected higher probabilities for positive labels, found a slope of {point[0]:.3g}: on these rows "
+            "the model is no better than chance. Train a better model, or remove `calibration`."
         )
     return Platt(slope=float(point[0]), intercept=float(point[1]))
 

@@ -142,8 +142,8 @@ def _require_usable(request: CalibrateRequest, part: "Part", predicted: "Array")
         raise CalibrationError(f"{request.model} gave predictions that are not numbers. Train it again.")
     if (predicted == predicted[0]).all():
         raise CalibrationError(
-            f"{request.model} predicts the same of all {rows:,} validation rows: expected predictions that differ. "
-            "There is nothing to calibrate; train a model that tells rows apart."
+            f"{request.model} gives the same prediction for all {rows:,} validation rows: expected predictions that "
+            "differ. There is nothing to calibrate; train a better model."
         )
 
 

@@ -24,7 +24,7 @@ def fit_temperature(probabilities: Floats, labels: Floats) -> Temperature:
     logs = log_shares(probabilities)
     own = logs[np.arange(len(logs)), labels.astype(np.int64)]
     if _derivatives(_LEAST, logs, own)[0] >= 0:
-        raise _unusable("tells no more than chance")
+        raise _unusable("is no better than chance")
     if _derivatives(_MOST, logs, own)[0] <= 0:
         raise _unusable("is right in every row")
     low, high, inverse = _LEAST, _MOST, 1.0
@@ -41,8 +41,8 @@ def fit_temperature(probabilities: Floats, labels: Floats) -> Temperature:
 
 def _unusable(found: str) -> CalibrationError:
     return CalibrationError(
-        f"temperature: expected validation rows on which the model is right and wrong, found that it {found}: no "
-        "temperature is best. Give more rows, train another model, or remove `calibration`."
+        "temperature: expected that the model is right on some validation rows and wrong on others, found that it "
+        f"{found}: no temperature is best. Give more rows, train another model, or remove `calibration`."
     )
 
 

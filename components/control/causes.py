@@ -122,8 +122,8 @@ class Orders:
             holder = before[-1] if before else ""
             if before and not _follows(run, holder) and not _is_over(self._store, holder):
                 raise CauseTakenError(
-                    f"The cause {cause[:12]} is trained for by the run {holder or 'of another process'}, so this run "
-                    "has nothing to do. To train whatever the cause, start the pipeline without the parameter `cause`."
+                    f"The run {holder or 'of another process'} trains for the cause {cause[:12]} already, so this run "
+                    "has nothing to do. To train anyway, start the pipeline without the parameter `cause`."
                 )
             if self.note(cause, f"training-{len(before) + 1:03d}", run=run):
                 return

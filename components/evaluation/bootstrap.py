@@ -65,8 +65,8 @@ class Units:
             pairs = np.unique(np.column_stack([part.groups, numbers]), axis=0)
             if len(pairs) > len(np.unique(part.groups)):
                 raise ConfigurationError(
-                    f"{key}: {resample_by}: expected one value in all rows of a group, as a ranking "
-                    "is drawn whole. Name a column of the group."
+                    f"{key}: {resample_by}: expected the same value in all rows of a group, because the bootstrap "
+                    "draws whole groups. Name a column that is constant within a group."
                 )
         return cls._named(resample_by, numbers)
 

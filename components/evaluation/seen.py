@@ -113,7 +113,7 @@ def _in_common(store: ArtifactStore, part: Part, judged: str, training_set: str,
         if short := out_of_memory(error, "Looking for test rows that a model was fitted on"):
             raise short from error
         raise UnreadableLineageError(
-            f"expected values of {', '.join(keys)} that can be held against those of {judged}, found others in "
+            f"expected values of {', '.join(keys)} that can be compared with those of {judged}, found other types in "
             f"{training_set}: {str(error).splitlines()[0]}"
         ) from error
     return seen

@@ -172,8 +172,9 @@ class Slicing:
         cut = len(pairs) - len(np.unique(groups))
         if cut:
             raise ConfigurationError(
-                f"evaluation.slices: {column}: expected one value in all rows of a group, as a ranking is judged "
-                f"whole; found more in {cut:,} groups. Name a column of the group."
+                f"evaluation.slices: {column}: expected the same value in all rows of a group, because a ranking "
+                f"metric needs the whole group; found several values in {cut:,} groups. Name a column that is constant "
+                "within a group."
             )
 
 

@@ -168,8 +168,8 @@ def _fitting_policy(task: "Task", request: EvaluateRequest, store: ArtifactStore
     declared = store.manifest(request.training_set).details.get("task", task.name)
     if declared != task.name:
         raise ConfigurationError(
-            f"The candidate is of the task {task.name}, and the label of {request.training_set} of {declared}. "
-            "Correct `training.loss.kind`, or the LabelView's task."
+            f"The candidate was trained for the task {task.name}, but the label of {request.training_set} is declared "
+            f"for the task {declared}. Correct `training.loss.kind`, or the LabelView's task."
         )
     if problems := list(policy.problems(task)):
         raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
@@ -195,8 +195,9 @@ def _data_checks(request: EvaluateRequest, store: ArtifactStore) -> "tuple[DataC
         looked_at, wanted = ("snapshot", snapshot) if name == "validation" else ("training_set", request.training_set)
         if manifest.derived_from.get(looked_at) != wanted:
             raise ConfigurationError(
-                f"{name}: expected a check of {wanted or 'the snapshot that the training set names'}, found {reference}"
-                f" of {manifest.derived_from.get(looked_at, 'other data')}. Give the one that this data was checked by."
+                f"{name}: expected a check of {wanted or 'the snapshot that the training set names'}, found "
+                f"{reference}, a check of {manifest.derived_from.get(looked_at, 'other data')}. Give the check of this "
+                "data."
             )
         details = manifest.details
         found.append(DataCheck(name.replace("_", " "), details["verdict"], tuple(details["warnings"])))
@@ -252,7 +253,7 @@ def _predicted(
     model = Predictor.load(store, reference)
     if model.task != task:
         raise ConfigurationError(
-            f"It is of the task {model.task.name}, expected {task.name}. Register models of one task under one name."
+            f"Its task is {model.task.name}, expected {task.name}. Register models of one task under one name."
         )
     return model.predict(part.table), model.calibration.threshold if model.calibration else None
 

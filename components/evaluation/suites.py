@@ -34,8 +34,8 @@ def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candi
     for role, wanted in (("model", model), ("split", split)):
         if (tried := manifest.derived_from.get(role)) != wanted:
             raise ConfigurationError(
-                f"integration: expected the suite of the {role} {wanted}, found {reference} of {tried}. Give the one "
-                "that this candidate was tried by."
+                f"integration: expected the integration tests of the {role} {wanted}, found {reference}, which tested "
+                f"{tried}. Give the integration tests of this candidate."
             )
     details = manifest.details
     found = Suite(details["verdict"], tuple(details["reasons"]), tuple(details["warnings"]), details.get("online", ""))

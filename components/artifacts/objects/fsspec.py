@@ -66,7 +66,7 @@ class FsspecBucket:
                     self._files.rm_file(self._path(probe))
         if not refuses:
             raise StoreError(
-                f"{self.address}: the file system {self._protocol!r} overwrites silently what another wrote, so two "
+                f"{self.address}: the file system {self._protocol!r} silently overwrites existing files, so two "
                 "writers could destroy each other's work. Use gs://, s3:// or a directory."
             )
 
@@ -195,8 +195,8 @@ class FsspecBucket:
             raise
         except PermissionError as error:
             raise StoreError(
-                f"{self.address}: access was refused ({error}). Give the account of this process leave to list, read, "
-                "write and delete there, or choose another store with --store."
+                f"{self.address}: access was refused ({error}). Give the account of this process the permission to "
+                "list, read, write and delete there, or choose another store with --store."
             ) from error
         except (ConnectionError, TimeoutError) as error:
             raise TransientError(error) from error

@@ -214,8 +214,8 @@ class LocalObjects:
                 f"{what} is not in the store {self.root}. Check the reference and the store's address."
             )
         return StoreError(
-            f"{what} in the store {self.root} cannot be read: {error.strerror}. Give the user of this process leave to "
-            "read everything in it."
+            f"{what} in the store {self.root} cannot be read: {error.strerror}. Give the user of this process the "
+            "permission to read everything in it."
         )
 
 

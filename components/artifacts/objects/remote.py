@@ -156,8 +156,8 @@ class RemoteObjects:
             if not isinstance(error.__cause__, _Altered):
                 raise
             raise CorruptArtifactError(
-                f"{key} has SHA-256 {error.__cause__} in the store {self.address}: expected what its name says. "
-                "Run again: the stage that made it makes it again. Restore from a copy what no stage can make."
+                f"{key} has SHA-256 {error.__cause__} in the store {self.address}: expected the SHA-256 in its name. "
+                "Run again: the stage that wrote it writes it again. If no stage writes it, restore it from a copy."
             ) from None
 
     def forget(self, key: str) -> None:

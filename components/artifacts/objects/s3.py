@@ -294,8 +294,8 @@ class S3Bucket:
             return TransientError(error)
         if status in (401, 403):
             return StoreError(
-                f"{self.address}: access was refused ({error}). Give the account of this process leave to list, read, "
-                "write and delete there, or choose another store with --store."
+                f"{self.address}: access was refused ({error}). Give the account of this process the permission to "
+                "list, read, write and delete there, or choose another store with --store."
             )
         return StoreError(f"{self.address}: the server answered {status}: {error}.")
 

@@ -27,7 +27,7 @@ def add_found(drawn: Report, found: Sequence[Json], table: Html, metrics: Json, 
     """The worst slices of features, which no rule looks at."""
     metric = metric_named(judging_of(task).objective)
     in_groups = task.counted == "group"
-    whole = " As a ranking is judged whole, only features count that have one value in all rows of a group."
+    whole = " A ranking metric needs whole groups, so only features with one value in all rows of a group are searched."
     drawn.section(
         "Worst slices found",
         f"Of all values of one feature, and of two together, where {metric.title} is worse than on the other rows, "

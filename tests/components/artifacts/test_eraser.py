@@ -179,7 +179,7 @@ def test_erased_content_does_not_come_back_unless_the_erasure_is_lifted(store: A
     assert store.erasures.behind(family["split"]) is None
     _erase(store, again)
     assert not ArtifactStore.open(store.address).exists(again)
-    with pytest.raises(ConfigurationError, match=r"Erasure 1 does not stand.*expected one of: 2"):
+    with pytest.raises(ConfigurationError, match=r"has no erasure 1 in force: expected one of: 2"):
         lift(store, 1, "again")
 
 

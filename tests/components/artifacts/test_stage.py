@@ -232,7 +232,7 @@ def test_too_little_memory_is_said_in_words_and_is_tried_again(store: ArtifactSt
         raise raised
 
     for _ in range(2):
-        with pytest.raises(OutOfMemoryError, match=r"this process may have [\d.]+ GB.*`resources` in project.yaml"):
+        with pytest.raises(OutOfMemoryError, match=r"this process may use [\d.]+ GB.*`resources` in project.yaml"):
             Stage(Declaration("split", "Split"), failing)(Request(value=1), store)
 
 

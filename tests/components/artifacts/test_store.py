@@ -286,7 +286,7 @@ def test_a_manifest_of_another_writer_stays_where_ours_fails() -> None:
 
 @pytest.mark.parametrize("kind", sorted(NO_KINDS))
 def test_a_kind_is_not_called_like_a_folder_that_holds_something_else(store: ArtifactStore, kind: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"expected a kind of artifact, found '{kind}'"):
+    with pytest.raises(ConfigurationError, match=f"expected another kind of artifact than '{kind}'"):
         store.publish(kind, "d", {"a": b"one"})
     assert list(store.objects.list("blobs")) == []
 

@@ -89,7 +89,7 @@ def test_a_holder_learns_that_another_took_its_turn(tmp_path: Path) -> None:
         while found := objects.stat(key):
             objects.delete(key, found.generation)
         assert create_record(objects, key, author())
-        with pytest.raises(TurnLostError, match="run a: this process stood still"):
+        with pytest.raises(TurnLostError, match="run a: this process did not run"):
             turn.require()
         until = time.monotonic() + 20
         while renewing := [each for each in threading.enumerate() if each.name == "turn"]:

@@ -34,7 +34,7 @@ def test_isotonic_is_that_of_scikit_learn(seed: int, count: int, values: int) ->
     scores, labels = rows(seed, count, values)
     theirs = IsotonicRegression(out_of_bounds="clip").fit(scores, labels)
     if np.ptp(theirs.y_thresholds_) < 1e-12:
-        with pytest.raises(CalibrationError, match="no more than chance"):
+        with pytest.raises(CalibrationError, match="no better than chance"):
             fit_isotonic(scores, labels)
         return
     found = fit_isotonic(scores, labels)
@@ -84,14 +84,14 @@ def test_temperature_of_rows_that_are_all_right_or_all_chance_is_refused() -> No
     sure = np.array([[0.9, 0.1], [0.2, 0.8]] * 20)
     with pytest.raises(CalibrationError, match="found that it is right in every row"):
         fit_temperature(sure, np.array([0.0, 1.0] * 20))
-    with pytest.raises(CalibrationError, match="found that it tells no more than chance"):
+    with pytest.raises(CalibrationError, match="found that it is no better than chance"):
         fit_temperature(sure, np.array([1.0, 0.0] * 20))
 
 
 @pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
 def test_probabilities_that_fall_with_the_label_are_refused(fit: Any) -> None:
     scores = np.linspace(0.1, 0.9, 100)
-    with pytest.raises(CalibrationError, match="no more than chance"):
+    with pytest.raises(CalibrationError, match="no better than chance"):
         fit(scores, (scores < 0.5).astype(np.float64))
 
 

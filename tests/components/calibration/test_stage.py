@@ -153,7 +153,7 @@ def test_a_model_that_is_calibrated_or_of_another_split_or_says_one_thing_is_ref
 
 def test_constant_scores_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Predictor, "predict", lambda self, rows: np.full(rows.num_rows, 0.3))
-    with pytest.raises(CalibrationError, match="predicts the same of all 1,300 validation rows"):
+    with pytest.raises(CalibrationError, match="gives the same prediction for all 1,300 validation rows"):
         calibrated(bench, min_rows=21)
 
 

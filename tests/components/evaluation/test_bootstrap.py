@@ -38,7 +38,7 @@ def test_rankings_are_drawn_by_group_and_no_unit_cuts_one() -> None:
     groups = np.array([0, 0, 0, 1, 1, 1])
     assert Units.of(part(groups), "", "decided").name == "group"
     assert Units.of(part(groups), "day", "decided").number == 2
-    with pytest.raises(ConfigurationError, match="resample_by: plane: expected one value in all rows of a group"):
+    with pytest.raises(ConfigurationError, match="resample_by: plane: expected the same value in all rows of a group"):
         Units.of(part(groups), "plane", "decided")
 
 

@@ -113,5 +113,5 @@ def test_a_golden_batch_of_no_judged_row_is_told(judged_bench: Bench) -> None:
 
 
 def test_the_suite_of_another_candidate_is_refused(judged_bench: Bench) -> None:
-    with pytest.raises(ConfigurationError, match="expected the suite of the model"):
+    with pytest.raises(ConfigurationError, match="expected the integration tests of the model"):
         _evaluated(judged_bench, _suite(judged_bench, of="other"))

@@ -98,7 +98,7 @@ def test_the_baseline_must_be_beaten_in_the_objective_by_default(bench: Bench) -
 
 def test_a_model_of_another_task_than_the_label_is_refused(tmp_path: Path) -> None:
     bench = Bench("ranking", tmp_path)
-    with pytest.raises(ConfigurationError, match=r"is of the task regression, and the label of .* of ranking"):
+    with pytest.raises(ConfigurationError, match=r"for the task regression, but the label of .* for the task ranking"):
         bench.evaluate(bench.model(steps=1, loss="mse"))
 
 
@@ -122,7 +122,7 @@ def test_names_and_numbers_are_not_mixed() -> None:
 
 def test_a_slice_that_cuts_the_groups_of_a_ranking_is_refused(tmp_path: Path) -> None:
     bench = Bench("ranking", tmp_path, slices=("carrier",))
-    with pytest.raises(ConfigurationError, match=r"slices: carrier: expected one value in all rows of a group"):
+    with pytest.raises(ConfigurationError, match=r"slices: carrier: expected the same value in all rows of a group"):
         bench.evaluate(bench.model(steps=1))
 
 

@@ -84,7 +84,7 @@ def test_memory_that_is_not_enough_for_a_view_is_no_mistake_in_it(repository: Re
     with connect(most=50_000_000) as connection, pytest.raises(OutOfMemoryError) as raised:
         compute_views(connection, replace(repository, views={"v": View("v", spec, query)}))
     told = str(raised.value)
-    assert told.startswith("The feature repository's views/v.sql needs more memory than there is: this process may ")
+    assert told.startswith("The feature repository's views/v.sql ran out of memory: this process may use ")
     assert "`resources` in project.yaml" in told and not raised.value.permanent
 
 

@@ -224,7 +224,7 @@ def test_the_first_task_of_a_training_claims_its_cause_for_one_run(
 ) -> None:
     for _ in range(2):
         _take(store, monkeypatch, "one")
-    with pytest.raises(CauseTakenError, match="trained for by the run one"):
+    with pytest.raises(CauseTakenError, match="The run one trains for the cause"):
         _take(store, monkeypatch, "two")
     monkeypatch.setenv(RUN_ID, "one")
     Attempt(store, "train").note("failed")  # KFP may try the task again.
