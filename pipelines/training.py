@@ -74,14 +74,15 @@ def training(project: Project, tasks: Tasks) -> Any:
 def _add_split_tasks(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any]]:
     """Leakage check, its requirement, and the split; returns the split, and what checked it and the training set."""
     file = tasks.project.file
-    policy = tasks.project.policy.resolved(judging_of(task_of(file.training)))
+    judging = judging_of(task_of(file.training))
+    policy = tasks.project.policy.resolved(judging)
     checked = tasks.add(
         check_leakage,
         snapshot=data.snapshot,
         feature_tables=data.feature_tables,
         training_set=data.training_set,
         definitions=str(tasks.project.definitions.reference),
-        alarm=file.features.leakage_alarm,
+        alarm=file.features.leakage_alarm or judging.feature_alarm,
         model_alarm=(policy.leakage_alarm or {}).get(MODEL_METRIC, 1.0),
         model_alarm_severity=policy.terms_of(f"leakage alarm {MODEL_METRIC}").severity,
         unchecked=file.features.unchecked,

@@ -1,6 +1,6 @@
 """A project's settings for features: where they are defined, and which service a model reads."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -13,10 +13,16 @@ Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 class FeaturesSpec(Spec):
     """Where the project's feature definitions are, and which service a model reads."""
 
+    format_version: ClassVar[int] = 2
+
     repo: str = Field(description="Folder of the Feast repository, relative to this file.")
     service: str = Field(description="Feature service that the training set is retrieved through.")
-    leakage_alarm: float = Field(
-        0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak."
+    leakage_alarm: float | None = Field(
+        None,
+        gt=0.5,
+        le=1.0,
+        description="ROC AUC above which one feature is taken for a leak; by default 0.80, and 0.995 for the task "
+        "regression, where it is that of telling labels above their median from the others.",
     )
     unchecked: dict[str, Reason] = Field(
         default_factory=dict,

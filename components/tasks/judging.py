@@ -18,6 +18,7 @@ class Judging:
     Attributes:
         objective: The metric that a candidate must beat baseline and champion in, where a policy names none.
         leakage_alarm: Values of metrics that are too good to be true, where a policy names none.
+        feature_alarm: ROC AUC above which one feature is taken for a leak, where a project names none.
         slices: Values of metrics that every judged slice must reach, where a policy names none.
         curves: Names of the curves that the evaluation holds, which are files of the room of metrics.
         row_loss: Metric that is the mean of a loss of each row; empty where single rows have none.
@@ -27,6 +28,7 @@ class Judging:
 
     objective: str
     leakage_alarm: Mapping[str, float]
+    feature_alarm: float
     slices: Mapping[str, float]
     curves: tuple[str, ...]
     row_loss: str
@@ -53,6 +55,7 @@ _JUDGED = {
     "binary": Judging(
         objective="log_loss",
         leakage_alarm={"roc_auc": 0.80},
+        feature_alarm=0.80,
         slices={"roc_auc": 0.5},
         curves=("roc", "precision_recall", "calibration", "histogram", "confusion"),
         row_loss="log_loss",
@@ -62,6 +65,7 @@ _JUDGED = {
     "multiclass": Judging(
         objective="log_loss",
         leakage_alarm={"accuracy": 0.99},
+        feature_alarm=0.80,
         slices={},
         curves=("confusion", "confidence"),
         row_loss="log_loss",
@@ -71,6 +75,7 @@ _JUDGED = {
     "regression": Judging(
         objective="rmse",
         leakage_alarm={"r2": 0.99},
+        feature_alarm=0.995,  # docs/decisions/alarm-for-numbers.md
         slices={},
         curves=("predicted", "residuals"),
         row_loss="mse",
@@ -80,6 +85,7 @@ _JUDGED = {
     "ranking": Judging(
         objective="ndcg",
         leakage_alarm={"ndcg": 0.99},
+        feature_alarm=0.80,
         slices={},
         curves=("positions",),
         row_loss="",

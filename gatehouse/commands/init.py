@@ -38,8 +38,13 @@ def init(
         ),
     ] = "",
     alarm: Annotated[
-        float, typer.Option(min=0.5, max=1, help="ROC AUC above which a feature or a model is taken for a leak.")
-    ] = 0.8,
+        float | None,
+        typer.Option(
+            min=0.5,
+            max=1,
+            help="ROC AUC above which a feature or a model is taken for a leak; default: 0.8, of a regression 0.995.",
+        ),
+    ] = None,
 ) -> None:
     """Write a commented starting point for a project into a new folder; with --from, one that runs on that table."""
     if table is None:

@@ -44,7 +44,7 @@ _UNITS = (timedelta(days=1), timedelta(hours=1), timedelta(seconds=1))
 _ISO = TypeAdapter(timedelta)
 
 
-def init_from(target: Path, name: str, file: Path, time: str, alarm: float, wanted: Wanted) -> None:
+def init_from(target: Path, name: str, file: Path, time: str, alarm: float | None, wanted: Wanted) -> None:
     """Create a project in the folder `target`, with a copy of the file; if this fails or is killed, no folder is left.
 
     Raises:

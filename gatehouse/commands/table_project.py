@@ -33,8 +33,8 @@ contract: contract.yaml
 features:
   repo: features
   service: {service}
-  # A feature that alone tells the label better than this ROC AUC is taken for a leak, and ends the run. Where one is
-  # that good, and was known at the decision, raise this, and leakage_alarm in policy.yaml.
+  # A feature that alone tells {told} better than this ROC AUC is taken for a leak, and ends the
+  # run. Where one is that good, and was known at the decision, raise this, and leakage_alarm in policy.yaml.
   leakage_alarm: {alarm}
 
 {split}
@@ -173,7 +173,7 @@ def project_files(
     roles: Roles,
     boundaries: tuple[str, str] | None,
     alike: Sequence[str],
-    alarm: float,
+    wanted_alarm: float | None,
 ) -> Iterator[tuple[str, str]]:
     """Path and text of every file except the contract.
 
@@ -185,10 +185,11 @@ def project_files(
         boundaries: Distance of the ends of train and validation from the newest row, ISO 8601; None if times cannot
             split the rows.
         alike: Columns in which many rows agree, and which have no missing values; empty for none.
-        alarm: The ROC AUC above which a feature or a model is reported as a leak.
+        wanted_alarm: The ROC AUC above which a feature or a model is reported as a leak; None for that of the task.
     """
     judging = judging_of(TASKS[roles.task])
     ((alarmed, limit),) = judging.leakage_alarm.items()
+    alarm = judging.feature_alarm if wanted_alarm is None else wanted_alarm
     highest = alarm if roles.task == "binary" else limit
     yield "project.yaml", _project(name, source, roles, _split(roles, boundaries, alike), alarm)
     yield "policy.yaml", _POLICY.format(objective=judging.objective, alarmed=alarmed, alarm=highest)
@@ -240,6 +241,7 @@ def _project(name: str, source: Mapping[str, Any], roles: Roles, split: str, ala
         description=json.dumps(f"{_title(roles)}.", ensure_ascii=False),
         source=indented(source).rstrip(),
         alarm=alarm,
+        told="the label" if TASKS[roles.task].has_classes else "labels above the median from the others",
         service=f"{_label(roles)}_prediction",
         split=split,
         slice=json.dumps(sql_name(roles.slice)) if roles.slice else "",

@@ -227,19 +227,20 @@ def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "task", "policy", "strategy"),
+    ("label", "task", "policy", "strategy", "alarm"),
     [
-        ("stars", "regression", ("rmse", {"r2": 0.99}), "random"),
-        ("stars", "multiclass", ("log_loss", {"accuracy": 0.99}), "stratified"),
+        ("stars", "regression", ("rmse", {"r2": 0.99}), "random", 0.995),
+        ("stars", "multiclass", ("log_loss", {"accuracy": 0.99}), "stratified", 0.80),
     ],
 )
 def test_numbers_and_classes(
-    folder: Path, label: str, task: str, policy: tuple[str, dict[str, float]], strategy: str
+    folder: Path, label: str, task: str, policy: tuple[str, dict[str, float]], strategy: str, alarm: float
 ) -> None:
     _init("visits", "--from", _visits(folder, prices=400), "--label", label, "--task", task, "--time", "none")
     project = check_project(folder / "visits")
     assert project.file.split.strategy == strategy and task_of(project.file.training).name == task
     assert (project.policy.must_beat_baseline, project.policy.leakage_alarm) == ((policy[0],), policy[1])
+    assert project.file.features.leakage_alarm == alarm
     definitions = (folder / "visits/features/definitions.py").read_text()
     assert f'task="{task}"' in definitions and ("classes=" in definitions) == (task == "multiclass")
     assert "stars AS label" in (folder / "visits/features/labels/stars.sql").read_text()

@@ -57,16 +57,22 @@ def test_a_refit_and_a_leakage_alarm_that_only_warns_are_asked_for_by_the_projec
 ) -> None:
     asked = flights.file.tuning.model_copy(update={"final_rows": "train_and_validation"})
     policy = flights.policy.model_copy(update={"rules": {"leakage alarm": Terms(severity="warn")}})
-    project = replace(flights, file=flights.file.model_copy(update={"tuning": asked}), policy=policy)
+    unsaid = flights.file.features.model_copy(update={"leakage_alarm": None})
+    file = flights.file.model_copy(update={"tuning": asked, "features": unsaid})
+    project = replace(flights, file=file, policy=policy)
     given = {}
     for name, each in {"usual": flights, "asked": project}.items():
         compiled = with_a_short_stack(compile_pipeline, "training", each, tmp_path / name)
         spec = read_spec(compiled)
         given[name] = [
             spec.task(task).body["inputs"]["parameters"][parameter]["runtimeValue"]["constant"]
-            for task, parameter in (("train", "refit"), ("check-leakage", "model_alarm_severity"))
+            for task, parameter in (
+                ("train", "refit"),
+                ("check-leakage", "model_alarm_severity"),
+                ("check-leakage", "alarm"),
+            )
         ]
-    assert given == {"usual": [False, "refuse"], "asked": [True, "warn"]}
+    assert given == {"usual": [False, "refuse", 0.80], "asked": [True, "warn", 0.80]}
 
 
 def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_for(flights: Project) -> None:

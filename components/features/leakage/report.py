@@ -48,7 +48,8 @@ def leakage_page(service: str, body: Mapping[str, Any]) -> str:
         )
     ordered = sorted(body["single_feature_auc"].items(), key=lambda item: (-item[1], item[0]))
     report.section(
-        "What one feature tells alone", f"ROC AUC against the label; above {alarm:.2f} it is taken for a leak."
+        "What one feature tells alone",
+        f"ROC AUC of telling {body.get('told', 'the label')}; above {alarm:g} it is taken for a leak.",
     )
     if together := body.get("together"):
         report.facts(

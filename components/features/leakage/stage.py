@@ -17,6 +17,7 @@ from gatehouse.errors import ConfigurationError
 if TYPE_CHECKING:
     from gatehouse.components.features.leakage.all_features import Together
     from gatehouse.components.features.leakage.replay import Difference
+    from gatehouse.components.tasks.task import Task
 
 REPORT = "leakage.json"
 MODEL_METRIC = "roc_auc"
@@ -100,8 +101,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     _require_views(request.unchecked, views)
     training_set = pq.read_table(store.paths(request.training_set))
     tables, features = raw_tables(store, request.snapshot), feature_files(store, request.feature_tables)
-    cuts: list[dict[str, Any]] = []
-    differences: list[Difference] = []
+    cuts, differences = list[dict[str, Any]](), list[Difference]()
     with store.workspace() as workspace, connect() as connection:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         lacking = {name: without_history(repository, name) for name in views}
@@ -118,7 +118,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     refused = [text for name, text in unchecked.items() if name not in request.unchecked]
     accepted = {name: reason.rstrip(".") for name, reason in request.unchecked.items()}
     warnings = [_CONSENTED.format(text, accepted[name]) for name, text in unchecked.items() if name in accepted]
-    reasons = [*_reasons(differences, areas, request.alarm), *(f"{text} {_ADVICE}" for text in refused)]
+    reasons = [*_reasons(differences, areas, request.alarm, _told(task)), *(f"{text} {_ADVICE}" for text in refused)]
     if together and together.area > request.model_alarm:
         failing = request.model_alarm_severity == "refuse" and together.low > request.model_alarm
         (reasons if failing else warnings).append(_too_good(together, request))
@@ -129,6 +129,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "warnings": warnings,
         "alarm": request.alarm,
         "rows": training_set.num_rows,
+        "told": _told(task),
         "views": {name: _status(name, static, unchecked) for name in views},
         "planned": request.cuts,
         "cuts": cuts,
@@ -187,13 +188,18 @@ def _too_good(together: "Together", request: LeakageRequest) -> str:
     )
 
 
-def _reasons(differences: Sequence["Difference"], areas: Mapping[str, float], alarm: float) -> list[str]:
+def _told(task: "Task") -> str:
+    """What a feature alone is asked for."""
+    return "the label" if task.has_classes else "whether the label is above its median"
+
+
+def _reasons(differences: Sequence["Difference"], areas: Mapping[str, float], alarm: float, told: str) -> list[str]:
     """Reasons for the verdict `fail`: the first difference of every feature, and every feature above the alarm."""
     first: dict[tuple[str, str], str] = {}
     for one in differences:
         first.setdefault((one.view, one.feature), f"{one}. {_MEND}")
     loud = [
-        f"{name} alone tells the label with ROC AUC {area:.3f}, above the alarm of {alarm:.2f}: it may hold the outcome"
+        f"{name} alone tells {told} with ROC AUC {area:.3f}, above the alarm of {alarm:g}: it may hold the outcome"
         for name, area in sorted(areas.items())
         if area > alarm
     ]

@@ -8,7 +8,8 @@ def test_the_verdict_says_how_many_rows_were_compared() -> None:
         "verdict": "pass",
         "reasons": [],
         "warnings": ["history: not checked, as nobody says since when the rows of orders are known. Bought once."],
-        "alarm": 0.9,
+        "alarm": 0.995,
+        "told": "whether the label is above its median",
         "rows": 1846,
         "views": {"share": "replayed", "history": "not checked"},
         "planned": 7,
@@ -25,5 +26,6 @@ def test_the_verdict_says_how_many_rows_were_compared() -> None:
     unchecked = page.split('aria-label="not checked"')[1].split("</header>")[0]
     assert "history: not checked" in unchecked and "share" not in unchecked
     assert "with a probability of 0.8% at most" in page
+    assert "ROC AUC of telling whether the label is above its median; above 0.995 it is" in page
     failed = body | {"verdict": "fail", "reasons": ["share alone tells the label. Leave it out."]}
     assert "stamped" not in leakage_page("shop", failed).split("</header>")[0], "no row was stamped wrong"
