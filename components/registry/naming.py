@@ -27,9 +27,9 @@ class Named(NamedTuple):
         state, model = self.ledger.state(), self.ledger.model_name
         found = state.version(self.number)
         if found is None:
-            expected = f"{model}:1 to {model}:{len(state.versions)}" if state.versions else "none yet"
+            expected = f"expected {model}:1 to {model}:{len(state.versions)}" if state.versions else _none(model)
             lacking = f"{model} has no version {self.number}" if self.number else f"{model} alone names no version"
-            raise ConfigurationError(f"{lacking}: expected {expected}.")
+            raise ConfigurationError(f"{lacking}: {expected}.")
         return found
 
 
@@ -59,10 +59,14 @@ def named(store: ArtifactStore, text: str) -> Named:
     if not holders.get(found["alias"]):
         held = [f"{ledger.model_name}@{alias}" for alias, number in holders.items() if number]
         lacking = f"no version is {found['alias']}" if found["alias"] in holders else f"{found['alias']} is no alias"
-        raise ConfigurationError(
-            f"{text}: {lacking} now; expected {' or '.join(held) or 'a number, as nothing is promoted'}."
-        )
+        expected = f"expected {' or '.join(held) or 'a number, as nothing is promoted'}"
+        raise ConfigurationError(f"{text}: {lacking} now; {expected if state.versions else _none(ledger.model_name)}.")
     return Named(ledger, holders[found["alias"]])
+
+
+def _none(model: str) -> str:
+    """What is said of a model whose candidates the gate kept out, all of them."""
+    return f"it has no version yet, as the gate let no candidate pass; `gatehouse models show {model}` says why"
 
 
 def _model(store: ArtifactStore, name: str) -> str:
@@ -72,7 +76,7 @@ def _model(store: ArtifactStore, name: str) -> str:
     if not name and len(names) == 1:
         return names[0]
     raise ConfigurationError(
-        f"The store {store.address} has the registered models {', '.join(names) or '(none)'}: expected the name "
+        f"The store {store.address} has the models {', '.join(names) or '(none)'}: expected the name "
         f"of one, found {name!r}{nearest(name, names)}. A training run registers a model; --store chooses another "
         "store."
     )

@@ -1,5 +1,6 @@
 """`gatehouse models`: registered versions, their origin, and the champion."""
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Annotated, Any
 
@@ -23,8 +24,8 @@ from gatehouse.components.registry.explaining.numbers import objective_first
 from gatehouse.components.registry.ledger import Ledger, model_names
 from gatehouse.components.registry.naming import Named, named
 from gatehouse.components.registry.promoting.stage import PromoteRequest, promote
-from gatehouse.components.registry.state import ALIASES, CANARY, CHAMPION, SHADOW, STAGING, ModelVersion, State
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.components.registry.state import ALIASES, CANARY, CHAMPION, SHADOW, STAGING, ModelVersion, Record, State
+from gatehouse.errors import ConfigurationError, GatehouseError, counted
 from gatehouse.terminal import figure
 
 app = typer.Typer(no_args_is_help=True, help="Registered models: origin, approval, promotion, rollback.")
@@ -51,9 +52,12 @@ def list_models(name: Annotated[str, typer.Argument(help="Only this model.")] = 
     opened = open_store(store)
     table = Table("version", "status", "registered", "metrics", "judged against", "model", box=None, pad_edge=False)
     seen: dict[str, None] = {}
+    kept_out = []
     for each in [named(opened, name).ledger.model_name] if name else model_names(opened):
         ledger = Ledger(opened, each)
         records, state = ledger.records(), ledger.state()
+        if not state.versions:
+            kept_out.append(f"{each} has no version: {_kept_out(records)} `gatehouse models show {each}` says why.")
         for version in state.versions:
             status = state.stage_of(version)
             erased = ["erased"] if opened.erasures.of(Reference.parse(version.model)) else []
@@ -66,11 +70,18 @@ def list_models(name: Annotated[str, typer.Argument(help="Only this model.")] = 
             table.add_row(f"{each}:{version.version}", told, at, _metrics(opened, version), against, model)
     if not table.row_count:
         typer.echo(f"{opened.address} has no registered models. A training run registers one that passes the gate.")
-        return
-    print_table(table)
-    typer.echo()
-    for status in seen:
-        typer.echo(f"{status}: {_MEANINGS[status]}")
+    else:
+        print_table(table)
+        typer.echo()
+    for line in (*(f"{status}: {_MEANINGS[status]}" for status in seen), *kept_out):
+        typer.echo(line)
+
+
+def _kept_out(records: Sequence[Record]) -> str:
+    """How many candidates of a model without versions were judged, and when the last one was."""
+    judged = [each for each in records if each.verdict]
+    at = str(judged[-1].provenance.get("at", ""))[:16].replace("T", " ") if judged else ""
+    return f"of {counted(len(judged), 'candidate')} the gate let none pass, the last one on {at}."
 
 
 @app.command()

@@ -41,6 +41,18 @@ def test_list_names_versions_aliases_and_references(gate: Gate) -> None:
     assert "archived" not in text
 
 
+def test_a_model_of_which_no_candidate_passed_is_told(gate: Gate) -> None:
+    gate.run(gate.model(1), good=False)
+    told = _call(gate, "list")
+    assert "has no registered models" in told
+    assert re.search(rf"{NAME} has no version: of 1 candidate the gate let none pass, the last one on 20\d\d-", told)
+    for text in (f"{NAME}:1", f"{NAME}@champion"):
+        with pytest.raises(
+            ConfigurationError, match=f"it has no version yet, .*`gatehouse models show {NAME}` says why"
+        ):
+            find(gate.store, text)
+
+
 def test_list_says_which_versions_were_erased(gate: Gate) -> None:
     model = gate.model(1)
     gate.run(model)
