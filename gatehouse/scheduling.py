@@ -293,8 +293,8 @@ class Applying:
         if not same:
             if not first:
                 raise KfpError(
-                    f"The recurring run {wanted.display_name} was made, and KFP does not list it. Look for it in KFP, "
-                    f"delete it there, and apply again."
+                    f"KFP created the recurring run {wanted.display_name}, but does not list it. Find it in KFP, "
+                    "delete it there, and apply again."
                 )
             self._create(wanted, older)
             return True

@@ -134,7 +134,7 @@ class Submission:
         # A name with the digest cannot stand for anything else.
         if found is not None and self.digest[:DIGITS] not in self.run and (differing := self._differing(api, found)):
             raise ConfigurationError(
-                f"There is already a run {self.run}, of something else: {'; '.join(differing)}. Give this one another "
+                f"There is already a run {self.run} with other settings: {'; '.join(differing)}. Give this one another "
                 "--name, or --again for the next number of this one."
             )
         return found

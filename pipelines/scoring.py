@@ -35,7 +35,7 @@ def scoring(project: Project, tasks: Tasks) -> Any:
             source: Read the raw tables here instead of the project's source; empty for the project's.
             window: Only events of START/END (end exclusive); empty for all.
             since: Score decisions from this time on (ISO 8601 with zone); empty for all.
-            until: Score decisions before this time; empty for all up to which the snapshot knows everything.
+            until: Score decisions before this time; empty for all that the snapshot covers.
             keys: Score these keys and times instead, a CSV or Parquet file as the tasks see it; empty for decisions.
             force: Stages to run whatever the memo holds; empty for none.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.

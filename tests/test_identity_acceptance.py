@@ -27,7 +27,7 @@ HARMLESS = {
     "a log line of training": ("components/training/loop/trainer.py", 'logger.info("epoch', 'logger.info("Epoch'),
     "a timeout": ("components/training/stage.py", "minutes=240", "minutes=241"),
     "a retry": ("components/artifacts/objects/retry.py", "ATTEMPTS = 6", "ATTEMPTS = 7"),
-    "the wording of an error": ("components/splitting/divide.py", "Columns that are no entity", "Those that are no"),
+    "the wording of an error": ("components/splitting/divide.py", "To split by other", "To split by more"),
     "what an error is": ("errors.py", "exit_code = 4", "exit_code = 5"),
     "the version of a release": ("__init__.py", '__version__ = "0.1.0"', '__version__ = "0.2.0"'),
     "how a metric is shown": (

@@ -320,7 +320,7 @@ def test_what_was_made_under_a_name_that_is_not_found_again_is_told_and_made_onc
 ) -> None:
     names = (f"talks-weekly-{number:0{DIGITS}x}" for number in count())
     monkeypatch.setattr(Wanted, "display_name", property(lambda _: next(names)))
-    with pytest.raises(KfpError, match=r"was made, and KFP does not list it\. Look for it in KFP"):
+    with pytest.raises(KfpError, match=r"but does not list it\. Find it in KFP"):
         apply(kfp_server, wanted())
     assert len(schedules(kfp_server)) == 1
 

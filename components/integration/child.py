@@ -46,8 +46,8 @@ def run(
             code = child.wait(seconds)
         except subprocess.TimeoutExpired:
             raise UntriedError(
-                f"{' '.join(arguments[:2])}: expected an end within {seconds:g} s, found it running. Run again; if it "
-                "takes that long on an idle machine too, ask for less."
+                f"{' '.join(arguments[:2])}: expected it to end within {seconds:g} s, but it is still running. Run "
+                "again; if it takes as long on an idle machine, use fewer rows (`integration.rows`)."
             ) from None
         finally:
             stop_tree(child.pid, grace=0.0)
@@ -58,8 +58,8 @@ def run(
         said = written.read().strip().splitlines()
     if code < 0:
         raise UntriedError(
-            f"{' '.join(arguments[:2])}: expected an exit code, found the end by {signal.Signals(-code).name}. Run "
-            "again; SIGKILL mostly means that memory was short: give the task more."
+            f"{' '.join(arguments[:2])}: expected an exit code, but it was ended by {signal.Signals(-code).name}. Run "
+            "again; SIGKILL mostly means that there was too little memory: give the task more."
         )
     return code, said[-1] if said else "nothing was said"
 

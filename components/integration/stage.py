@@ -184,8 +184,8 @@ def _online(request: IntegrateRequest, store: ArtifactStore) -> Iterator[dict[st
     manifest = store.manifest(request.online)
     if (compared := manifest.derived_from.get("training_set")) != request.training_set:
         raise ConfigurationError(
-            f"online: expected the comparison of {request.training_set}, found {request.online} of {compared}. Give "
-            "the one of this training set."
+            f"online: expected the comparison of {request.training_set}, found {request.online}, the comparison of "
+            f"{compared}. Give that of this training set."
         )
     details = manifest.details
     told = "; ".join(details["reasons"])

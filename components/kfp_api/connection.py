@@ -199,8 +199,8 @@ class Connection:
         while (found := look()) is None:
             if time.monotonic() > until:
                 raise KfpError(
-                    f"{self.endpoint} did not answer {what} in time, and may yet carry it out. Give the same command "
-                    "again in a minute: it looks first for what was made."
+                    f"{self.endpoint} did not answer {what} in time, and may still do it. Run the same command again "
+                    "in a minute: it first looks whether that was done."
                 )
             time.sleep(self.patience.first_pause)
         return found

@@ -131,7 +131,9 @@ def result_problem(directory: Path) -> str:
 
 def stopped() -> TrainingStoppedError:
     """The error of a job that was stopped."""
-    return TrainingStoppedError("Training was stopped by its experiment. The same training goes on at its checkpoint.")
+    return TrainingStoppedError(
+        "The experiment stopped this training. If the same training is started again, it continues from its checkpoint."
+    )
 
 
 def timed_out(minutes: float, tail: str) -> TrainingTimeoutError:

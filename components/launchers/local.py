@@ -73,7 +73,7 @@ class LocalLauncher:
         tail = _tail(job.directory / LOG)
         if code == PREEMPTED_CODE:
             raise EvictedError(
-                f"{EVICTED}\nThe machine told it to end {restarts + 1} times, with launch.max_restarts={restarts}. "
+                f"{EVICTED}\nIt was asked to end (SIGTERM) {restarts + 1} times, with launch.max_restarts={restarts}. "
                 f"Run again: it goes on at its last checkpoint.\n{tail}"
             )
         if wrong := _problem(job, code):

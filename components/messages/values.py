@@ -64,7 +64,7 @@ def parse_json(text: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise MisfitError("expected JSON in UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise MisfitError("expected a JSON object", found=f"what is none ({error})") from None
+        raise MisfitError("expected a JSON object", found=f"text that is not one ({error})") from None
     if not isinstance(body, dict):
         raise MisfitError("expected a JSON object", found=type(body).__name__)
     return body
@@ -77,7 +77,7 @@ def _no_constant(name: str) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return found
 
 

@@ -207,8 +207,8 @@ def _require(asked: Asked, manifest: "Manifest", newest: "Manifest", needed: lis
     classes, now = (list(each.details.get("classes", ())) for each in (manifest, newest))
     if classes != now[: len(classes)]:
         raise ConfigurationError(
-            f"{asked.current} numbers the classes {', '.join(now) or 'without names'}, expected those of "
-            f"{asked.reference} first: {', '.join(classes)}. Add new classes at the end of the LabelView's classes."
+            f"{asked.current} has the classes {', '.join(now) or 'without names'}, expected the list to begin with "
+            f"those of {asked.reference}: {', '.join(classes)}. Add new classes at the end of the LabelView's classes."
         )
 
 

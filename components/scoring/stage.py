@@ -54,7 +54,7 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
 
     Raises:
         ConfigurationError: if the table has no rows, lacks a feature or does not say its keys, is of another task or
-            has other keys than what the model learned from, or its features were made in another way.
+            has other keys than what the model learned from, or its features were computed differently.
         FeatureError: if a feature is not as it was in training.
     """
     from gatehouse.components.scoring.answers import classes_of
@@ -96,7 +96,9 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
 def _require_fit(manifest: Manifest, predictor: "Predictor", learned: Mapping[str, Any]) -> None:
     details, where = manifest.details, str(manifest.reference)
     if "entity_keys" not in details or "decision_time" not in details:
-        raise ConfigurationError(f"{where}: expected decisions or a training set, which say their keys and their time.")
+        raise ConfigurationError(
+            f"{where}: expected decisions or a training set, whose manifest names keys and decision time."
+        )
     if (task := details.get("task", predictor.task.name)) != predictor.task.name:
         raise ConfigurationError(
             f"{where}: expected rows of the task {predictor.task.name}, which the model has, found {task}."
@@ -104,8 +106,8 @@ def _require_fit(manifest: Manifest, predictor: "Predictor", learned: Mapping[st
     if details["entity_keys"] != learned["entity_keys"]:
         told, found = (", ".join(each["entity_keys"]) for each in (learned, details))
         raise ConfigurationError(
-            f"{where}: expected rows by {told}, as the model learned from, found rows by {found}: "
-            "there a row means something else."
+            f"{where}: expected rows with the entity keys {told}, as in the training set of the model, found rows with "
+            f"{found}. Score decisions with the same keys."
         )
     held = {column.name for column in manifest.columns}
     if lacking := [name for name in predictor.features if name not in held]:

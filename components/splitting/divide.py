@@ -64,7 +64,7 @@ def _entity(keys: tuple[str, ...], training_set: TrainingSet) -> tuple[str, ...]
     if others or not training_set.entity_keys:
         raise ConfigurationError(
             f"split: expected an entity of the entity keys {', '.join(training_set.entity_keys) or '(none)'}, found "
-            f"{', '.join(others) or 'none'}. Columns that are no entity keys are a `group`."
+            f"{', '.join(others) or 'none'}. To split by other columns, use the strategy `group`."
         )
     return keys or training_set.entity_keys
 

@@ -340,6 +340,6 @@ def require_server(uri: str) -> None:
         socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
         raise ServerAwayError(
-            f"MLflow at {host}:{port} takes no connection ({error}): expected its server there. Start it, or name "
-            f"another with {URI}."
+            f"MLflow at {host}:{port} refuses connections ({error}): expected an MLflow server there. Start it, or set "
+            f"{URI} to another one."
         ) from None

@@ -66,8 +66,8 @@ class StoreJournal(BaseJournalBackend):
         key = f"{self._folder}/journal/{self._blocks * BLOCK + len(self._counts):08d}.json"
         if not create_record(self._objects, key, {"lines": kept}):
             raise SecondControllerError(
-                f"{key} was written by another controller of this experiment, which goes on; this one ends. Run one "
-                "controller of an experiment at a time."
+                f"{key} was written by another controller of this experiment, which continues; this one ends. Run only "
+                "one controller of an experiment at a time."
             )
         self._flushed = len(self._lines)
         self._counts.append(len(kept))

@@ -37,8 +37,8 @@ class ControllerLease(Held):
         """
         if self._lost:
             raise SecondControllerError(
-                f"{self._key}: another controller took the experiment over, as this one was silent for "
-                f"{3 * self._beat:g} s, and goes on with it; this one ends."
+                f"{self._key}: another controller took the experiment over, because this one did not renew its lease "
+                f"for {3 * self._beat:g} s; this one ends."
             )
 
     def _wait_for_the_other(self) -> None:
@@ -56,8 +56,8 @@ class ControllerLease(Held):
             if _renewed(found, self._objects.stat(self._key)):
                 raise SecondControllerError(
                     f"{self._key}: the experiment has a controller, process {body.get('process')} on "
-                    f"{body.get('host')}, begun by {body.get('by')} at {body.get('at')}. Wait for it, or end it with "
-                    "gatehouse tuning stop."
+                    f"{body.get('host')}, started by {body.get('by')} at {body.get('at')}. Wait until it ends, or stop "
+                    "it with `gatehouse tuning stop`."
                 )
         self._objects.delete(self._key, found.generation)
 

@@ -145,7 +145,8 @@ class Contract(Part):
         if problems := list(self.unsuited(declared)):
             listed = "".join(f"\n  - {problem}" for problem in problems)
             raise ConfigurationError(
-                f"Rules of the contract do not suit what the source declares sensitive. Remove them:{listed}"
+                "Some rules of the contract need a histogram or moments of columns that the source declares sensitive. "
+                f"Remove them:{listed}"
             )
         hiding = self.model_copy()
         hiding._declared = {table: columns for table, columns in declared.items() if columns}

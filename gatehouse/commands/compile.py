@@ -35,7 +35,9 @@ def compile_specs(
 
     profile = load_platform(platform) if platform else None
     if release and profile is None:
-        raise ConfigurationError("--release: expected --platform FILE as well: what is for this machine stays here.")
+        raise ConfigurationError(
+            "--release: expected --platform FILE too: specs without a platform are for this machine only."
+        )
     if output.exists() and not output.is_dir():
         raise ConfigurationError(f"--output: expected a folder, found the file {output}.")
     if backend_version and (warning := newer(backend_version)):

@@ -134,7 +134,7 @@ def asked_for(store: ArtifactStore, found: Found) -> dict[str, Any]:
         if study == found.study:
             request: dict[str, Any] = about["request"]
             return request
-    raise MissingArtifactError(f"{found.short}: {store.address} holds no study of it, from which it could go on.")
+    raise MissingArtifactError(f"{found.short}: {store.address} holds no study of it, so it cannot be resumed.")
 
 
 def refreshed(store: ArtifactStore, found: Found) -> Found:

@@ -162,8 +162,8 @@ def resume(
     require_more(found, request.spec)
     if study_key(request) != found.study:
         raise GatehouseError(
-            f"{found.short} was made by other code than this installation has, so its trials do not compare with new "
-            "ones. Run the training pipeline: it makes a new experiment, for which `warm_start` can name this one."
+            f"{found.short} was made by another version of the code, so its trials cannot be compared with new ones. "
+            "Run the training pipeline: it makes a new experiment, for which `warm_start` can name this one."
         )
     if (prices := prices_of(Path.cwd())) is not None:
         os.environ.setdefault(PRICES, prices)

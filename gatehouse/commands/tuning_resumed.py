@@ -57,8 +57,8 @@ def require_more(found: Found, spec: "ExperimentSpec") -> None:
     """
     if spec.resume_policy == "never":
         raise GatehouseError(
-            f"{found.short} has resume_policy: never, so there is nothing that could go on. Run the training pipeline: "
-            "the experiment begins anew."
+            f"{found.short} has resume_policy: never, so it cannot be resumed. Run the training pipeline to start a "
+            "new experiment."
         )
     if not found.reference:
         return

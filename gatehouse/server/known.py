@@ -66,7 +66,7 @@ class LastKnown(Generic[T]):
             return reading.future.result(patience)
         except TimeoutError as error:
             if known is None:
-                raise StoreError("The store does not answer, and nothing is known of it yet. Try again.") from error
+                raise StoreError("The store does not answer, and it has not been read yet. Try again.") from error
         except GatehouseError as error:
             if known is None or error.permanent:
                 raise

@@ -206,7 +206,10 @@ def give_word(request: Request, name: Name, version: Version, word: Part, form: 
     if word not in ("approve", "reject"):
         raise ProblemError(404, f"expected approve or reject, found {word!r}.")
     if not hmac.compare_digest(form.get("stamp", "").encode(), visit.stamp.encode()):
-        raise ProblemError(403, "This form was not sent from a page of yours. Load the page again, and send it anew.")
+        raise ProblemError(
+            403,
+            "This form does not come from a page that this server showed you. Load the page again, and send its form.",
+        )
     reason = form.get("reason", "").strip()[:2000]
     if not reason:
         raise ProblemError(422, f"To {word} needs a reason: expected some words, found none.")

@@ -105,7 +105,7 @@ def install(app: FastAPI, show: Show) -> None:
 def unexpected(request: Request, error: Exception) -> Problem:
     """A fault of the server: the log has it, the caller is told no more than that."""
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return Problem(title="Internal Server Error", status=500, detail="The server has a fault; its log tells more.")
+    return Problem(title="Internal Server Error", status=500, detail="The server failed; its log says why.")
 
 
 def too_often(seconds: float) -> ProblemError:

@@ -221,7 +221,7 @@ def test_of_an_experiment_that_keeps_nothing_it_is_said(store: ArtifactStore) ->
     begun(store, spec=SPEC | {"resume_policy": "never"})
     assert "nothing of it was kept (resume_policy: never)" in run(store, "show", STUDY).output
     refused = CliRunner().invoke(app, ["resume", STUDY, "--store", store.address])
-    assert "has resume_policy: never, so there is nothing that could go on" in str(refused.exception)
+    assert "has resume_policy: never, so it cannot be resumed" in str(refused.exception)
     with ControllerLease(store.objects, STUDY):
         assert "its trials are seen once it has ended" in run(store, "show", "flights").output
         assert "begins it anew" in run(store, "stop", "flights").output
@@ -277,7 +277,7 @@ def test_resume_asks_for_a_larger_budget_by_the_prices_of_the_project_here(
         (STUDY, ("--max-trial-count", "8"), "already has 8 trials"),
         (STUDY, ("--minutes", "0"), "no limit and used 10; expected more than 10, found 0"),
         (STUDY, ("--minutes", "5"), "no limit and used 10; expected more than 10, found 5"),
-        ("other", ("--max-trial-count", "20"), "made by other code"),
+        ("other", ("--max-trial-count", "20"), "made by another version of the code"),
     ],
 )
 def test_what_cannot_go_on_is_said(

@@ -156,7 +156,7 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
             _say(f"{_CORE}/configmaps/gatehouse-settings", **{"mlflow-tracking-uri": "http://127.0.0.1:9"}),
             "MLflow",
             "failed",
-            "takes no connection",
+            "refuses connections",
             "Start the server",
         ),
         (lambda each: setattr(each.cluster, "token", "other"), "Kubernetes", "failed", "401", "log in again"),
@@ -208,7 +208,7 @@ def test_a_store_that_writes_over_what_is_there_fails(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(LocalObjects, "put_bytes", overwrite)
     seen = reach.store_finding(str(tmp_path / "store"))
-    assert seen.outcome == "failed" and "the second taken, and the second is there" in seen.found
+    assert seen.outcome == "failed" and "the second taken, and the second was kept" in seen.found
 
 
 def test_the_rights_are_those_of_the_role() -> None:

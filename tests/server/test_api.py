@@ -260,7 +260,7 @@ def test_a_fault_is_counted_guarded_and_told_as_a_problem(served: Served, monkey
 
     monkeypatch.setattr("gatehouse.server.registry.models", broken)
     answer = served.reader.get("/v1/models")
-    assert _problem(answer, 500) == "The server has a fault; its log tells more."
+    assert _problem(answer, 500) == "The server failed; its log says why."
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     text = served.nobody.get("/metrics").text
     assert 'gatehouse_calls_total{method="GET",route="/v1/models",status="500"} 1.0' in text

@@ -122,7 +122,7 @@ def test_no_other_site_can_act(served: Served) -> None:
     for stamp in ({}, {"stamp": "0" * 64}):
         answer = requests.post(form, data={"reason": "x"} | stamp, cookies=_cookie(served.promoter), timeout=60)
         assert answer.status_code == 403
-        assert "not sent from a page of yours" in answer.text
+        assert "does not come from a page" in answer.text
     assert not Ledger(served.gate.store, NAME).state().approvals
     assert requests.get(f"{served.address}/v1/models", cookies=_cookie(served.reader), timeout=60).status_code == 401
     data = {"token": served.reader.secret, "next": "//example.com"}

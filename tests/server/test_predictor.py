@@ -210,7 +210,7 @@ def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Pat
     weights = build_model(described).state_dict()
     predictor = Predictor({"architecture": described, "transformation": fitted.to_json()}, weights)
     model = str(store.publish("models", "delays", {"x": b"x"}, derived_from={"training_set": training_set}))
-    with pytest.raises(ConfigurationError, match="The online store holds nothing of sales"):
+    with pytest.raises(ConfigurationError, match="The online store has no values of sales"):
         Online.of_model(store, model)
     repository = read_repository(shops.write_repository(tmp_path / "repo"))
     views = [online_view(repository.views["sales"])]

@@ -148,8 +148,8 @@ def compute_tables(
     for table in tables_of(repository, [view.query for view in repository.views.values()]):
         if table not in datasets:
             raise ConfigurationError(
-                f"The feature views read raw.{table}, which the snapshot lacks: expected one of "
-                f"{', '.join(sorted(datasets))}, spelled like that."
+                f"The feature views read raw.{table}, which is not in the snapshot: expected one of "
+                f"{', '.join(sorted(datasets))}, in the same upper and lower case."
             )
     earlier = _earlier_tables(store, parent) if parent else None
     with connect(cursors=True) as connection:

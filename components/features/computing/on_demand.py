@@ -53,8 +53,8 @@ def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
     found = _run(view, rows)
     if found.num_rows != rows.num_rows:
         raise ConfigurationError(
-            f"{where}: expected one row for each of the {rows.num_rows} in `rows`, found {found.num_rows}. Leave no "
-            "row out, and give none twice."
+            f"{where}: expected one row for each of the {rows.num_rows} in `rows`, found {found.num_rows}. Return each "
+            "row exactly once."
         )
     return found
 
@@ -87,8 +87,8 @@ def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
         if found:
             place, value = found[0]
             raise ConfigurationError(
-                f"{where}: {name} in row {place}: expected a number, as the on-demand view {view.name} declares "
-                f"it, found {value!r}. Correct it, or leave it empty where it is not known."
+                f"{where}: {name} in row {place}: expected a number, as the on-demand view {view.name} declares it, "
+                f"found {value!r}. Correct it, or leave it empty if it is not known."
             )
 
 
@@ -103,8 +103,9 @@ def _require_alone(view: OnDemand, rows: pa.Table, found: pa.Table) -> None:
         # Not-a-number differs from itself; its text does not.
         if repr(alone.to_pylist()) != repr(found.slice(place, 1).to_pylist()):
             raise ConfigurationError(
-                f"{_file(view)}: expected for each row what that row alone gives, found something else in row {place} "
-                f"of {rows.num_rows}. A request comes alone: read no other rows and no clock, and keep their order."
+                f"{_file(view)}: expected the same result for a row alone as among {rows.num_rows} rows, found another "
+                f"one for row {place}. A serving request has one row: do not read other rows or the clock, and keep "
+                "the order of the rows."
             )
 
 

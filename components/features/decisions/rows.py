@@ -82,7 +82,7 @@ def _faults(connection: duckdb.DuckDBPyConnection, named: list[str], as_of: date
         (f"NOT ({' AND '.join(f'{quoted(name)} IS NOT NULL' for name in named)})", "lack a key or a time", "Add it"),
         (
             f"{DECISION_TIME} > {text_literal(until)}::TIMESTAMPTZ",
-            f"are after {until}, up to which the snapshot knows everything",
+            f"are after {until}, the newest time that the snapshot covers",
             "Take a newer snapshot, or leave them out",
         ),
         (f"row_number() OVER (PARTITION BY {names}) > 1", "repeat a key and time", "Remove them"),

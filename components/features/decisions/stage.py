@@ -17,7 +17,7 @@ class DecisionsRequest(StageModel):
         feature_tables: Reference of the feature tables.
         definitions: Reference of the feature definitions.
         service: Name of the feature service.
-        as_of: Time up to which the snapshot knows everything, ISO 8601.
+        as_of: The newest time that the snapshot covers, ISO 8601.
         since: Only decisions from this time on, ISO 8601; empty for all.
         until: Only decisions before this time, ISO 8601; empty for all up to `as_of`.
         keys: Reference of keys and times to score instead of the label's decisions; empty for the label's decisions.
@@ -80,9 +80,9 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
             return DecisionsResult(decisions="", rows=0)
         if not rows.num_rows:
             raise ConfigurationError(
-                f"Decisions: expected some from {request.since or 'the beginning'} on and before "
-                f"{(until or as_of).isoformat()}, found none in {request.snapshot}. Give another "
-                "since, or take a newer snapshot."
+                f"Decisions: expected at least one between {request.since or 'the beginning'} and "
+                f"{(until or as_of).isoformat()}, found none in {request.snapshot}. Give another since, or take a "
+                "newer snapshot."
             )
         with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
             table = retrieve(feast, repository, request.service, rows, workspace).table
@@ -118,14 +118,17 @@ def _span(request: DecisionsRequest) -> tuple[datetime, datetime | None, datetim
     end = until or as_of
     if end > as_of or (since is not None and since >= end):
         raise ConfigurationError(
-            f"Decisions: expected since before until, and until at most {as_of.isoformat()}, up to which the snapshot "
-            f"knows everything; found {request.since or 'no since'} and {request.until or 'no until'}."
+            f"Decisions: expected since before until, and until at most {as_of.isoformat()}, the newest time that the "
+            f"snapshot covers; found {request.since or 'no since'} and {request.until or 'no until'}."
         )
     if request.keys and (since or until):
-        raise ConfigurationError("keys: expected them without since and until, as each row says its time.")
+        raise ConfigurationError(
+            "keys: expected no since and no until with it, because each row of keys has its own time."
+        )
     if request.unlabelled and (request.keys or since or until):
         raise ConfigurationError(
-            "unlabelled: expected it without keys, since and until, as it takes every decision without a label."
+            "unlabelled: expected no keys, no since and no until with it, because it takes every decision without a "
+            "label."
         )
     return as_of, since, until
 

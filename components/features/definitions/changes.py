@@ -81,7 +81,7 @@ def require_one_meaning(before: Repository, after: Repository, holder: str, view
             ]
     if problems:
         raise ConfigurationError(
-            f"{holder} and the present definitions mean different things by one version of a view:"
+            f"{holder} and the present definitions define the same version of a view differently:"
             + "".join(f"\n  - {text}" for text in problems)
         )
 

@@ -31,8 +31,9 @@ def require_same_features(store: ArtifactStore, service: str, learned: str, give
     if found:
         told = "".join(f"\n  - {name}: {', '.join(lines)}" for name, lines in sorted(found.items()))
         raise ConfigurationError(
-            f"The model learned from {learned}, and the rows are from {given}, where features of the service {service} "
-            f"are made in another way:{told}\nTrain the model anew, or score rows of the definitions of its training."
+            f"The model was trained on features of {learned}, but the rows have features of {given}, which computes "
+            f"features of the service {service} differently:{told}\nTrain the model again, or score rows with features "
+            "of the definitions that it was trained on."
         )
 
 

@@ -56,6 +56,6 @@ def _filled(text: str) -> str:
     if missing:
         raise ConfigurationError(
             f"{SETTINGS_FILE}: online_store.connection_string names {', '.join(missing)}, which the environment does "
-            "not set. Set it to host:port, with password=... and db=... behind commas where needed."
+            "not set. Set it to host:port, followed by ,password=... and ,db=... if needed."
         )
     return _VARIABLE.sub(lambda match: os.environ[match[1]], text)

@@ -111,7 +111,7 @@ def connect_redis(connection_string: str) -> "Redis":
     host, _, port = server.rpartition(":")
     if not host or not port.isdigit():
         raise ConfigurationError(
-            "online_store.connection_string: expected host:port, with name=value behind commas where needed."
+            "online_store.connection_string: expected host:port, followed by ,name=value if needed."
         )
     options: dict[str, Any] = {"socket_connect_timeout": 5, "socket_timeout": 30}
     for part in rest:

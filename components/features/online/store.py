@@ -187,8 +187,8 @@ def require_materialized(store: OnlineStore, views: Iterable[OnlineView]) -> dic
     ]
     if lacking:
         raise ConfigurationError(
-            f"The online store holds nothing of {', '.join(dict.fromkeys(lacking))}. `gatehouse features materialize` "
-            "writes it."
+            f"The online store has no values of {', '.join(dict.fromkeys(lacking))}. Write them with `gatehouse "
+            "features materialize`."
         )
     return {name: state.known or 0 for name, (_, state) in states.items()}
 
@@ -214,8 +214,8 @@ def read_known(read: Read, views: Sequence[OnlineView], keys: pa.Table, now: dat
 def _check_keys(views: Sequence[OnlineView], keys: pa.Table) -> None:
     if not isinstance(keys, pa.Table):
         raise ConfigurationError(
-            f"Entity keys: expected a pyarrow table with one column a key, found {type(keys).__name__}. "
-            "pyarrow.Table.from_pylist makes one of a list of dicts."
+            f"Entity keys: expected a pyarrow table with one column per key, found {type(keys).__name__}. "
+            "pyarrow.Table.from_pylist builds one from a list of dicts."
         )
     for view in views:
         for name, kind in zip(view.keys, view.kinds or ("",) * len(view.keys), strict=True):
@@ -225,7 +225,7 @@ def _check_keys(views: Sequence[OnlineView], keys: pa.Table) -> None:
             found = keys.schema.field(name).type
             if kind and not _holds(kind, found):
                 raise ConfigurationError(
-                    f"Entity key {name}: {view.name} has keys of type {kind}, found {found}, which no row has. "
+                    f"Entity key {name}: {view.name} has keys of type {kind}, found {found}, which matches no row. "
                     f"Cast the column to {kind}."
                 )
 

@@ -28,8 +28,8 @@ def point_in_time(tagged: FeatureView | DataSource) -> str:
     found = {(each.tags or {}).get(POINT_IN_TIME) for each in (tagged, source) if each} - {None}
     if len(found) > 1 or not found <= {BITEMPORAL, EVENT_TIME_ONLY}:
         raise ConfigurationError(
-            f"{tagged.name}: the tag {POINT_IN_TIME} is {BITEMPORAL!r} or {EVENT_TIME_ONLY!r}, and the same on a view "
-            f"and its source; found {', '.join(repr(value) for value in sorted(map(str, found)))}."
+            f"{tagged.name}: expected the tag {POINT_IN_TIME} to be {BITEMPORAL!r} or {EVENT_TIME_ONLY!r}, with the "
+            f"same value on a view and its source; found {', '.join(repr(value) for value in sorted(map(str, found)))}."
         )
     return str(found.pop()) if found else BITEMPORAL
 

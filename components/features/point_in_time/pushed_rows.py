@@ -60,8 +60,8 @@ def add_rows(
 def _writable(repo_path: Path | None, source: FileSource) -> Path:
     if "://" in source.path and not source.path.startswith("file://"):
         raise ConfigurationError(
-            f"The source {source.name}: rows can be pushed to files on this machine, found {source.path}. "
-            "Push to the online store, and let the batch compute what is offline."
+            f"The source {source.name}: expected files on this machine to push rows to, found {source.path}. Push to "
+            "the online store only; the batch run computes the offline rows."
         )
     local = Path(source.path.removeprefix("file://"))
     path = local if local.is_absolute() or repo_path is None else Path(repo_path) / local
@@ -96,8 +96,8 @@ def _check_times(connection: duckdb.DuckDBPyConnection, source: FileSource) -> N
         missing = connection.execute(f"SELECT count(*) FROM pushed WHERE {quoted(name)} IS NULL").fetchall()[0][0]
         if missing:
             raise ConfigurationError(
-                f"The source {source.name}: {missing} pushed rows have no {name}. State what they are about, and since "
-                "when they are known."
+                f"The source {source.name}: {missing} pushed rows have no {name}. Give every row its event time and "
+                "the time since which it is known."
             )
 
 
@@ -114,7 +114,7 @@ def _check_versions(connection: duckdb.DuckDBPyConnection, source: FileSource, k
         later = source.created_timestamp_column or "created timestamp, which the source has to have"
         raise ConfigurationError(
             f"The source {source.name}: a pushed row contradicts one with the same keys and times: {shown}. A "
-            f"correction needs a later {later}: what was known before stays known."
+            f"correction needs a later {later}, because earlier versions are kept."
         )
 
 

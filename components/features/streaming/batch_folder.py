@@ -114,7 +114,9 @@ class BatchFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StoreError(f"Another pusher works in {self.folder}. End it first, or wait for it.") from None
+                raise StoreError(
+                    f"Another process pushes from {self.folder}. Stop it first, or wait until it ends."
+                ) from None
             yield
 
     def state(self) -> BatchState | None:

@@ -150,7 +150,10 @@ def _settings() -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise SourceError(f"The environment variable {SETTINGS} holds no JSON object of librdkafka settings.")
+        raise SourceError(
+            f"The environment variable {SETTINGS}: expected a JSON object of librdkafka settings, found something "
+            "else. Correct it."
+        )
     return found
 
 
@@ -159,8 +162,8 @@ def _message(found: "KafkaMessage") -> Message:
     kind, sent = found.timestamp()
     if kind == TIMESTAMP_NOT_AVAILABLE or partition is None or offset is None:
         raise SourceError(
-            f"A message of partition {partition}, offset {offset} does not say when it was sent, so nobody knows since "
-            "when its features are known. Let the topic stamp its messages (message.timestamp.type)."
+            f"A message of partition {partition}, offset {offset} has no timestamp, so the time since which its "
+            "features are known cannot be told. Configure the topic to set timestamps (message.timestamp.type)."
         )
     payload = value.encode() if isinstance(value, str) else value
     return Message(str(partition), (offset,), moment_of(sent), payload, by_sender=kind == TIMESTAMP_CREATE_TIME)

@@ -102,10 +102,10 @@ class MicroBatches:
             message = replace(message, flaw=flaw)
         else:
             raise SourceError(
-                f"The stream of {table} stamped the message {'-'.join(map(str, message.position))} with "
-                f"{message.time.isoformat()}, and this machine's clock says {now.isoformat()}. Correct the clock that "
-                "is wrong, and start again: nothing is lost. A broker whose clock is ahead stamps its messages so "
-                "until that time has come."
+                f"The stream of {table} set the timestamp {message.time.isoformat()} on the message "
+                f"{'-'.join(map(str, message.position))}, but this machine's clock says {now.isoformat()}. Correct the "
+                "clock that is wrong, and start again: nothing is lost. A broker whose clock was ahead may keep "
+                "setting such timestamps until that time is reached."
             )
         return ArrivedMessage(reached, table, message.partition, message.position, message)
 

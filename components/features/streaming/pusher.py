@@ -111,8 +111,8 @@ class Pusher:
         begun = state or self.batches.stored(0)
         if begun is not None and begun.views != names:
             raise ConfigurationError(
-                f"{self.batches.folder} holds the pushed views {', '.join(begun.views)}, found {', '.join(names)}. "
-                "Push the same views, or compute newer feature tables and start from them."
+                f"{self.batches.folder} holds a push of the views {', '.join(begun.views)}, but {', '.join(names)} "
+                "were asked for. Push the same views, or compute newer feature tables and start from them."
             )
         if state is not None:
             return state

@@ -63,9 +63,9 @@ class OwnedJob:
                 return found
             if time.monotonic() > until:
                 raise ClusterError(
-                    f"The job of an earlier launch is being deleted, and does not go.\n{self.path}/{self.name} was "
-                    f"deleted at {metadata['deletionTimestamp']}, and waits for its finalizers "
-                    f"{metadata.get('finalizers', [])}. Look why they are not removed, and run again."
+                    f"The job of an earlier launch is still being deleted.\n{self.path}/{self.name} was deleted at "
+                    f"{metadata['deletionTimestamp']}, and waits for its finalizers {metadata.get('finalizers', [])}. "
+                    "Find out why they are not removed, and run again."
                 )
             time.sleep(self._api.timeouts.min_interval)
         return None
@@ -92,7 +92,7 @@ class OwnedJob:
                     return found
                 if time.monotonic() > until:
                     raise ClusterError(
-                        f"The cluster does not take the job: it answers HTTP {conflict.status}, and has none of its "
+                        f"The cluster refused the job with HTTP {conflict.status}, although it has no job of this "
                         f"name.\nThe request was POST {self.path}. Run again."
                     ) from conflict
                 time.sleep(self._api.timeouts.min_interval)

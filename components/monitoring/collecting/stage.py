@@ -63,7 +63,7 @@ def _latest(store: ArtifactStore, model: str) -> str:
     mine = [each for each in manifests if each.derived_from.get("model") == model]
     if not mine:
         raise ConfigurationError(
-            f"predictions: expected some that {model} made, found none in {store.address}. Run the scoring pipeline, "
+            f"predictions: expected predictions of {model}, found none in {store.address}. Run the scoring pipeline, "
             "or leave the parameter empty to let the champion score the newest rows."
         )
     newest = max(mine, key=lambda each: (str(each.details.get("as_of", "")), each.rows or 0, str(each.reference)))

@@ -161,8 +161,8 @@ def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) ->
         version = next(iter(api.versions(pipeline.id)), None) if pipeline else None
         if pipeline is None or version is None:
             raise ConfigurationError(
-                f"Kubeflow Pipelines at {api.endpoint} has no pipeline {name} with a version, which the order "
-                f"{order.run} needs. Upload it with `gatehouse submit`; the order stays."
+                f"Kubeflow Pipelines at {api.endpoint} has no pipeline {name} with a version, which the retraining "
+                f"order {order.run} needs. Upload it with `gatehouse submit`; the order is kept."
             )
         parameters = {"store": store.address} | order.parameters
         description = "; ".join(order.reasons)[:1000]

@@ -25,9 +25,9 @@ def store_finding(address: str) -> Finding:
         removed = stat is not None and store.objects.delete(key, stat.generation)
         if not created or again or read != first:
             raise StoreError(
-                f"{address} does not keep create-only writes: of two writes to one new name the first was "
-                f"{'taken' if created else 'refused'}, the second {'taken' if again else 'refused'}, and the "
-                f"{'first' if read == first else 'second'} is there"
+                f"{address} does not support create-only writes: expected that the first of two writes to a new name "
+                f"is taken and the second refused; found that the first was {'taken' if created else 'refused'}, the "
+                f"second {'taken' if again else 'refused'}, and the {'first' if read == first else 'second'} was kept"
             )
         return f"{address} was written and read, and refused a second write" + ("" if removed else f"; {key} stays")
 

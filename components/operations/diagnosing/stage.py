@@ -70,7 +70,7 @@ def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
     findings = [_version(request.version), store_finding(store.address), tracking_finding(store)]
     if wrong := [each for each in findings if each.outcome == "failed"]:
         listed = "".join(f"\n  - {each.check}: {each.found}. {each.advice}" for each in wrong)
-        raise UnfitPlaceError(f"A pod does not find what it needs:{listed}")
+        raise UnfitPlaceError(f"A pod cannot run pipelines here:{listed}")
     return ReachResult(found=tuple(f"{each.check}: {each.found}" for each in findings))
 
 
@@ -103,7 +103,10 @@ def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
         result = json.loads((directory / RESULT).read_text())
         chosen.forget(job)
     if not result["resumed_at"]:
-        raise UnfitPlaceError("The job ended well, but from its first step: expected that it goes on after a kill.")
+        raise UnfitPlaceError(
+            "The job succeeded, but it began again from its first step: expected it to resume after its worker was "
+            "killed."
+        )
     return RecoverResult(resumed_at=result["resumed_at"], machines=tuple(result["machines"]))
 
 

@@ -65,8 +65,8 @@ def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
     def decide(current: State) -> Record | None:
         if judged(current, request.model_name, version.version)[1] != verdict:
             raise ApprovalError(
-                f"{request.model_name}:{version.version} was judged again while it was to be signed: expected the "
-                f"verdict of {verdict.evaluation}. Look at the new one, and sign again."
+                f"{request.model_name}:{version.version} was judged again meanwhile: the verdict of "
+                f"{verdict.evaluation} is no longer the latest one. Read the new verdict, then approve or reject it."
             )
         return None if current.word_on(verdict) == signed else signed
 
@@ -89,7 +89,9 @@ def require_approval(state: State, model_name: str, version: ModelVersion, verdi
     expected = f"{name}: expected an approval of the verdict of {verdict.evaluation}, found"
     if word is None or word.approval is None:
         others = sum(each.version == version.version for each in state.approvals)
-        raise ApprovalError(f"{expected} {f'only words on {others} earlier ones' if others else 'none'}. {again}")
+        raise ApprovalError(
+            f"{expected} {f'only approvals or rejections of {others} earlier verdicts' if others else 'none'}. {again}"
+        )
     if word.kind == "rejected":
         raise ApprovalError(f"{expected} that {word.approval.by} rejected it: {word.reason} {again}")
     if _text(now) > word.approval.until:
@@ -111,13 +113,13 @@ def require_other_eyes(store: ArtifactStore, ledger: Ledger, version: ModelVersi
     name, made_by = f"{ledger.model_name}:{version.version}", makers_of(store, ledger, version.model)
     if not made_by:
         raise ApprovalError(
-            f"{name}: the policy asks for four eyes, and the store does not say who trained {version.model}: expected "
-            "`by` in its provenance. Train it again."
+            f"{name}: the policy requires four eyes (another person has to approve), but the store does not record who "
+            f"trained {version.model}: expected `by` in its provenance. Train it again."
         )
     if by in made_by:
         raise ApprovalError(
-            f"{name}: the policy asks for four eyes: expected somebody other than who trained or submitted it "
-            f"({', '.join(sorted(made_by))}), found {by}. Ask another person."
+            f"{name}: the policy requires four eyes: expected an approval by somebody who neither trained nor "
+            f"submitted it ({', '.join(sorted(made_by))}), found {by}. Ask another person."
         )
 
 

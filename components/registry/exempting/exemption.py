@@ -110,9 +110,9 @@ def require_exemptions(name: str, verdict: Verdict, moment: datetime) -> None:
     for each in verdict.exempted:
         if not _holds(each, moment):
             raise ExemptionError(
-                f"{name}: expected that it may break the rule {each.rule!r} today, {moment.date()}, found that the "
-                f"exemption by {each.by} has expired, on {each.until}. Exempt it again with `gatehouse models exempt "
-                f'{name} --rule "{each.rule}" --until DAY --reason "…"` where nobody has, and register it again '
+                f"{name}: expected an exemption from the rule {each.rule!r} that is valid today, {moment.date()}; the "
+                f"one by {each.by} expired on {each.until}. Exempt it again with `gatehouse models exempt {name} "
+                f'--rule "{each.rule}" --until DAY --reason "…"`, unless somebody has done so, and register it again '
                 "with `gatehouse run`; or train another candidate."
             )
 

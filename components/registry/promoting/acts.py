@@ -103,8 +103,8 @@ def next_promotion(
         )
     if wanted.withdrawn and not reason.strip():
         raise PromotionError(
-            f"Version {wanted.version} of {model_name} was rolled back: expected its number and a reason to promote it "
-            f"again, found no reason. Give --reason with what makes it right now."
+            f"Version {wanted.version} of {model_name} was rolled back: expected a reason to promote it again, found "
+            "none. Give --reason."
         )
     if not override:
         _require_verdict(state, model_name, wanted)
@@ -138,8 +138,7 @@ def _require_verdict(state: State, model_name: str, version: ModelVersion) -> No
         reasons = "".join(f"\n  - {reason}" for reason in last.reasons)
         raise PromotionError(
             f"Version {version.version} of {model_name} was {last.verdict} when it was last judged "
-            f"({last.evaluation}):{reasons}\n"
-            "Promote it all the same with --override and a --reason."
+            f"({last.evaluation}):{reasons}\nTo promote it nevertheless, give --override and a --reason."
         )
     present = state.champion_other_than(version.model)
     if last.champion != present:

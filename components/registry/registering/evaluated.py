@@ -97,7 +97,7 @@ def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
     for name, value in expected.items():
         if found[name] != value:
             raise WrongEvaluationError(
-                f"{verdict.evaluation}: {name}: expected {value or 'none'}, which the ledger says, found "
+                f"{verdict.evaluation}: {name}: expected {value or 'none'}, as in the ledger, found "
                 f"{found[name] or 'none'}. Run the training pipeline again to judge the model."
             )
     for reference in (verdict.evaluation, subject.model):

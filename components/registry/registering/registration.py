@@ -52,9 +52,9 @@ def _differs(state: State, number: int, last: Verdict, verdict: Verdict) -> bool
 def _require_champion(present: str, verdict: Verdict) -> None:
     if present != verdict.champion:
         raise StaleVerdictError(
-            f"{verdict.subject.model} was judged against {verdict.champion or 'no champion'} in "
-            f"{verdict.evaluation}, but it would replace {present or 'no champion'} now: the champion moved "
-            "meanwhile. Run the pipeline again; only resolve, evaluate and register do work."
+            f"{verdict.subject.model} was judged against {verdict.champion or 'no champion'} in {verdict.evaluation}, "
+            f"but it would replace {present or 'no champion'} now: the champion has changed meanwhile. Run the "
+            "pipeline again; only resolve, evaluate and register run, the other stages are memo hits."
         )
 
 

@@ -95,7 +95,7 @@ def _like(identity: str, result: Any, stage: Stage[Any, Any]) -> str:
     same = [each for each in found if (each.kind, each.name) == (wanted.kind, wanted.name)]
     if not same:
         raise NotReproducibleError(
-            f"{stage.name} made {identity} once, and now gives {', '.join(map(str, found)) or 'nothing'}: expected an "
+            f"{stage.name} once made {identity}, but now makes {', '.join(map(str, found)) or 'nothing'}: expected an "
             f"artifact {wanted.kind}/{wanted.name}. Use the version of Gatehouse that made it."
         )
     return str(wanted if wanted in same else same[0])

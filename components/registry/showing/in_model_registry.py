@@ -101,8 +101,9 @@ def _ensure(api: RegistryApi, listed: str, created: str, name: str, body: Resour
         if attempt == 0 and (made := api.create(created, {"name": name} | body)):
             return made
     raise ModelRegistryError(
-        f"The Model Registry at {api.address} says that {name} is there already, and does not list it under {listed}. "
-        "Its list needs the right to read what others registered; or look for a name that differs in case alone."
+        f"The Model Registry at {api.address} says that {name} exists already, but does not list it under {listed}. "
+        "Give this account the right to read what others registered; or find an entry whose name differs only in upper "
+        "and lower case."
     )
 
 

@@ -65,6 +65,9 @@ def open_source(spec: SourceSpec, location: str, store: ArtifactStore) -> Iterat
             yield FileReader(spec, location, store, workspace)
         return
     if location:
-        raise SourceError(f"Source {spec.name}: only files can be read elsewhere, and it is of kind {spec.kind}.")
+        raise SourceError(
+            f"Source {spec.name}: --source replaces only the folder or archive of a source of files, and this source "
+            f"is of kind {spec.kind}. Leave --source out."
+        )
     with _READERS[type(spec)](spec) as reader:
         yield reader

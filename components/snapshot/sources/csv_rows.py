@@ -67,7 +67,7 @@ class CsvRows:
         if not beginning.strip():
             raise SourceError(
                 f"Table {name}: {file} is empty, expected a first line with the columns {', '.join(spec.columns)}. "
-                "Look why nothing was delivered."
+                "Find out why nothing was delivered."
             )
         if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise SourceError(
@@ -80,8 +80,8 @@ class CsvRows:
         repeated = dict.fromkeys(name for name, cell in zip(header, cells, strict=True) if cells.count(cell) > 1)
         if repeated:
             raise SourceError(
-                f"Table {name}: {file} has columns of one name (repeated: {', '.join(repeated)}). Give each a name of "
-                "its own in the first line."
+                f"Table {name}: {file} has columns of one name (repeated: {', '.join(repeated)}). Give each column "
+                "another name in the first line."
             )
         if not set(header) & set(spec.columns):
             _require_delimiter(name, file, spec, line)

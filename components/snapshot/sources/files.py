@@ -32,7 +32,10 @@ class FileTable(TableSpec):
     @model_validator(mode="after")
     def _gives_a_time(self) -> "FileTable":
         if self.delivered and (not self.event_time or self.event_time in self.times):
-            raise ValueError("delivered: expected an event_time, the column that it becomes, which is not in times")
+            raise ValueError(
+                "delivered: expected event_time to name the column that gets this time, and times not to list that "
+                "column"
+            )
         return self
 
     def held(self) -> "FileTable":

@@ -109,12 +109,13 @@ class KafkaReader(Opened):
             if start > high:
                 raise SourceError(
                     f"Table {table}: partition {partition} was read up to the offset {start}, but ends at {high} now: "
-                    "the topic was made anew. Name the source anew to begin with it."
+                    "the topic was deleted and created again. Give the source another name to start over with it."
                 )
             if start < min(low, high):
                 raise SourceError(
                     f"Table {table}: the offsets {start} to {low - 1} of partition {partition} expired before they "
-                    "were read. Read more often or retain messages longer; to go on without them, name the source anew."
+                    "were read. Read more often or retain messages longer; to continue without them, give the source "
+                    "another name."
                 )
             size = self._spec.messages_per_part
             while start < high:
@@ -244,7 +245,10 @@ def _settings(variable: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise SourceError(f"The environment variable {variable} holds no JSON object of librdkafka settings.")
+        raise SourceError(
+            f"The environment variable {variable}: expected a JSON object of librdkafka settings, found something "
+            "else. Correct it."
+        )
     return found
 
 

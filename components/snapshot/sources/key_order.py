@@ -64,8 +64,9 @@ class KeyOrder:
                 "Add columns to order_by until no two rows share their values, or declare sort_on_ingest."
             )
         raise SourceError(
-            f"Table {self._name}: the database puts the row with {key} after that with {self._text(first)}: it orders "
-            "these values otherwise than as declared. Declare the column's own type, or convert it in the query."
+            f"Table {self._name}: the database puts the row with {key} after that with {self._text(first)}: its order "
+            "of these values is not that of the declared type. Declare the column's own type, or convert it in the "
+            "query."
         )
 
     def _text(self, key: dict[str, Any]) -> str:

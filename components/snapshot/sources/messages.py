@@ -177,6 +177,6 @@ def moment_of(milliseconds: int) -> datetime:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
     except OverflowError:
         raise SourceError(
-            f"A message says that it was sent {milliseconds:,} milliseconds after 1970, which no calendar has. Correct "
-            "the clock or the ids of the sender."
+            f"A message says that it was sent {milliseconds:,} milliseconds after 1970, which is after the year 9999. "
+            "Correct the clock or the ids of the sender."
         ) from None

@@ -102,7 +102,7 @@ class RedisStreamReader(Opened):
         if _order(after) > _order(newest):
             raise SourceError(
                 f"Table {table}: the stream was read up to {after}, but its newest message is {newest} now: it was "
-                "made anew. Name the source anew to begin with it."
+                "deleted and created again. Give the source another name to start over with it."
             )
         while _order(after) < _order(newest):
             entries = self._next(table, after, newest)
@@ -121,8 +121,9 @@ class RedisStreamReader(Opened):
             held.append(part)
         if not held and known and not self._between(table, known[0].position["from"], known[0].position["from"]):
             raise SourceError(
-                f"Table {table}: its declaration changed, so it has to be read anew, but the stream no longer holds "
-                f"its messages from {known[0].position['from']} on. Keep the declaration, or name the source anew."
+                f"Table {table}: its declaration changed, so it has to be read again, but the stream no longer holds "
+                f"its messages from {known[0].position['from']} on. Keep the declaration, or give the source another "
+                "name to start over."
             )
         size = self._spec.messages_per_part
         if held and held[-1].position["messages"] < size and held[-1].position["to"] != self._watermark(table):
@@ -144,7 +145,7 @@ class RedisStreamReader(Opened):
             raise SourceError(
                 f"Table {table}: the stream no longer holds the message {after}, up to which it was read, so messages "
                 "after it may have been trimmed before they were read. Trim by MINID, not beyond what the newest "
-                "snapshot holds, or name the source anew to begin with what is left."
+                "snapshot holds, or give the source another name to start over with what is left."
             )
         found: list[_Entry] = entries
         return found

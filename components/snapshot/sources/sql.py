@@ -51,7 +51,10 @@ class SqlTable(TableSpec):
         if self.append_only and self.sort_on_ingest:
             raise ValueError("append_only excludes sort_on_ingest: new rows come after the earlier ones")
         if self.append_only and self.version_query:
-            raise ValueError("append_only and version_query exclude each other: the last key and the count tell")
+            raise ValueError(
+                "append_only and version_query exclude each other: append_only sees changes by the last key and the "
+                "row count"
+            )
         if self.append_only and set(self.order_by) & set(self.sensitive):
             raise ValueError("append_only keeps the last key in the snapshot: order by columns that are not sensitive")
         for column in self.order_by:

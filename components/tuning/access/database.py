@@ -42,7 +42,7 @@ def _refuse(url: str, error: Exception) -> NoReturn:
     except Exception:
         raise StoreError(f"{wanted}, or {PROXY}HOST:PORT of its proxy; found what is no URL. {mend}") from None
     if parsed.host and "@" in f"{parsed.host}{parsed.database}":  # The rest of a password would be shown as a host.
-        raise StoreError(f"{wanted}, found more than one @: write those of the password as %40. {mend}") from None
+        raise StoreError(f"{wanted}, found more than one @: write each @ of the password as %40. {mend}") from None
     said = " ".join(str(error.__cause__ or error).split())
     for secret in (str(parsed.password or ""), *map(str, parsed.query.values())):
         said = said.replace(secret, "***") if secret else said

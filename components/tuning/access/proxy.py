@@ -126,7 +126,7 @@ def proxied(url: str) -> ProxiedStorage:
     if not found or url[found.end() :].strip("/") or not 0 < (port := int(found["port"] or PORT)) < 2**16:
         raise StoreError(
             f"{STORAGE}: expected {PROXY}HOST or {PROXY}HOST:PORT, found {_shown(url)}. PORT is a number up to 65535. "
-            "The proxy knows no user, no password, no path and no query: remove them."
+            "The address of the proxy has no user, password, path or query: remove them."
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)

@@ -17,9 +17,9 @@ _STARTS += "open('started', 'w').write(str(sleep.pid))\n"
 @pytest.mark.parametrize(
     ("own_session", "then", "raised"),
     [
-        (False, "sleep.wait()", "expected an end within 5 s, found it running"),
-        (True, "sleep.wait()", "expected an end within 5 s, found it running"),
-        (False, "os.kill(os.getpid(), 9)", "expected an exit code, found the end by SIGKILL"),
+        (False, "sleep.wait()", "expected it to end within 5 s, but it is still running"),
+        (True, "sleep.wait()", "expected it to end within 5 s, but it is still running"),
+        (False, "os.kill(os.getpid(), 9)", "expected an exit code, but it was ended by SIGKILL"),
         (False, "", ""),
     ],
 )

@@ -101,7 +101,7 @@ def test_what_got_no_answer_is_not_sent_again() -> None:
         version = next(api.versions(pipeline.id))
         server.faults = {len(server.calls) + 2: "slow"}
         server.objects.create_run, create = lambda *given: {}, server.objects.create_run  # type: ignore[method-assign]
-        with pytest.raises(KfpError, match="may yet carry it out"):
+        with pytest.raises(KfpError, match="may still do it"):
             connect(server, patience).create_run("run-1", pipeline.id, version.id, {"word": "hello"}, "talks")
         server.objects.create_run = create  # type: ignore[method-assign]
         assert server.calls.count("POST runs") == 2
@@ -272,7 +272,7 @@ def test_a_post_that_a_broken_connection_or_a_gateway_left_open_is_not_sent_agai
         server.faults = {len(server.calls) + 2: fault}
         server.objects.create_run = lambda *given: {}  # type: ignore[method-assign]
         patience = Patience(request=1.0, retry=5.0, first_pause=0.002, longest_pause=0.004, settle=0.02)
-        with pytest.raises(KfpError, match="may yet carry it out"):
+        with pytest.raises(KfpError, match="may still do it"):
             connect(server, patience).create_run("run-1", pipeline.id, version.id, {"word": "hello"}, "talks")
         assert server.calls.count("POST runs") == 2
         server.errors.clear()

@@ -151,7 +151,9 @@ def test_rows_of_features_that_mean_something_else_are_refused(scorer: Scorer) -
 
 def test_rows_by_other_keys_are_refused(scorer: Scorer) -> None:
     rows = scorer.publish(scorer.rows, entity_keys=["carrier"])
-    with pytest.raises(ConfigurationError, match=r"expected rows by flight_id, .* found rows by carrier: there a row"):
+    with pytest.raises(
+        ConfigurationError, match=r"expected rows with the entity keys flight_id, .* found rows with carrier"
+    ):
         scorer.score(rows)
 
 
@@ -228,7 +230,7 @@ def test_what_cannot_be_scored_is_named(scorer: Scorer, change: Any, told: dict[
 
 def test_a_table_that_does_not_say_its_keys_is_refused(scorer: Scorer) -> None:
     rows = publish_training_set(scorer.store, scorer.rows)
-    with pytest.raises(ConfigurationError, match="which say their keys and their time"):
+    with pytest.raises(ConfigurationError, match="whose manifest names keys and decision time"):
         scorer.score(rows)
 
 

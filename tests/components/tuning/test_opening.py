@@ -113,7 +113,7 @@ def test_a_controller_that_lost_its_journal_to_another_ends(store: ArtifactStore
     for journal in (one, other):
         journal.append_logs([{"op_code": 0}])
     one.flush()
-    with pytest.raises(SecondControllerError, match="Run one controller"):
+    with pytest.raises(SecondControllerError, match="Run only one controller"):
         other.flush()
 
 
@@ -268,8 +268,8 @@ def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_e
     [
         ("no url", "found what is no URL"),
         ("oracel://me:pa55word@db/studies?password=pa55word", r"found oracel://me:\*\*\*@db/studies: .*oracel"),
-        ("oracel://me:pa@55word@db/studies", "found more than one @: write those of the password as %40"),
-        ("oracel://me:pa@55/word@db", "found more than one @: write those of the password as %40"),
+        ("oracel://me:pa@55word@db/studies", "found more than one @: write each @ of the password as %40"),
+        ("oracel://me:pa@55/word@db", "found more than one @: write each @ of the password as %40"),
         ("sqlite:////no/such/folder/studies.db", "found sqlite:////no/such/folder/studies.db: .*unable to open"),
     ],
 )

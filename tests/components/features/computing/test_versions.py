@@ -284,7 +284,7 @@ def test_times_beyond_the_calendar_are_kept(
 
 
 def test_a_table_that_the_snapshot_lacks_is_named(shop: Shop) -> None:
-    with pytest.raises(ConfigurationError, match=r"raw\.Shop, which the snapshot lacks: expected one of sales, shops"):
+    with pytest.raises(ConfigurationError, match=r"raw\.Shop, which is not in the snapshot: expected one of sales"):
         shop.compute(2, queries={"views/places.sql": QUERIES["views/places.sql"].replace("raw.shops", "raw.Shop")})
 
 
@@ -306,7 +306,7 @@ def test_a_renamed_feature_needs_another_version_than_any_table_of_the_project_h
     for days in (1, 3, 4):
         with pytest.raises(ConfigurationError) as caught:
             shop.parent(days, renamed)
-        expected = f"The feature tables {tables} and the present definitions mean different things by one version"
+        expected = f"The feature tables {tables} and the present definitions define the same version"
         assert str(caught.value).startswith(expected)
         assert "prices: feature price removed: expected another version for it than 1" in str(caught.value)
     renamed["definitions.py"] = renamed["definitions.py"].replace('name="prices"', 'name="prices", version=2')

@@ -92,9 +92,9 @@ def test_keys_that_no_row_can_have_are_errors(online: OnlineStore) -> None:
     view = replace(VIEW, kinds=("string",))
     assert online.read([view], pa.table({"carrier": pa.array(["7"], pa.large_string())}), NOON)["count"][0].as_py() == 1
     asked: list[tuple[Any, str]] = [
-        (pa.table({"carrier": [7]}), "carrier: delays has keys of type string, found int64, which no row has"),
+        (pa.table({"carrier": [7]}), "carrier: delays has keys of type string, found int64, which matches no row"),
         (pa.table({"origin": ["7"]}), "expected a column carrier, a key of delays, found origin"),
-        ([{"carrier": "7"}], "expected a pyarrow table with one column a key, found list"),
+        ([{"carrier": "7"}], "expected a pyarrow table with one column per key, found list"),
     ]
     for keys, said in asked:
         with pytest.raises(ConfigurationError, match=said):

@@ -49,7 +49,7 @@ def test_what_the_online_store_holds_is_compared_and_what_it_lacks_is_not(tmp_pa
     *_, sales = shops.retrieved(store, tmp_path, "both")
     found = compared(store)
     assert (found.verdict, found.values) == ("not checked", 0)
-    assert found.reasons[0].startswith("The online store holds nothing of sales.")
+    assert found.reasons[0].startswith("The online store has no values of sales.")
 
     written(store, sales, tmp_path / "repo")
     found = compared(store)
@@ -76,7 +76,7 @@ def test_rows_that_were_made_in_another_way_are_no_comparison(tmp_path: Path) ->
     (after,) = {*map(str, store.references("feature-tables", "shops"))} - {str(before)}
     written(store, sales, tmp_path / "repo", reference=after)
     found = compared(store)
-    assert found.verdict == "fail" and "features of the service both are made in another way" in found.reasons[0]
+    assert found.verdict == "fail" and "computes features of the service both differently" in found.reasons[0]
 
 
 def test_rows_of_tables_that_are_gone_are_not_compared(tmp_path: Path) -> None:

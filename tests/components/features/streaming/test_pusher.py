@@ -156,7 +156,7 @@ def test_other_views_are_refused_where_the_first_start_was_killed(
         patch.setattr(BatchFolder, "commit", killed)
         with pytest.raises(KilledError):
             pushers.push(60, rides=[])
-    with pytest.raises(ConfigurationError, match="holds the pushed views trips, found trips, told"):
+    with pytest.raises(ConfigurationError, match="holds a push of the views trips, but trips, told were"):
         pushers.push(60, ["trips", "told"], rides=[])
     assert pushers.push(60, rides=[]).number == 0
 

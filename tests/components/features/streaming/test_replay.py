@@ -281,7 +281,7 @@ def test_other_views_in_the_same_folder_are_refused(push: Push) -> None:
     push.names = ("origin_weather",)
     push.run()
     push.names = ("flight_schedule",)
-    with pytest.raises(ConfigurationError, match="holds the pushed views origin_weather, found flight_schedule"):
+    with pytest.raises(ConfigurationError, match="holds a push of the views origin_weather, but flight_schedule"):
         push.run()
 
 
@@ -289,7 +289,7 @@ def test_one_pusher_at_a_time(push: Push, redis: Redis) -> None:
     push.names = ("origin_weather",)
 
     def other(_: str) -> None:
-        with pytest.raises(StoreError, match="Another pusher works"):
+        with pytest.raises(StoreError, match="Another process pushes"):
             push.run()
         raise AssertionError("seen")
 

@@ -50,7 +50,7 @@ def test_a_row_is_read_from_json_and_from_fields_of_text() -> None:
         (None, "the message has no value"),
         (b"\xff", "expected JSON in UTF-8"),
         (b"[1]", "expected a JSON object, found list"),
-        (b'{"ride": 1, "ride": 2}', "a key is there twice"),
+        (b'{"ride": 1, "ride": 2}', "a key occurs twice"),
         (b'{"ride": 1, "fare": NaN}', "NaN is not JSON"),
         (b'{"ride": 1, "fare": -Infinity}', "-Infinity is not JSON"),
         (b'{"ride": 1, "fare": 1e999}', "column fare: expected a number that a double holds, found 'inf'"),

@@ -35,6 +35,6 @@ def test_a_conflict_over_no_object_is_not_tried_for_ever(tmp_path: Path, monkeyp
 
         monkeypatch.setattr(api, "create", conflict)
         monkeypatch.setattr(api, "timeouts", ApiTimeouts(retry=0.3, min_interval=0.1))
-        with pytest.raises(ClusterError, match="it answers HTTP 409, and has none of its name"):
+        with pytest.raises(ClusterError, match="HTTP 409, although it has no job of this name"):
             OwnedJob(api, JOBS, "x", "d").create({"kind": "PyTorchJob", "metadata": {"annotations": {}}})
         assert len(tries) <= 5

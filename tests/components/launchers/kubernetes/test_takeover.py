@@ -142,7 +142,7 @@ def test_a_job_whose_deletion_does_not_end_is_an_error_that_names_its_finalizers
         (old,) = cluster.jobs.values()
         deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["kueue.x-k8s.io/managed-job"]}
         old["metadata"] |= deleted
-        with pytest.raises(ClusterError, match="is being deleted, and does not go") as caught:
+        with pytest.raises(ClusterError, match="is still being deleted") as caught:
             launcher_on(cluster, store, "pytorchjob", IMPATIENT).run(job)
         assert "2026-01-01T00:00:00Z" in str(caught.value) and "kueue.x-k8s.io/managed-job" in str(caught.value)
         assert len(cluster.created) == 1

@@ -131,7 +131,7 @@ def test_a_server_without_the_pipeline_keeps_the_order(
 ) -> None:
     monkeypatch.setenv(ENDPOINT, kfp_server.endpoint)
     monkeypatch.setenv(RUN_ID, "one")
-    with pytest.raises(ConfigurationError, match=r"no pipeline flights-training with a version.*the order stays"):
+    with pytest.raises(ConfigurationError, match=r"no pipeline flights-training with a version.*the order is kept"):
         retrain.function(_request(store, "decay"), store)
     api = KfpApi.connect()
     api.upload_version(api.pipeline("flights-training").id, SPEC)

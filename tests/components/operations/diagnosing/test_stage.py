@@ -30,7 +30,7 @@ def test_a_pod_names_everything_that_it_lacks(store: ArtifactStore, monkeypatch:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     with pytest.raises(UnfitPlaceError) as caught:
         reach(ReachRequest(version="0.0.0"), store)
-    assert "expected 0.0.0" in str(caught.value) and "takes no connection" in str(caught.value)
+    assert "expected 0.0.0" in str(caught.value) and "refuses connections" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["local", "pytorchjob"])

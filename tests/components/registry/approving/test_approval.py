@@ -60,7 +60,7 @@ def test_an_approval_holds_for_one_verdict(waiting: Gate) -> None:
     waiting.approve(by="grace")
     other = GatePolicy(approval="manual", approval_days=3)
     assert waiting.run(waiting.model(1), policy=other).decision == "awaiting approval"
-    with pytest.raises(ApprovalError, match="only words on 1 earlier"):
+    with pytest.raises(ApprovalError, match="only approvals or rejections of 1 earlier"):
         promote(waiting.store, NAME, 1)
 
 
@@ -117,7 +117,7 @@ def test_four_eyes_need_to_know_who_trained(gate: Gate) -> None:
     gate.run(model, policy=FOUR_EYES)
     (key,) = gate.store.objects.list(f"provenance/{model}")
     gate.store.objects.local_path(key).unlink()
-    with pytest.raises(ApprovalError, match="does not say who trained"):
+    with pytest.raises(ApprovalError, match="does not record who trained"):
         gate.approve(by="grace")
 
 
@@ -191,7 +191,7 @@ def test_a_verdict_that_is_given_anew_while_it_is_signed_is_not_approved(
         return sign(*asked)
 
     monkeypatch.setattr(approval, "_signed", meanwhile)
-    with pytest.raises(ApprovalError, match="was judged again while it was to be signed"):
+    with pytest.raises(ApprovalError, match="was judged again meanwhile"):
         waiting.approve(by="grace")
     assert Ledger(waiting.store, NAME).state().approvals == ()
 

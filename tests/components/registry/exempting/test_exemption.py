@@ -65,7 +65,7 @@ def test_it_holds_to_the_end_of_its_last_day(
         assert result.decision == "approved"
     else:
         assert (result.decision, result.warnings) == ("refused", ())
-        assert result.reasons[0].endswith(f"found 0.6; the exemption by grace has expired, on {until}")
+        assert result.reasons[0].endswith(f"found 0.6; the one by grace expired, on {until}")
 
 
 def test_it_is_for_one_candidate(gate: Gate, refused: str) -> None:
@@ -128,9 +128,7 @@ def test_a_promotion_holds_it_against_the_clock_again(
     gate.approve(by="linus")
     _later(monkeypatch, 8)
     monkeypatch.setattr("gatehouse.components.registry.promoting.acts.require_approval", lambda *_: None)
-    with pytest.raises(
-        ExemptionError, match=rf"{NAME}:1: .*the exemption by grace has expired.*models exempt {NAME}:1"
-    ):
+    with pytest.raises(ExemptionError, match=rf"{NAME}:1: .*the one by grace expired.*models exempt {NAME}:1"):
         promote(gate.store, NAME, 1)
     assert promote(gate.store, NAME, 1, to="shadow").shadow == 1
     assert promote(gate.store, NAME, 1, "an outage", override=True).champion == 1

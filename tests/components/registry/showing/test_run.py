@@ -125,7 +125,7 @@ def test_a_server_that_is_away_is_a_warning_of_the_task_that_leaves_it(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     _trained(store)
     (warned,) = [event for _, event in events(store, "run-1") if event.event == "warned"]
-    assert (warned.stage, "127.0.0.1:9 takes no connection" in warned.body["message"]) == ("train:tracking", True)
+    assert (warned.stage, "127.0.0.1:9 refuses connections" in warned.body["message"]) == ("train:tracking", True)
 
 
 def test_nothing_is_started_for_a_run_that_is_shown_already(store: ArtifactStore, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_changed_declaration_reads_anew_while_the_stream_is_whole(server: redi
     changed = source(redis_socket, columns={"id": "int64"})
     assert ids(take(changed, known)[2]) == list(range(25))
     server.xtrim("orders", minid="1700000000005-0", approximate=False)
-    with pytest.raises(SourceError, match="its declaration changed, so it has to be read anew"):
+    with pytest.raises(SourceError, match="its declaration changed, so it has to be read again"):
         take(changed, known)
 
 
@@ -180,7 +180,7 @@ def test_a_stream_made_anew_is_not_taken_for_the_old_one(server: redis.Redis, re
     _, known, rows = take(source(redis_socket))
     server.delete("orders")
     add(server, 0, 5)
-    with pytest.raises(SourceError, match="was made anew"):
+    with pytest.raises(SourceError, match="was deleted and created again"):
         take(source(redis_socket), known, rows)
 
 

@@ -172,7 +172,7 @@ def test_a_stream_whose_record_is_lost_is_not_begun_anew_unless_told_to(
     shutil.rmtree(Path(store.address) / "sources")
     spec = events(server, redis_socket, 250, 255)
     before = set(store.references())
-    with pytest.raises(SourceError, match=r"no record of use says what it was read from.*--backfill"):
+    with pytest.raises(SourceError, match=r"no usable record of what it was read from.*--backfill"):
         take(spec, store)
     assert set(store.references()) == before
     begun = snapshot(SnapshotRequest(source=spec, backfill="begun anew"), store)
@@ -197,7 +197,7 @@ def test_a_forced_run_finds_altered_bytes_of_what_a_stream_dropped(
 
 def test_only_files_can_be_read_elsewhere(tmp_path: Path, store: ArtifactStore) -> None:
     spec = database(tmp_path, 0, 3)
-    with pytest.raises(SourceError, match="only files can be read elsewhere"):
+    with pytest.raises(SourceError, match="--source replaces only the folder or archive"):
         snapshot(SnapshotRequest(source=spec, location="there"), store)
 
 
