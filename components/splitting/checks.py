@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from gatehouse.components.splitting.divide import unit_of
 from gatehouse.components.splitting.duplicates import Shared, shared_rows
+from gatehouse.components.splitting.empty_parts import empty_parts
 from gatehouse.components.splitting.geography import near_pairs
-from gatehouse.components.splitting.outcome import COULD_NOT_RUN, FAILED, NOTED, PASSED, Check
+from gatehouse.components.splitting.outcome import COULD_NOT_RUN, FAILED, NOTED, PASSED, USABLE, Check
 from gatehouse.components.splitting.partition import PAIRS, PARTS, Partition, Parts
 from gatehouse.components.splitting.profile import MIN_ROWS, Profile, profile_of, sampled
 from gatehouse.components.splitting.spec import (
@@ -133,7 +134,7 @@ def run_checks(subject: Subject) -> list[Check]:
     """Run every check."""
     promises = promised(subject.spec, subject.training_set)
     problems = tuple(_unusable(subject))
-    usable = Check("parts", FAILED if problems else PASSED, "fail", problems, required=True)
+    usable = Check(USABLE, FAILED if problems else PASSED, "fail", problems, required=True)
     return [usable, *(_run(name, subject, promises.get(name, ())) for name in NAMES)]
 
 
@@ -188,7 +189,10 @@ def _unusable(subject: Subject) -> Iterator[str]:
     """Parts and folds on which nothing can be fitted or measured, and times that make no sense."""
     rows, decision, known = subject.training_set.rows, subject.decision, subject.label_time
     task = subject.training_set.task
-    yield from unusable(rows, subject.labels, task, subject.parts)
+    empty: dict[str, str] = {}
+    if isinstance(subject.spec, TimeSplit | RollingOriginSplit) and decision is not None and known is not None:
+        empty = empty_parts(decision, known, subject.spec)
+    yield from unusable(rows, subject.labels, task, subject.parts, empty)
     for name, part in subject.parts.items():
         yield from senseless_times(decision, known, name, part)
     for number, fold in subject.partition.every_fold():

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from gatehouse.components.splitting.spec import Severity
 
 PASSED, FAILED, NOTED, COULD_NOT_RUN = "passed", "failed", "noted", "could not run"
+USABLE = "parts"
+"""The check that each part has rows, labels that differ, and times, without which nothing can leak."""
 _REPEATED = (
     "If they are one thing seen twice, split by the column that says so (strategy `group`); if they only look alike, "
     "raise the limit in split.checks"
 )
 TO_DO: dict[str, str] = {
-    "parts": "Move the boundaries or shares in `split`, or bring more rows",
+    USABLE: "Move the boundaries or shares in `split`, or bring more rows",
     "time_order": "Move the boundaries in `split`, or divide by strategy `time`",
     "label_maturity": "Raise split.gap, so that the labels of a part are known before the next part begins",
     "group_overlap": "Divide by strategy `group` with these columns, or take them out of split.checks.groups",

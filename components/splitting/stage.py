@@ -11,7 +11,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.splitting.spec import SplitSpec
-from gatehouse.errors import LeakageError, counted
+from gatehouse.errors import ConfigurationError, LeakageError, counted
 
 if TYPE_CHECKING:
     from gatehouse.components.splitting.checks import Subject
@@ -64,14 +64,14 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     - `split-checks`: `checks.json` with the outcome of each check and what `measures` gives, for the page.
 
     Raises:
-        ConfigurationError: if the training set has not the columns that the strategy reads.
-        LeakageError: listing every check that ends the run: a part is empty or has one class only, or does not keep
-            what its strategy promises.
+        ConfigurationError: if the training set has not the columns that the strategy reads, or all that is wrong is
+            that a part is empty or has one class only.
+        LeakageError: listing every check that ends the run: a part does not keep what its strategy promises.
     """
     from gatehouse.components.splitting.checks import as_json, run_checks
     from gatehouse.components.splitting.divide import divide
     from gatehouse.components.splitting.measures import measures
-    from gatehouse.components.splitting.outcome import FAILED
+    from gatehouse.components.splitting.outcome import COULD_NOT_RUN, FAILED, USABLE
     from gatehouse.components.splitting.training_set import TrainingSet
 
     training_set = TrainingSet.open(store, request.training_set)
@@ -83,9 +83,14 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     partition = divided.partition
     subject = _subject(request.spec, training_set, partition)
     checks = run_checks(subject)
-    broken = [text for one in checks if one.ends_the_run for text in one.told]
-    if broken:
-        raise _refused(request.training_set, broken)
+    if broken := [one for one in checks if one.ends_the_run]:
+        told = [text for one in broken for text in one.told]
+        unusable = all(one.name == USABLE or one.status == COULD_NOT_RUN for one in broken)
+        raise (
+            _unusable(request.training_set, told)
+            if unusable and broken[0].name == USABLE
+            else _refused(request.training_set, told)
+        )
     parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
     warnings = tuple(text for one in checks if one.status == FAILED for text in one.told)
     found = store.publish(
@@ -107,11 +112,20 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
 
 
 def _refused(training_set: str, problems: list[str]) -> LeakageError:
-    listed = "".join(f"\n  - {problem}" for problem in problems)
     return LeakageError(
-        f"{Reference.parse(training_set)} is not divided, for {counted(len(problems), 'reason')}:{listed}\nCorrect the "
-        "strategy in `split`, or the training set; `split.checks.severity` says what a failed check means."
+        f"{_listed(training_set, problems)}\nCorrect the strategy in `split`, or the training set; "
+        "`split.checks.severity` says what a failed check means."
     )
+
+
+def _unusable(training_set: str, problems: list[str]) -> ConfigurationError:
+    """The error if nothing leaks, but `split` and the rows do not fit each other: a part has no rows, or one label."""
+    return ConfigurationError(f"{_listed(training_set, problems)}.")
+
+
+def _listed(training_set: str, problems: list[str]) -> str:
+    listed = "".join(f"\n  - {problem}" for problem in problems)
+    return f"{Reference.parse(training_set)} is not divided, for {counted(len(problems), 'reason')}:{listed}"
 
 
 def _repeated(training_set: "TrainingSet", partition: "Partition") -> list[str]:

@@ -1,6 +1,6 @@
 """Divides rows by time, and finds what is out of order: rows, decisions and labels that a later part's past holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -21,13 +21,7 @@ def divide(decision: Times, label: Times, spec: TimeSplit) -> Parts:
         label: When each row's label was known, same type and shape.
         spec: The boundaries.
     """
-    given = (spec.train_from, spec.train_until, spec.validation_until, spec.test_until)
-    timed = decision[~np.isnat(decision)]
-    newest = timed.max() if len(timed) else np.datetime64("NaT", "us")
-    bounds = [
-        None if bound is None else newest - ticks(bound) if isinstance(bound, timedelta) else moment(bound)
-        for bound in given
-    ]
+    bounds = boundaries(decision, spec)
     parts: dict[str, Rows] = {}
     for index, name in enumerate(PARTS):
         start, end = bounds[index], bounds[index + 1]
@@ -42,6 +36,17 @@ def divide(decision: Times, label: Times, spec: TimeSplit) -> Parts:
     return parts
 
 
+def boundaries(decision: Times, spec: TimeSplit) -> list[np.datetime64 | None]:
+    """Where train begins, validation begins, test begins and test ends; None for no boundary."""
+    given = (spec.train_from, spec.train_until, spec.validation_until, spec.test_until)
+    timed = decision[~np.isnat(decision)]
+    newest = timed.max() if len(timed) else np.datetime64("NaT", "us")
+    return [
+        None if bound is None else newest - ticks(bound) if isinstance(bound, timedelta) else moment(bound)
+        for bound in given
+    ]
+
+
 def moment(value: datetime) -> np.datetime64:
     """A moment in UTC as datetime64[us]."""
     return np.datetime64(value.replace(tzinfo=None), "us")
@@ -52,7 +57,9 @@ def ticks(value: timedelta) -> np.timedelta64:
     return np.timedelta64(value // timedelta(microseconds=1), "us")
 
 
-def unusable(rows: int, labels: npt.NDArray[np.float64], task: Task, parts: Parts) -> list[str]:
+def unusable(
+    rows: int, labels: npt.NDArray[np.float64], task: Task, parts: Parts, empty: Mapping[str, str] | None = None
+) -> list[str]:
     """Why the parts are none: without rows or labels that differ, rows that do not exist, or are there twice.
 
     Args:
@@ -60,8 +67,10 @@ def unusable(rows: int, labels: npt.NDArray[np.float64], task: Task, parts: Part
         labels: NaN where there is none, shape (rows,).
         task: What labels must be.
         parts: Row numbers by part.
+        empty: Why a part has no rows, where that is known.
     """
-    problems = [f"{name}: has no rows" for name, part in parts.items() if len(part) == 0]
+    why = empty or {}
+    problems = [f"{name}: {why.get(name, 'has no rows')}" for name, part in parts.items() if len(part) == 0]
     outside = {name: int(((part < 0) | (part >= rows)).sum()) for name, part in parts.items()}
     for name, count in outside.items():
         if count:

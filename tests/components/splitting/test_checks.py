@@ -295,7 +295,7 @@ def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_
         "train: 1 labels are said to be known before the decision that they judge",
     )
     empty = _checks(tmp_path, columns, **IN_TIME | {"validation_until": "2025-01-01"})
-    assert empty["parts"].said[0] == "test: has no rows"
+    assert empty["parts"].said[0].startswith("test: has no rows. It spans decisions from 2025-01-01T00:00:00")
 
 
 def test_folds_are_looked_at_one_by_one(tmp_path: Path) -> None:

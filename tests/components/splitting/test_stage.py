@@ -173,8 +173,36 @@ def test_a_decision_that_is_there_twice_is_refused(store: ArtifactStore, publish
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_no_row_or_one_is_no_split(store: ArtifactStore, publish: Publish, strategy: str, count: int) -> None:
     training_set = publish(_table().slice(0, count), numeric=["size"], categorical=["colour"])
-    with pytest.raises(LeakageError, match="has no rows"):
+    with pytest.raises(ConfigurationError, match="has no rows"):
         split(SplitRequest(training_set=training_set, spec=spec_of(**STRATEGIES[strategy])), store)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        (
+            {"train_until": timedelta(days=810), "validation_until": timedelta(days=405)},
+            r"(?s)train: has no rows. It spans decisions before 2022-\S+ \(train_until, P810D before the newest\); the "
+            r"decisions are from 2024-01-01T00:00:00 to 2024-.* validation: has no rows. It spans decisions from 2022-"
+            r"\S+ \(train_until, P810D .* such as train_until: P24D and validation_until: P12D. Move",
+        ),
+        (
+            BOUNDS | {"validation_until": datetime(2034, 1, 1)},
+            r"test: has no rows. It spans decisions from 2034-01-01T",
+        ),
+        (BOUNDS | {"gap": timedelta(days=400)}, r"Of the 1,000 in this span, none is P400D \(gap\) before its end"),
+        (
+            {"strategy": "rolling_origin", "horizon": timedelta(days=1), "test_from": datetime(2034, 1, 1)},
+            r"(?s)validation: has no rows. It spans decisions from 2033-12-31T00:00:00 before 2034-01-01T00:00:"
+            r"00; .* Set test_from, horizon, step and origins",
+        ),
+    ],
+)
+def test_an_empty_part_is_told_with_its_span_and_that_of_the_rows(
+    store: ArtifactStore, training_set: str, bounds: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        split(SplitRequest(training_set=training_set, spec=spec_of(**bounds)), store)
 
 
 def test_times_that_are_none_are_refused(store: ArtifactStore, publish: Publish) -> None:
