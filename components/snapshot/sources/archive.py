@@ -8,7 +8,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.access.archive import Pinned, archive_of
 from gatehouse.components.snapshot.sources.files import SdistSource
 from gatehouse.components.snapshot.sources.raw_file import matches
-from gatehouse.errors import SourceError
+from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import nearest
 
 
 def archive_members(
@@ -24,7 +25,8 @@ def archive_members(
         workspace: Where the members are unpacked.
 
     Raises:
-        SourceError: if the archive or the member cannot be had, or the archive has another digest than pinned.
+        SourceError: if the archive cannot be had, or has another digest than pinned.
+        ConfigurationError: if it has no such member: as its digest is pinned, it never will.
     """
     archive = archive_of(Pinned(source.project, source.version, source.sha256), location, store)
     workspace.mkdir(parents=True, exist_ok=True)
@@ -40,5 +42,7 @@ def archive_members(
                 shutil.copyfileobj(stream, target)
             found.append((Path(name).name if name == member else name, path))
     if not found:
-        raise SourceError(f"{archive.name} has no member {member!r}. Check source.tables.")
+        raise ConfigurationError(
+            f"{archive.name} has no member {member!r}{nearest(member, names)}. Check source.tables."
+        )
     return found
