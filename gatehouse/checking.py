@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -14,13 +14,13 @@ from gatehouse.components.features.definitions.repository import Repository, wit
 from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.components.kfp_api.specs import problems_of
 from gatehouse.components.launchers.spec import LocalLaunch
-from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
+from gatehouse.components.splitting.spec import GeographicSplit, RollingOriginSplit, SplitSpec, TimeSplit
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.tuning.cores import short_of_cores
 from gatehouse.components.validation.contract import Contract
 from gatehouse.errors import ConfigurationError
-from gatehouse.first_rows import FirstRows, first_rows
+from gatehouse.first_rows import FirstRows, first_rows, is_small
 from gatehouse.limits import cpus_of, processors
 from gatehouse.project import (
     PROJECT_FILE,
@@ -33,6 +33,9 @@ from gatehouse.project import (
 )
 from gatehouse.signatures import NAMES, parameters
 from gatehouse.yaml_lines import at_line, lines_of, nearest
+
+if TYPE_CHECKING:
+    from gatehouse.components.features.computing.dry_run import Labelled
 
 _FEAST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
 _Key = tuple[str | int, ...]
@@ -68,8 +71,6 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     parts.note(lambda: (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file)))
     if repository is None:
         return
-    from gatehouse.components.features.computing.dry_run import dry_run
-
     first = FirstRows()
     if data and contract is not None and not parts.partly:  # The contract says which values must be hidden.
         first = first_rows(parts.folder, file, contract, judged=not unfit)
@@ -78,15 +79,74 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     repo, tables = os.path.relpath(repository.folder, parts.folder), _tables(file)
     anew = parts.partly or data or store is None or not store.exists(definitions_of(file, repository).reference)
     if anew and tables is not None:
-        odd: list[str] = []
-        parts.problems.extend(_placed(repo, dry_run(repository, tables, first.tables, odd)))
-        parts.warnings.extend(_placed(repo, odd))
+        _run_queries(parts, repository, tables, first, lines)
     parts.note(lambda: _placed(repo, _of_files(file, repository)))
     parts.problems.extend(_placed(repo, _of_settings(repository.folder)))
     parts.note(_of_slices, file, repository)
     parts.note(_of_protected, parts, file, repository)
     parts.note(_of_warnings, parts, file, repository)
     parts.note(_of_names, file, repository, lines)
+
+
+def look_at_rows(project: Project, stages: Collection[str], location: str = "", window: str = "") -> None:
+    """Look at the rows of a small local source before a run, and refuse what would end the run at one of its stages.
+
+    The contract is not held against them, because a breach is a verdict of the run, with a report.
+
+    Args:
+        project: What is to run.
+        stages: The stages that are to run.
+        location: Where the files of the source are instead; empty for its own place.
+        window: Only rows of START/END count; then these are read, and not judged. Empty for all.
+
+    Raises:
+        ConfigurationError: listing every problem, as `check_project` with `data` does.
+    """
+    if "snapshot" not in stages or not is_small(project.folder, project.file, location):
+        return
+    parts = read_project(project.folder)
+    file, contract, repository = parts.file, parts.contract, parts.repository
+    if file is None or contract is None or repository is None or (tables := _tables(file)) is None:
+        return
+    first = first_rows(parts.folder, file, contract, judged=False, location=location)
+    parts.problems.extend(first.problems)
+    if first.as_of and not window and "compute_features" in stages:
+        _run_queries(parts, repository, tables, first, lines_of((parts.folder / PROJECT_FILE).read_text()), stages)
+    assembled(parts)
+
+
+def _run_queries(
+    parts: ProjectParts,
+    repository: Repository,
+    tables: Mapping[str, Mapping[str, str]],
+    first: FirstRows,
+    lines: Mapping[_Key, int],
+    stages: Collection[str] = ("retrieve_training_set", "split"),
+) -> None:
+    """Run the queries on the first rows, or on none; where these are all rows, their labels must fit the split."""
+    from gatehouse.components.features.computing.dry_run import Labelled, dry_run, teaches_nothing
+
+    repo, odd = os.path.relpath(repository.folder, parts.folder), list[str]()
+    labelled = list[Labelled]()
+    found = dry_run(repository, tables, first.tables, odd, first.as_of, labelled if first.as_of else None)
+    labels = "retrieve_training_set" in stages
+    parts.problems.extend(_placed(repo, (each for each in found if labels or not each.startswith("labels/"))))
+    parts.warnings.extend(_placed(repo, odd))
+    for each in labelled if "split" in stages else ():
+        parts.problems.extend(_placed(repo, teaches_nothing(each)))
+        parts.note(_of_parts, parts.file, each, lines)
+
+
+def _of_parts(file: ProjectFile, found: "Labelled", lines: Mapping[_Key, int]) -> Iterator[str]:
+    """Parts of a split by time that would have no rows."""
+    from gatehouse.components.splitting.empty_parts import empty_parts
+
+    if isinstance(file.split, TimeSplit | RollingOriginSplit):
+        decision, known = (
+            found.rows[name].to_numpy().astype("datetime64[us]") for name in ("decision_time", "label_time")
+        )
+        for name, why in empty_parts(decision, known, file.split).items():
+            yield at_line(PROJECT_FILE, lines, f"split: {name} {why}")
 
 
 def _tables(file: ProjectFile) -> dict[str, dict[str, str]] | None:

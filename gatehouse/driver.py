@@ -66,7 +66,7 @@ def _enter(project: Path) -> None:
 
 def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> None:
     with ForkServer():
-        pipeline = _prepare(pipeline_name, store, until)
+        pipeline = _prepare(pipeline_name, store, arguments, until)
         arguments = _checked(pipeline, arguments, {"store": store.address})
         with store.workspace() as directory:
             os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
@@ -76,12 +76,12 @@ def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object],
             pipeline.function(**arguments)
 
 
-def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline":
+def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> "Pipeline":
     """Load the project, publish its configuration, build the pipeline and record its tasks."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
     _import_kfp()
-    from gatehouse.checking import check_project
+    from gatehouse.checking import check_project, look_at_rows
     from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.tracking.cost import PRICES
     from gatehouse.components.training.spec import task_of
@@ -92,6 +92,8 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     pipeline = build(pipeline_name, project)
     if until:
         pipeline = cut_after(until, pipeline)
+    source, window = (str(arguments.get(name, "")) for name in ("source", "window"))
+    look_at_rows(project, {stage for _, stage, _ in pipeline.plan}, source, window)
     for config in project.configs():
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]

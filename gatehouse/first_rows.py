@@ -4,6 +4,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Source
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import GatehouseError, SourceError
 from gatehouse.project import PROJECT_FILE, ProjectFile
 from gatehouse.sensitive_columns import with_sensitive_columns
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from gatehouse.components.snapshot.deliveries import Table
     from gatehouse.components.validation.anomalies import Anomaly
 
-_MOST_ROWS = 10_000
+_MOST_ROWS = 100_000
+_SMALL_BYTES = 8 * 2**20
+"""Files of so many bytes together are read in about a second."""
 _OF_ALL_ROWS = {"min_rows", "freshness", "foreign_keys", "completeness", "min_distinct_share", "max_distinct_share"}
 """Rules that a part of the rows can break although all rows together keep them; also expressions with a tolerance."""
 
@@ -31,12 +34,14 @@ class FirstRows:
     """The first rows of every table, and their problems.
 
     Attributes:
-        tables: At most 10,000 rows of each, as a snapshot would hold them.
+        tables: At most 100,000 rows of each, as a snapshot would hold them.
+        as_of: When the newest of them is known, if these are all rows of the source; else None.
         problems: Problems that would end a run, one sentence each.
         warnings: Problems with which a run would continue: rejected rows, and rules that only warn.
     """
 
     tables: "dict[str, pa.Table]" = field(default_factory=dict)
+    as_of: datetime | None = None
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -58,7 +63,9 @@ class _Beginning:
         yield from parts[:1]
 
 
-def first_rows(folder: Path, file: ProjectFile, contract: Contract, judged: bool = True) -> FirstRows:
+def first_rows(
+    folder: Path, file: ProjectFile, contract: Contract, judged: bool = True, location: str = ""
+) -> FirstRows:
     """Take a snapshot of the first rows with the code of a run, and check the contract on it.
 
     Rules that a part of the rows can break are judged only if the first rows are the whole source.
@@ -68,9 +75,10 @@ def first_rows(folder: Path, file: ProjectFile, contract: Contract, judged: bool
         file: Its project.yaml.
         contract: The rules for its tables, and the columns whose values must be hidden.
         judged: Whether the contract fits the source, so that the rows are checked against it.
+        location: Where the files of the source are instead; empty for its own place.
     """
     from gatehouse.components.snapshot.deliveries import Deliveries
-    from gatehouse.components.snapshot.ingestion import Opened, take
+    from gatehouse.components.snapshot.ingestion import Opened, as_of, take
     from gatehouse.components.snapshot.sources.catalog import open_source
 
     found = FirstRows()
@@ -78,7 +86,7 @@ def first_rows(folder: Path, file: ProjectFile, contract: Contract, judged: bool
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(folder):
         store = ArtifactStore.open(scratch)
         try:
-            with open_source(spec, "", store) as source:
+            with open_source(spec, location, store) as source:
                 beginning = _Beginning(source, set())
                 opened = Opened(spec, beginning, source.state(), Deliveries(store, spec.name, ""), "", "")
                 delivery = take(opened, store)
@@ -89,12 +97,34 @@ def first_rows(folder: Path, file: ProjectFile, contract: Contract, judged: bool
         for name, table in delivery.tables.items():
             found.tables[name] = _head(store, table)
             found.warnings += _rejected(store, name, table)
+        if not beginning.cut and all(table.rows <= _MOST_ROWS for table in delivery.tables.values()):
+            found.as_of = datetime.fromisoformat(as_of(spec, delivery.tables))
         if judged:
             try:
                 _judge(store, delivery.snapshot, file, contract, bool(beginning.cut), found)
             except GatehouseError as error:
                 found.problems.append(f"{file.contract}: {error}")
     return found
+
+
+def is_small(folder: Path, file: ProjectFile, location: str = "") -> bool:
+    """Whether a source is files in a folder of this machine that are read in about a second.
+
+    Args:
+        folder: The project's folder.
+        file: Its project.yaml.
+        location: Where the files are instead; empty for the source's own place.
+    """
+    from gatehouse.components.snapshot.sources.files import FolderSource
+    from gatehouse.components.snapshot.sources.raw_file import find_files
+
+    if not isinstance(file.source, FolderSource) or "://" in (place := location or file.source.path):
+        return False
+    try:
+        members = (table.member for table in file.source.tables.values())
+        return sum(each.size() for member in members for each in find_files(str(folder / place), member)) < _SMALL_BYTES
+    except SourceError:  # Then the look says what is missing, which takes no time.
+        return True
 
 
 def _head(store: ArtifactStore, table: "Table") -> "pa.Table":

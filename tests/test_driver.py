@@ -19,7 +19,7 @@ before = loaded("pydantic", "kfp")
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.driver import _prepare
 
-pipeline = _prepare("training", ArtifactStore.open(sys.argv[1]), "")
+pipeline = _prepare("training", ArtifactStore.open(sys.argv[1]), {}, "")
 tasks = {**pipeline.tasks, **pipeline.function.pipeline_spec.root.dag.tasks}
 print(json.dumps({
     "before the driver starts": before,

@@ -1,26 +1,32 @@
 """`gatehouse check --data`: the first rows of a source against its declaration, the contract and the queries."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from gatehouse.checking import check_project
+from gatehouse.checking import check_project, look_at_rows
 from gatehouse.commands.init import create_project
 from gatehouse.errors import ConfigurationError
+from gatehouse.project import load_project
 
 PROJECT, CONTRACT = "project.yaml", "contract.yaml"
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    return create_project("returns", tmp_path)
+    """A project of which few rows can be divided, and whose labels are known at once."""
+    folder = create_project("returns", tmp_path)
+    text = (folder / PROJECT).read_text()
+    (folder / PROJECT).write_text(re.sub(r"train_until: .*\n.*\n.*\n", "strategy: random\n", text))
+    return folder
 
 
 def test_queries_run_on_the_first_rows_of_the_data(project: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"(?s)source: .*orders\.csv"):
         check_project(project, data=True)
     header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
-    row = "o{0},c1,books,9.5,2024-01-0{1}T10:00:00Z,2024-02-01T10:00:00Z,{2}\n"
+    row = "o{0},c1,books,9.5,2024-01-0{1}T10:00:00Z,2024-01-01T10:00:00Z,{2}\n"
     (project / "data").mkdir()
     file = project / "data" / "orders.csv"
     file.write_text(header + row.format(1, 1, 0) + row.format(2, 2, 1))
@@ -32,7 +38,7 @@ def test_queries_run_on_the_first_rows_of_the_data(project: Path) -> None:
 
 def test_the_contract_is_held_against_the_first_rows_and_rows_that_do_not_fit_are_told(project: Path) -> None:
     header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
-    row = "o{0},c1,books,{1},2024-01-01T10:00:00Z,2024-02-01T10:00:00Z,{2}\n"
+    row = "o{0},c1,books,{1},2024-01-01T10:00:00Z,2024-01-01T10:00:00Z,{2}\n"
     (project / "data").mkdir()
     rows = [row.format(number, 9.5, number % 2) for number in range(300)]
     (project / "data" / "orders.csv").write_text(header + "".join(rows) + row.format("x", "much", 0))
@@ -61,7 +67,7 @@ def test_the_contract_is_held_against_the_first_rows_and_rows_that_do_not_fit_ar
 
 
 def test_a_value_of_a_column_that_the_contract_calls_sensitive_is_not_shown(project: Path) -> None:
-    row = "o{0},c1,books,{1},2024-01-01T10:00:00Z,2024-02-01T10:00:00Z,{0}\n"
+    row = "o{0},c1,books,{1},2024-01-01T10:00:00Z,2024-01-01T10:00:00Z,{0}\n"
     header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
     (project / "data").mkdir()
     rows = [row.format(number, 9.5) for number in range(2)]
@@ -91,9 +97,9 @@ def test_an_empty_file_numbers_that_are_none_and_a_single_label_are_told(project
         ConfigurationError, match=r"orders\.csv is empty, expected a first line with the columns order_id"
     ):
         check_project(project, data=True)
-    row = "o{0},c1,books,{1},2024-01-01T10:00:00Z,2024-02-01T10:00:00Z,0\n"
+    row = "o{0},c1,books,{1},2024-01-0{0}T10:00:00Z,2024-01-01T10:00:00Z,{2}\n"
     header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
-    file.write_text(header + row.format(1, 9.5) + row.format(2, "nan") + row.format(3, "inf"))
+    file.write_text(header + row.format(1, 9.5, 1) + row.format(2, "nan", 0) + row.format(3, "inf", 0))
     (project / CONTRACT).write_text(
         (project / CONTRACT).read_text().replace("{type: double, min: 0}", "{type: double}")
     )
@@ -101,4 +107,54 @@ def test_an_empty_file_numbers_that_are_none_and_a_single_label_are_told(project
     assert (
         "features/views/order_content.sql: amount: 2 of the first 3 rows are NaN or infinite, first order_id o2" in told
     )
-    assert "features/labels/returned.sql: all of the first 3 rows have the label 0" in told
+
+
+BEFORE_THE_SPLIT = {"snapshot", "compute_features", "retrieve_training_set"}
+
+
+@pytest.mark.parametrize(
+    ("stages", "file", "before", "after", "told"),
+    [
+        ({"snapshot"}, PROJECT, "member: orders.csv", "member: order.csv", r"source: data has no file 'order\.csv'"),
+        (
+            BEFORE_THE_SPLIT,
+            "features/labels/returned.sql",
+            "returned = 1 AS",
+            "1 / (returned - 1) AS",
+            r"labels/returned\.sql: column label: expected 0 or 1 in every row, .* such as (-1.0, )?inf",
+        ),
+        (
+            {*BEFORE_THE_SPLIT, "split"},
+            "features/labels/returned.sql",
+            "returned = 1 AS",
+            "returned = 7 AS",
+            r"labels/returned\.sql: all of the first 60 rows have the label 0, which teaches nothing",
+        ),
+        (
+            {*BEFORE_THE_SPLIT, "split"},
+            PROJECT,
+            "strategy: random",
+            "train_until: P810D\n  validation_until: P9D",
+            r"project\.yaml:\d+: split: train has no rows\. It spans decisions before 2021-.*; the decisions are from "
+            r"2024-01-01T10:00:00 to 2024-02-29T10:00:00\. Set boundaries between these times, such as train_until: ",
+        ),
+    ],
+)
+def test_a_run_looks_at_the_rows_of_a_small_source_as_the_check_does_and_no_further_than_its_stages(
+    project: Path, stages: set[str], file: str, before: str, after: str, told: str
+) -> None:
+    row = "o{0},c1,books,9.5,2024-{1:02}-{2:02}T10:00:00Z,2024-{1:02}-{2:02}T10:00:00Z,{3}\n"
+    (project / "data").mkdir()
+    (project / "data" / "orders.csv").write_text(
+        "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
+        + "".join(row.format(day, 1 + day // 31, 1 + day % 31, day % 2) for day in range(60))
+    )
+    loaded = check_project(project)
+    look_at_rows(loaded, {*BEFORE_THE_SPLIT})
+    text = (project / file).read_text()
+    assert before in text, "this plants nothing"
+    (project / file).write_text(text.replace(before, after, 1))
+    for look in (lambda: look_at_rows(load_project(project), stages), lambda: check_project(project, data=True)):
+        with pytest.raises(ConfigurationError, match=f"(?s){told}"):
+            look()
+    look_at_rows(load_project(project), stages - {"split"} if "split" in stages else set())

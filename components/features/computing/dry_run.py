@@ -29,6 +29,21 @@ _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "U
 
 
 @dataclass(frozen=True)
+class Labelled:
+    """The rows that a label's query gives.
+
+    Attributes:
+        file: The query's file in the repository.
+        rows: Those with a label, as `labelled_rows` gives them.
+        set_aside: How many have none, by reason.
+    """
+
+    file: str
+    rows: pa.Table
+    set_aside: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class _Attempt:
     """One step of a run that uses a query.
 
@@ -54,6 +69,8 @@ def dry_run(
     tables: Mapping[str, Mapping[str, str]],
     rows: Mapping[str, pa.Table] | None = None,
     warnings: list[str] | None = None,
+    as_of: datetime | None = None,
+    labelled: list[Labelled] | None = None,
 ) -> list[str]:
     """List the problems of a repository's queries, in the order in which the queries run.
 
@@ -65,12 +82,15 @@ def dry_run(
         tables: The declared type of every column (`int64`, `double`, `string`, `bool`, `timestamp`), by raw table.
         rows: Rows to run on, by raw table; by default there are none.
         warnings: Receives findings that are allowed but rarely meant: NaN or infinite features, labels all equal.
+        as_of: When the rows are known; now by default.
+        labelled: Receives the rows that have a label, so that the caller judges them.
     """
     problems: list[str] = []
     broken: set[str] = set()
     with connect() as connection:
         for variable in {*PARAMETERS, *KNOWN_PARAMETERS}:
-            set_time(connection, variable, datetime.now(UTC) if variable in ("as_of", "until") else _SOME_TIME)
+            newest = variable in ("as_of", "until")
+            set_time(connection, variable, (as_of or datetime.now(UTC)) if newest else _SOME_TIME)
         for name, columns in tables.items():
             _create(connection, name, columns, (rows or {}).get(name))
         try:
@@ -80,7 +100,7 @@ def dry_run(
         for attempt in _attempts(repository, connection):
             found = list(query_problems(attempt.file, attempt.query))
             if not found and broken.isdisjoint(names_read("staging", attempt.query, repository.staging)):
-                found = list(_failures(connection, attempt, [] if warnings is None else warnings))
+                found = list(_failures(connection, attempt, [] if warnings is None else warnings, labelled))
             elif not found:
                 broken.add(attempt.makes)
             if found:
@@ -101,7 +121,9 @@ def _create(
             connection.unregister("given")
 
 
-def _failures(connection: duckdb.DuckDBPyConnection, attempt: _Attempt, warnings: list[str]) -> Iterator[str]:
+def _failures(
+    connection: duckdb.DuckDBPyConnection, attempt: _Attempt, warnings: list[str], labelled: list[Labelled] | None
+) -> Iterator[str]:
     try:
         made = attempt.do()
     except ConfigurationError as error:
@@ -110,7 +132,10 @@ def _failures(connection: duckdb.DuckDBPyConnection, attempt: _Attempt, warnings
     if isinstance(made, pa.Table):
         warnings += _not_finite(attempt.file, made)
     elif isinstance(made, tuple):
-        warnings += _one_label(attempt.file, *made)
+        if labelled is not None:
+            labelled.append(Labelled(attempt.file, *made))
+        else:
+            warnings += teaches_nothing(Labelled(attempt.file, *made))
     if not (attempt.times or attempt.label):
         return
     relation = connection.sql(f"SELECT * FROM (\n{attempt.query}\n) LIMIT 0")
@@ -134,13 +159,15 @@ def _not_finite(file: str, rows: pa.Table) -> Iterator[str]:
                 )
 
 
-def _one_label(file: str, rows: pa.Table, set_aside: Mapping[str, int]) -> Iterator[str]:
-    labels = pc.unique(rows["label"]).to_pylist()
+def teaches_nothing(found: Labelled) -> Iterator[str]:
+    """A sentence where rows have no label, or all the same one."""
+    labels = pc.unique(found.rows["label"]).to_pylist()
     if len(labels) == 1:
-        yield f"{file}: all of the first {rows.num_rows:,} rows have the label {labels[0]}, which teaches nothing"
-    elif set_aside and not labels:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in set_aside.items())
-        yield f"{file}: none of the first rows has a label yet ({reasons})"
+        rows = f"{found.rows.num_rows:,} rows have the label {labels[0]}"
+        yield f"{found.file}: all of the first {rows}, which teaches nothing; bring rows of other labels"
+    elif found.set_aside and not labels:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.set_aside.items())
+        yield f"{found.file}: none of the first rows has a label yet ({reasons})"
 
 
 def _mistyped(
