@@ -6,12 +6,13 @@ what failed is tried again after the next run.
 """
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gatehouse.components.artifacts.records import create_record, remove_record
+from gatehouse.components.artifacts.records import create_record, read_records, remove_record
 from gatehouse.components.artifacts.run import RUN_ID, end_of, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.mlflow_client import PARENT, RUN, tracking_of
@@ -23,6 +24,7 @@ _FOLDER = "tracking/left"
 _PROGRAM = "gatehouse.components.registry.showing.run"
 """Shows runs with the ledgers that they wrote to; nothing in this room knows ledgers."""
 _PATIENCE = 300.0
+_WARNED = re.compile(r":(tracking|projection)\.[0-9]+\.warned")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,13 @@ def runs_left(store: ArtifactStore) -> list[str]:
     """The runs that have ended and are to be shown, the newest first; one that is being shown now is among them."""
     runs = store.objects.folders(_FOLDER)
     return sorted((run for run in runs if store.objects.stat(f"{_FOLDER}/{run}/run.json")), reverse=True)
+
+
+def why_left(store: ArtifactStore, run: str) -> str:
+    """The newest warning of what shows a run, which says why something is left; empty if there is none."""
+    keys = [key for key in store.objects.list(f"runs/{run}") if _WARNED.search(key)]
+    said = sorted(read_records(store.objects, keys).values(), key=lambda body: float(body["at"]))
+    return str(said[-1]["message"]) if said else ""
 
 
 def all_is_shown(store: ArtifactStore, run: str) -> None:

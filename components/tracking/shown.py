@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ErasedArtifactError, GatehouseError, MissingArtifactError
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,8 @@ def is_shown_later() -> bool:
 def warning_on_failure(store: ArtifactStore, label: str, title: str = "MLflow") -> Iterator[Showing]:
     """In this context an exception becomes a warning in the log and the run record, so that it never fails a run.
 
+    It counts as failed, so that it is tried again, unless an artifact is gone, which no later attempt will find.
+
     Args:
         store: The artifact store with the run record.
         label: Name of the entry in the run record.
@@ -68,9 +70,10 @@ def warning_on_failure(store: ArtifactStore, label: str, title: str = "MLflow") 
     try:
         yield showing
     except Exception as error:
-        showing.failed = True
+        showing.failed = not isinstance(error, (MissingArtifactError, ErasedArtifactError))
         cause = " ".join(redacted(str(error)).split())[:500]
-        message = f"{title} could not be written, the next run tries again: {type(error).__name__}: {cause}"
+        later = ", the next run tries again" * showing.failed
+        message = f"{title} could not be written{later}: {type(error).__name__}: {cause}"
         logger.warning(message)
         with suppress(GatehouseError):
             Attempt(store, label).note("warned", message=message)

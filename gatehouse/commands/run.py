@@ -82,16 +82,19 @@ def run_on_screen(
 
         outcome = run_pipeline(folder, pipeline, store, arguments, watch, until, run_id)
     screen.summarise(outcome)
-    from gatehouse.components.tracking.later import runs_left, show_apart
+    from gatehouse.components.tracking.later import runs_left, show_apart, why_left
 
-    if earlier := set(runs_left(store)) - {outcome.run}:
+    if earlier := [run for run in runs_left(store) if run != outcome.run]:
         typer.echo(
             f"MLflow does not show {counted(len(earlier), 'earlier run')} yet. It is tried again now: {outcome.log}"
         )
+        typer.echo(f"warning of {earlier[0]}: {why_left(store, earlier[0]) or 'the process that shows it was ended'}")
     showing = show_apart(store, outcome.run, outcome.log)
     # Where nobody looks, such as in a container, all processes may end with this one.
     if showing is not None and not sys.stdout.isatty():
         showing.wait()
+        if outcome.run in runs_left(store):
+            typer.echo(f"MLflow does not show this run yet: {why_left(store, outcome.run) or outcome.log}")
     return outcome
 
 

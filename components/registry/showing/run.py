@@ -52,14 +52,17 @@ def show_run(store: ArtifactStore, run: str) -> bool:
 
 
 def main(address: str, *runs: str) -> None:
-    """Show runs, each with the prices that its project had."""
+    """Show runs, each with the prices that its project had. One that cannot be shown does not block the others."""
     store, failures = ArtifactStore.open(address), 0
     os.environ.pop(LATER, None)
     given = os.environ.get(PRICES, "")
     for run in runs:
-        plan = read_record(store.objects, f"runs/{run}/plan.json") or {}
-        os.environ[RUN_ID], os.environ[PRICES] = run, given or json.dumps(plan.get("prices", {}))
-        if show_run(store, run):
+        os.environ[RUN_ID], done = run, False
+        with warning_on_failure(store, "run:tracking"):
+            plan = read_record(store.objects, f"runs/{run}/plan.json") or {}
+            os.environ[PRICES] = given or json.dumps(plan.get("prices", {}))
+            done = show_run(store, run)
+        if done:
             all_is_shown(store, run)
         else:
             failures += 1

@@ -10,11 +10,12 @@ import typer
 from typer.testing import CliRunner
 
 from gatehouse.commands import run as run_module
+from gatehouse.components.artifacts.records import create_record
 from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.outcome import outcome_of, record_end
 from gatehouse.components.registry.showing import run as showing
-from gatehouse.components.tracking.later import close_run, leave_ledger, left_by, runs_left, show_apart
+from gatehouse.components.tracking.later import close_run, leave_ledger, left_by, runs_left, show_apart, why_left
 from gatehouse.components.tracking.mlflow_client import pipeline_run, tracking_of
 from gatehouse.components.tracking.shown import LATER
 from gatehouse.components.tracking.training import track_training
@@ -45,9 +46,16 @@ def _trained(store: ArtifactStore) -> str:
     return model
 
 
+@pytest.mark.parametrize("away", [False, True])
 def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_the_run(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    away: bool, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv(RUN_ID, "run-0")
+    Attempt(store, "run:tracking").note("warned", message="its server was away")
+    create_record(store.objects, "tracking/left/run-0/run.json", {})
+    monkeypatch.setenv(RUN_ID, "run-1")
+    if away:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     Attempt(store, "validate").note("failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
     failure = {"error": "ContractBreachError", "message": "dest: 3 nulls", "exit_code": 2}
     ended = LocalRun("run-1", tmp_path / "run.log", exit_code=2, failure=failure)
@@ -55,9 +63,11 @@ def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_th
     monkeypatch.setattr(showing, "show_run", lambda *arguments: pytest.fail("shown here"))
     app = typer.Typer()
     app.command()(run_module.run)
-    assert CliRunner().invoke(app, [str(EXAMPLE), "--store", store.address]).exit_code == 2
-    assert _shown(store, "pipelines")["run-1"].info.status == "FAILED"
-    assert runs_left(store) == []
+    done = CliRunner().invoke(app, [str(EXAMPLE), "--store", store.address])
+    assert (done.exit_code, "warning of run-0: its server was away" in done.output) == (2, True)
+    unshown = "does not show this run yet: MLflow could not be written, the next run tries again: ServerAwayError"
+    assert (unshown in done.output, runs_left(store)) == (away, ["run-1"] * away)
+    assert away or _shown(store, "pipelines")["run-1"].info.status == "FAILED"
 
 
 def test_what_the_tasks_left_is_shown_once_with_its_price_and_also_of_a_run_that_was_killed(
@@ -98,13 +108,23 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
     monkeypatch.setenv(RUN_ID, "run-2")
     Attempt(store, "split").note("hit", result={})
     (Path(store.address) / "mlflow").write_text("no folder")
-    for left in (["run-1"], []):
+    # A run that can never be shown, because its plan is damaged, does not block the others.
+    create_record(store.objects, "tracking/left/run-3/run.json", {})
+    store.objects.put_bytes("runs/run-3/plan.json", b"{")
+    for left in (["run-3", "run-1"], ["run-3"]):
         for run in ("run-1", "run-2"):
             if apart := show_apart(store, run, tmp_path / "log"):
                 assert apart.wait(300) == 0, (tmp_path / "log").read_text()
         assert runs_left(store) == left
-        (Path(store.address) / "mlflow").unlink(missing_ok=True) if left else None
+        assert ("FileExistsError" in why_left(store, "run-1"), "plan.json" in why_left(store, "run-3")) == (True, True)
+        (Path(store.address) / "mlflow").unlink(missing_ok=True) if len(left) == 2 else None
     assert set(_shown(store, "delays")) == {"run-1", "train"}
+
+
+def test_what_is_gone_from_the_store_is_not_tried_again(store: ArtifactStore, caplog: pytest.LogCaptureFixture) -> None:
+    Attempt(store, "train").note("finished", result={"model": f"models/delays/sha256-{'0' * 64}"}, memo=True)
+    assert showing.show_run(store, "run-1")
+    assert "MLflow could not be written: MissingArtifactError" in caplog.text
 
 
 def test_a_ledger_that_a_task_left_is_noted_until_its_run_has_ended_and_is_shown(
