@@ -19,4 +19,5 @@ def wilson(share: float, count: float, normal: float = NORMAL) -> tuple[float, f
     square = normal**2 / count
     spread = normal * math.sqrt(share * (1 - share) / count + square / (4 * count))
     middle = share + square / 2
-    return (middle - spread) / (1 + square), (middle + spread) / (1 + square)
+    low, high = (middle - spread) / (1 + square), (middle + spread) / (1 + square)
+    return max(0.0, min(low, share)), min(1.0, max(high, share))  # Rounding may put an end beyond the share, or 0 or 1.
