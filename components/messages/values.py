@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 _MORE_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+_LONGEST_WHOLE = 20  # Digits of 2**64, or with a sign of 2**63; Python converts no text of thousands.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|[+-]?Infinity")
 
 
@@ -87,7 +88,7 @@ def whole(value: Any, typed: bool, bits: int = 64, signed: bool = True) -> int:
     Raises:
         ValueError: if the value is no whole number, or too large.
     """
-    if not typed and _WHOLE.fullmatch(value):
+    if not typed and _WHOLE.fullmatch(value) and len(value) <= _LONGEST_WHOLE:
         value = int(value)
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < high:
@@ -105,9 +106,13 @@ def double(value: Any, typed: bool) -> float:
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a number")
-    if typed and (not math.isfinite(value) or (isinstance(value, int) and int(float(value)) != value)):
-        raise ValueError("a number that a double holds")
-    return float(value)
+    try:
+        number = float(value)
+        if typed and (not math.isfinite(number) or (isinstance(value, int) and int(number) != value)):
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise ValueError("a number that a double holds") from None
+    return number
 
 
 def text(value: Any) -> str:
@@ -161,4 +166,7 @@ def moment(value: Any, zone: ZoneInfo | None = None) -> datetime:
         found = found.replace(tzinfo=zone)
         if found.utcoffset() != found.replace(fold=1).utcoffset():
             raise ValueError(f"a time that {zone} has once")
-    return found.astimezone(UTC)
+    try:
+        return found.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time in ISO 8601 that is in the years 1 to 9999 in UTC") from None

@@ -70,7 +70,7 @@ class RowReader:
             value = body.get(column)
             try:
                 row[column] = None if value is None else read(value, typed)
-            except (ValueError, OverflowError) as error:
+            except ValueError as error:
                 raise MisfitError(f"column {column}: expected {error}, found {str(value)[:40]!r}") from None
         return row
 
@@ -106,6 +106,8 @@ def _finite(value: Any, typed: bool, kind: pa.DataType) -> float:
 def _held(found: datetime, kind: pa.DataType) -> datetime:
     if found.microsecond % _MICROSECONDS.get(kind.unit, 1):
         raise ValueError(f"a time in whole {kind.unit}, as its column has it")
-    # A column in nanoseconds ends in the year 2262; Arrow raises a ValueError.
-    pa.scalar(found, kind)
+    try:
+        pa.scalar(found, kind)
+    except (ValueError, OverflowError):
+        raise ValueError("a time in the years 1678 to 2261, as its column is in ns") from None
     return found

@@ -113,7 +113,7 @@ def _row(
                 row[column] = moment_in(value, spec.times[column], zone)
             else:
                 row[column] = None if value is None else convert(value, zone, isinstance(message.payload, bytes))
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             expected = str(error) or str(spec.columns[column])
             found = shown_misfit(value, spec.sensitive)
             raise MisfitError(f"expected {expected} or a null", column, found) from None
