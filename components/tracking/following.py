@@ -17,6 +17,8 @@ Follower = Callable[[Sequence[Point]], None]
 
 FOLLOWER: ContextVar[Follower | None] = ContextVar("gatehouse_follower", default=None)
 """The follower: called with the metrics of trainings in this context."""
+RUN_TITLE: ContextVar[str] = ContextVar("gatehouse_run_title", default="train")
+"""What MLflow calls the runs of trainings in this context."""
 _LOOK_SECONDS = 0.05
 _POINTS = 10_000
 

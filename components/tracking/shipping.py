@@ -30,6 +30,7 @@ from typing import IO, TYPE_CHECKING, Any
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.environment import capture_environment
+from gatehouse.components.tracking.following import RUN_TITLE
 from gatehouse.components.tracking.kfp_task import kept_task
 from gatehouse.components.tracking.machine import PREFIX, SAMPLING, Machine, gpus_noted
 from gatehouse.components.tracking.mlflow_client import (
@@ -87,7 +88,7 @@ def open_spool(
     link.unlink(missing_ok=True)
     link.symlink_to(folder)
     about: dict[str, Any] = {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, "")}
-    about |= {"began": time.time(), "model": "", "error": "", "task": _task(store)}
+    about |= {"title": RUN_TITLE.get(), "began": time.time(), "model": "", "error": "", "task": _task(store)}
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         # Another process may be shipping the finished spool of the same job; it removes the spool before this one
@@ -267,7 +268,8 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, 
     # A job that starts again after its run finished gets a new run.
     if run is None or (run.info.status == "FINISHED" and run.info.end_time < about["began"] * 1000):
         tags = capture_environment().tags()
-        run = create_run(client, experiment, JOB, about["job"], "train", tags, above, about["began"])
+        title = about.get("title", "train")
+        run = create_run(client, experiment, JOB, about["job"], title, tags, above, about["began"])
     read_tags = {f"gatehouse.input.{role}": reference for role, reference in about.get("inputs", {}).items()}
     log(client, run, about.get("params", {}), tags=read_tags)
     if run.info.status in ("FAILED", "KILLED"):

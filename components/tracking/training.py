@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 COMPLETE = "gatehouse.complete"
+OBJECTIVE = "objective."
+"""Before the names of a trial's metrics that the search went by: under the bare names stand those of every epoch."""
+_NOTE = "mlflow.note.content"
+_OF_TRIAL = (
+    "`objective.*` are the values that the search chose by: those of the model that the trial kept, at its best epoch. "
+    "Under its bare name a metric has one value for each epoch, and MLflow shows the last one."
+)
 
 
 def track_training(store: ArtifactStore, model: str) -> bool:
@@ -185,9 +192,12 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
     for trial in store.read_json(reference, "trials.json"):
         name = f"trial {trial['number']}"
         if trial.get("model"):
-            show_training(
-                tracking, client, Reference.parse(trial["model"]), name=name, parent=str(run.info.run_id), new=True
+            above_it = str(run.info.run_id)
+            shown = show_training(
+                tracking, client, Reference.parse(trial["model"]), name=name, parent=above_it, new=True
             )
+            found = [(f"{OBJECTIVE}{metric}", float(value), 0) for metric, value in trial.get("values", {}).items()]
+            log(client, shown, {}, found, {_NOTE: _OF_TRIAL} if found else {})
         else:
             job = measured.get("jobs", {}).get(str(trial["number"]), "")
             _show_failed_trial(client, experiment, run, name, trial, job)

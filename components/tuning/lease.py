@@ -8,9 +8,10 @@ from gatehouse.components.artifacts.objects.base import ObjectStore, Stat
 from gatehouse.components.artifacts.records import create_record, read_record
 from gatehouse.components.artifacts.turns import Held
 from gatehouse.components.tuning.journal import FOLDER, SecondControllerError
+from gatehouse.process import start_time
 
 _LOOK_SECONDS = 0.5
-_SILENT = 60.0
+SILENT = 60.0
 """Seconds without a beat after which a reader takes a controller for dead."""
 
 
@@ -74,17 +75,17 @@ def _is_gone(holder: dict[str, str | int]) -> bool:
     """Whether the holder was a process on this machine that has ended."""
     if holder.get("host") != socket.gethostname():
         return False
-    try:
-        os.kill(int(holder.get("process", 0)), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
+    return start_time(int(holder.get("process", 0))) is None
 
 
 def is_controlled(objects: ObjectStore, study: str) -> bool:
     """Whether the experiment has a controller; one that was killed on another machine counts for a minute."""
     key = f"{FOLDER}/{study}/controller.json"
     found, body = objects.stat(key), read_record(objects, key)
-    return found is not None and body is not None and not _is_gone(body) and time.time() - found.modified < _SILENT
+    return found is not None and body is not None and not _is_gone(body) and time.time() - found.modified < SILENT
+
+
+def silent_seconds(objects: ObjectStore, study: str) -> float:
+    """How long ago the controller of an experiment gave its last sign of life; 0 without a controller."""
+    found = objects.stat(f"{FOLDER}/{study}/controller.json")
+    return time.time() - found.modified if found else 0.0

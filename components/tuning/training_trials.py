@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import ClusterError, EvictedError, TrainingStoppedError, stopped
 from gatehouse.components.launchers.stopping import STOP, Stop
-from gatehouse.components.tracking.following import FOLLOWER
+from gatehouse.components.tracking.following import FOLLOWER, RUN_TITLE
 from gatehouse.components.tracking.spool import Point
 from gatehouse.components.training.spec import TrainSpec, length_of, measured_metrics
 from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key, train
@@ -152,6 +152,7 @@ class _Trial:
         self._job = job_key(request)
         STOP.set(self._stop)
         FOLLOWER.set(self._hear)
+        RUN_TITLE.set(f"trial {self._number}")
         try:
             with self._trials.alone(self._job, self._stop):
                 result = train(request, self._trials.store)

@@ -12,6 +12,8 @@ from gatehouse.errors import ConfigurationError, MissingArtifactError, counted
 
 KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
+_SILENT = 15.0
+"""Seconds without a sign of life of a controller, which gives one every five, that are worth a word."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
 def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found:
     from gatehouse.components.tuning.description import described
     from gatehouse.components.tuning.journal import is_asked_to_stop
+    from gatehouse.components.tuning.lease import SILENT, silent_seconds
     from gatehouse.components.tuning.opening import read_study
     from gatehouse.components.tuning.spec import ExperimentSpec
 
@@ -193,9 +196,12 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
     running = sum(not one.ended for one in trials)
     told = {
         RUNNING: f"Under way: {running} {'trial runs' if running == 1 else 'trials run'}",
-        INTERRUPTED: f"Interrupted with {counted(running, 'trial')} under way",
+        INTERRUPTED: f"Interrupted: its controller is gone, {counted(running, 'trial')} not finished. The next "
+        f"`gatehouse run` goes on with it, or: gatehouse tuning resume {study[:12]}",
         ENDED: "Its trials have ended. Its controller publishes them now; if it is gone, gatehouse tuning resume does",
     }
+    if (silent := silent_seconds(store.objects, study)) > _SILENT:
+        told[RUNNING] += f"; its controller's last sign of life is {silent:.0f} s old, {SILENT:.0f} s mean interrupted"
     if spec.resume_policy == "never":  # Its study is only in the memory of its controller.
         state = state if state == RUNNING else "interrupted"
         told[RUNNING] = "Under way: its trials are seen once it has ended (resume_policy: never)"
@@ -207,6 +213,10 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
     if ended and state != RUNNING:
         told[state] = f"Not published: {ending(ended)}"
     body = described(spec, int(about["steps"])) | {"ended": ended}
-    shown = Shown(about["name"], body, [one.to_json() for one in trials], told[state])
+    bodies = [one.to_json() for one in trials]
+    if state == INTERRUPTED:  # What the journal holds as running has ended with the controller.
+        gone = {"state": INTERRUPTED, "reason": "its controller is gone"}
+        bodies = [each | gone if each["state"] == RUNNING else each for each in bodies]
+    shown = Shown(about["name"], body, bodies, told[state])
     messages = {one.number: one.told for one in trials if one.told}
     return Found(about["name"], study, None, state, shown, *_times(store, study), messages)

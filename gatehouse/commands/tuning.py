@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.experiments import (
+    INTERRUPTED,
     RUNNING,
     Found,
     asked_for,
@@ -59,9 +60,11 @@ def list_experiments(
     table = Table(*heads, box=None, pad_edge=False)
     for one in found:
         best = f"trial {one.shown.best['number']}: {values_of(one.shown, one.shown.best)}" if one.shown.best else ""
-        done = sum(each["state"] != "running" for each in one.shown.trials)
+        done = sum(each["state"] not in (RUNNING, INTERRUPTED) for each in one.shown.trials)
         began, ended = _time(one.began), "" if one.state == RUNNING else _time(one.changed)
-        table.add_row(*map(Text, (one.name, one.state, f"{done:,}", best, began, ended, _why(one), one.short)))
+        table.add_row(
+            *map(Text, (one.name, one.state, f"{done:,}", best, began, ended, _why(one).partition(". ")[0], one.short))
+        )
     print_table(table)
 
 

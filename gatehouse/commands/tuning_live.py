@@ -14,7 +14,14 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.tuning.reports.shown import Body, Shown, told, values_of
 from gatehouse.errors import counted
 
-_STYLES = {"failed": "red", "killed": "dim", "early_stopped": "dim", "running": "yellow", "succeeded": ""}
+_STYLES = {
+    "failed": "red",
+    "killed": "dim",
+    "early_stopped": "dim",
+    "running": "yellow",
+    "interrupted": "yellow",
+    "succeeded": "",
+}
 _SECONDS = 1.0
 _ROOM = 8  # Lines of a terminal that are needed around the table.
 

@@ -37,6 +37,7 @@ SPEC = {
     "max_trial_count": 6,
     "parameters": [{"name": "model.dropout", "type": "double", "min": 0.1, "max": 0.5}],
 }
+GOES_ON = f"The next `gatehouse run` goes on with it, or: gatehouse tuning resume {STUDY[:12]}"
 
 
 @pytest.fixture(autouse=True)
@@ -160,9 +161,15 @@ def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: 
     assert lines[1].split()[:3] == ["flights", "interrupted", "2"]
     assert STUDY[:12] in lines[1]
     shown = run(store, "show", "flights").output
-    assert "Interrupted with 1 trial under way" in shown
+    assert f"Interrupted: its controller is gone, 1 trial not finished. {GOES_ON}" in shown
+    assert "3 trials (2 succeeded, 1 interrupted)" in shown
     assert "best: trial 1 with log_loss 0.59" in shown
-    assert [line.split()[1] for line in shown.splitlines()[1:4]] == ["succeeded", "succeeded", "running"]
+    assert [line.split()[1] for line in shown.splitlines()[1:4]] == ["succeeded", "succeeded", "interrupted"]
+    with ControllerLease(store.objects, STUDY):
+        assert run(store, "show", "flights").output.splitlines()[-1] == "Under way: 1 trial runs"
+        os.utime(Path(store.address) / f"tuning/{STUDY}/controller.json", (time.time() - 20,) * 2)
+        said = "Under way: 1 trial runs; its controller's last sign of life is 20 s old, 60 s mean interrupted"
+        assert run(store, "show", "flights").output.splitlines()[-1] == said
 
 
 def test_what_failed_trials_said_is_shown_once_each_published_or_not(store: ArtifactStore) -> None:
@@ -200,7 +207,7 @@ def test_reports_of_what_is_published_and_of_what_is_not(store: ArtifactStore, m
     monkeypatch.setattr(webbrowser, "open", opened.append)
     begun(store)
     page = Path(run(store, "report", "flights").output.strip())
-    assert "Interrupted with 1 trial under way" in page.read_text()
+    assert "Interrupted: its controller is gone, 1 trial not finished" in page.read_text()
     assert opened == [page.as_uri()]
     run(store, "report", STUDY[:8], "--no-open")
     assert len(opened) == 1
@@ -334,7 +341,7 @@ def test_following_prints_a_line_for_each_event_and_ends_with_the_controller(sto
     ended = follow(found, lambda one: refreshed(store, one), Console(file=out))
     assert ended.state == "interrupted"
     lines = out.getvalue().splitlines()
-    assert [line.split(":")[0] for line in lines] == ["trial 0", "trial 1 started"]
+    assert [line.split(":")[0] for line in lines] == ["trial 0", "trial 1 started", "trial 1 interrupted"]
     assert lines[0].endswith("log_loss 0.6, best so far")
 
 

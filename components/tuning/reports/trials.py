@@ -9,7 +9,7 @@ from gatehouse.components.tuning.reports.shown import SUCCEEDED, Body, Shown, fi
 
 _MOST = 200  # Above this number of rows, the table is folded below the best trials.
 _BEST = 25
-_MARKS = {"failed": "bad", "killed": "soft", "early_stopped": "soft", "running": "warn"}
+_MARKS = {"failed": "bad", "killed": "soft", "early_stopped": "soft", "running": "warn", "interrupted": "warn"}
 
 
 def add_trials(page: Report, shown: Shown) -> None:

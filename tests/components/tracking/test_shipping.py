@@ -16,6 +16,7 @@ import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking import shipping
+from gatehouse.components.tracking.following import RUN_TITLE
 from gatehouse.components.tracking.machine import Machine
 from gatehouse.components.tracking.shipping import close_spool, deliver, open_spool, ship, shipped_live
 from gatehouse.components.tracking.spool import SpoolWriter
@@ -294,15 +295,17 @@ def test_parameters_of_a_run_do_not_change(store: ArtifactStore, tmp_path: Path)
 def test_a_job_that_ends_with_the_same_model_again_has_a_run_of_its_own_and_both_end(
     store: ArtifactStore, tmp_path: Path
 ) -> None:
-    for _ in range(2):
+    for number in range(2):
+        title = RUN_TITLE.set(f"trial {number}")
         close_spool(store, _spool(store, tmp_path, 3), "models/flights/sha256-" + "0" * 64)
+        RUN_TITLE.reset(title)
         deliver(store)
         time.sleep(0.002)
     client = _client(store)
     experiment = client.get_experiment_by_name("flights")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id])
-    assert [run.info.status for run in runs] == ["FINISHED", "FINISHED"]
+    assert [(run.info.run_name, run.info.status) for run in runs] == [("trial 1", "FINISHED"), ("trial 0", "FINISHED")]
     assert [len(client.get_metric_history(run.info.run_id, "loss")) for run in runs] == [3, 3]
 
 

@@ -194,7 +194,7 @@ def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: A
         {
             "number": 0,
             "parameters": {"dropout": 0.1},
-            "value": 0.5,
+            "values": {"log_loss": 0.5},
             "model": _model(shared, "search-trial", dropout=0.1),
         },
         {"number": 1, "parameters": {"dropout": 9}, "state": "failed", "model": "", "reason": "LauncherError"},
@@ -211,6 +211,9 @@ def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: A
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {tune.info.run_id}
     assert (bad.info.status, bad.data.tags["gatehouse.error"]) == ("FAILED", "LauncherError")
     assert (good.info.status, good.data.params) == ("FINISHED", {"dropout": "0.1"})
+    # The bare name holds every epoch, of which MLflow shows the last, which is not the one that the search went by.
+    assert good.data.metrics["objective.log_loss"] == 0.5 != good.data.metrics["log_loss"]
+    assert "the values that the search chose by" in good.data.tags["mlflow.note.content"]
     assert tune.data.metrics == {"best_value": 0.5, "duration_seconds": 20.0}
     assert (tune.info.start_time, tune.info.end_time) == (1_700_000_000_000, 1_700_000_020_000)
 

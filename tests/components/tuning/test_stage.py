@@ -13,7 +13,7 @@ from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import TrainingFailedError, stopped
 from gatehouse.components.launchers.stopping import stop_here
-from gatehouse.components.tracking.following import FOLLOWER
+from gatehouse.components.tracking.following import FOLLOWER, RUN_TITLE
 from gatehouse.components.tracking.spool import Point
 from gatehouse.components.training.optimizer.spec import OptimizerSpec
 from gatehouse.components.training.spec import (
@@ -200,7 +200,7 @@ def test_a_trial_that_is_stopped_early_keeps_its_checkpoint_for_whoever_tries_th
         if len(kept) == 1:
             return _simulated([])(request, store)
         follower = FOLLOWER.get()
-        assert follower is not None
+        assert follower is not None and RUN_TITLE.get() == "trial 1"
         for epoch in range(3):
             follower([Point("log_loss", 0.5 + epoch, epoch, 0.0)])
         while not stop_here().asked():
