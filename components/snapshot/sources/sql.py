@@ -359,14 +359,23 @@ class SqlReader(Opened):
 
     @contextmanager
     def _explained(self, table: str) -> Iterator[None]:
-        """Turn a driver's error into one that names the table and holds no credentials."""
+        """Turn a driver's error into one that names the table and holds no credentials.
+
+        A driver may quote a row, so beside a sensitive column only the type of its error is told.
+        """
         database = self._database()
         try:
             yield
         except database.failures as error:
+            said = redacted(str(error), self._url)
+            if hidden := ", ".join(self._spec.tables[table].sensitive):
+                said = (
+                    f"{type(error).__name__}, whose words may quote a row and are not shown, as columns are sensitive "
+                    f"({hidden}). Run the query in the database to read them."
+                )
             raise SourceError(
-                f"Source {self._spec.name}, table {table}: the database ended the read: "
-                f"{redacted(str(error), self._url)} Nothing was published; correct it and run again."
+                f"Source {self._spec.name}, table {table}: the database ended the read: {said} Nothing was published; "
+                "correct it and run again."
             ) from None
 
 
