@@ -35,17 +35,26 @@ def connect(spill: Path | None = None, most: int = 0, *, cursors: bool = False) 
         with _started(spill, most) as instance:
             yield _prepared(instance)
         return
-    instance, name = shared(), f"of_{uuid4().hex}"
+    name = f"of_{uuid4().hex}"
     try:
-        with instance.cursor() as connection:
+        with cursor() as connection:
             connection.execute(f"ATTACH ':memory:' AS {name}; USE {name}")
             yield _prepared(connection)
-    except duckdb.FatalException:  # The instance is of no use any more.
-        _forget()
-        raise
     finally:
-        with suppress(duckdb.Error), instance.cursor() as connection:
+        with suppress(duckdb.Error), shared().cursor() as connection:
             connection.execute(f"DETACH DATABASE IF EXISTS {name}")
+
+
+@contextmanager
+def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A cursor of this process's DuckDB instance. After a fatal error, also a translated one, the next has another."""
+    try:
+        with shared().cursor() as connection:
+            yield connection
+    except Exception as error:
+        if isinstance(error, duckdb.FatalException) or isinstance(error.__context__, duckdb.FatalException):
+            _forget()  # The instance is of no use any more.
+        raise
 
 
 _lock = Lock()
@@ -53,7 +62,7 @@ _instance: duckdb.DuckDBPyConnection | None = None
 
 
 def shared() -> duckdb.DuckDBPyConnection:
-    """The DuckDB instance of this process, for its cursors. A setting that is not of a session would hold for all."""
+    """The DuckDB instance of this process, for `cursor`. A setting that is not of a session would hold for all."""
     global _instance
     with _lock:
         if _instance is None:

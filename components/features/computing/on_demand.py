@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 
 from gatehouse.components.features.computing.compute import SQL_TYPES
-from gatehouse.components.features.database import in_one_line, quoted, shared
+from gatehouse.components.features.database import cursor, in_one_line, quoted
 from gatehouse.components.features.definitions.repository import OnDemand
 from gatehouse.errors import ConfigurationError
 
@@ -73,7 +73,7 @@ def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
     for name, kind in view.inputs.items():
         if name not in rows.column_names or kind == "categorical":
             continue
-        with shared().cursor() as connection:
+        with cursor() as connection:
             connection.register("given", rows.select([name]))
             text = f"{quoted(name)}::VARCHAR"
             # Other values are cast by way of text, so that a value that cannot become a number, such as a date, is
@@ -115,7 +115,7 @@ def _file(view: OnDemand) -> str:
 
 def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
     wanted = ", ".join(_cast(view.spec.features))
-    with shared().cursor() as connection:
+    with cursor() as connection:
         connection.register("given", rows.select(list(view.inputs)))
         inputs = ", ".join(_cast(view.inputs))
         try:

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import duckdb
 import pytest
 
-from gatehouse.components.features.database import connect, shared
+from gatehouse.components.features.database import connect, cursor, shared
 
 _FORKED = """
 import os, sys
@@ -44,9 +46,22 @@ def test_a_forked_process_has_its_own_instance_and_ends() -> None:
     assert subprocess.run([sys.executable, "-c", _FORKED], timeout=60, check=False).returncode == 0
 
 
-def test_after_a_fatal_error_the_next_connection_has_another_instance() -> None:
-    before = shared()
-    with pytest.raises(duckdb.FatalException), connect():
+def _fail(translated: bool) -> None:
+    try:
         raise duckdb.FatalException("as if the database were invalidated")
-    with connect() as connection:
+    except duckdb.Error:
+        if translated:
+            raise ValueError("the query does not run") from None
+        raise
+
+
+@pytest.mark.parametrize("opened", [connect, cursor])
+@pytest.mark.parametrize("translated", [False, True])
+def test_after_a_fatal_error_the_next_connection_has_another_instance(
+    opened: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]], translated: bool
+) -> None:
+    before = shared()
+    with pytest.raises((duckdb.FatalException, ValueError)), opened():
+        _fail(translated)
+    with opened() as connection:
         assert shared() is not before and connection.execute("SELECT 1").fetchone() == (1,)
