@@ -1,5 +1,6 @@
 """Opens the database that holds studies instead of the artifact store."""
 
+import os
 from typing import NoReturn
 
 import optuna
@@ -10,6 +11,11 @@ STORAGE = "GATEHOUSE_TUNING_STORAGE"
 """Environment variable with the URL of a database for studies instead of the artifact store, or of its proxy."""
 PROXY = "grpc://"
 _CHECKED = {"pool_pre_ping": True}  # A connection that broke during a long training is replaced and is no error.
+
+
+def named_url() -> str:
+    """The URL in the environment variable, empty where there is none; without the line end of a secret from a file."""
+    return os.environ.get(STORAGE, "").strip()
 
 
 def by_url(url: str) -> optuna.storages.RDBStorage:

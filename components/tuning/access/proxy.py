@@ -121,7 +121,6 @@ def proxied(url: str) -> ProxiedStorage:
     Raises:
         StoreError: if this is no URL of a proxy.
     """
-    url = url.strip()
     found = _address(url)
     if not found or url[found.end() :].strip("/") or not 0 < (port := int(found["port"] or PORT)) < 2**16:
         raise StoreError(

@@ -1,11 +1,10 @@
 """Opens the storage of studies that `GATEHOUSE_TUNING_STORAGE` names."""
 
 import functools
-import os
 
 import optuna
 
-from gatehouse.components.tuning.access.database import PROXY, STORAGE, by_url
+from gatehouse.components.tuning.access.database import PROXY, by_url, named_url
 
 
 def database() -> optuna.storages.BaseStorage | None:
@@ -14,7 +13,7 @@ def database() -> optuna.storages.BaseStorage | None:
     Raises:
         StoreError: if it cannot be opened.
     """
-    url = os.environ.get(STORAGE, "")
+    url = named_url()
     return _opened(url) if url else None
 
 

@@ -270,7 +270,7 @@ def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_e
         ("oracel://me:pa55word@db/studies?password=pa55word", r"found oracel://me:\*\*\*@db/studies: .*oracel"),
         ("oracel://me:pa@55word@db/studies", "found more than one @: write each @ of the password as %40"),
         ("oracel://me:pa@55/word@db", "found more than one @: write each @ of the password as %40"),
-        ("sqlite:////no/such/folder/studies.db", "found sqlite:////no/such/folder/studies.db: .*unable to open"),
+        ("sqlite:////no/such/folder/studies.db\n", "found sqlite:////no/such/folder/studies.db: .*unable to open"),
     ],
 )
 def test_a_database_that_cannot_be_opened_is_named_without_its_password(

@@ -213,7 +213,7 @@ def test_what_names_no_proxy_is_refused_without_a_password(url: str, found: str)
     assert "cret" not in str(raised.value) and "me:" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("url", "address"), [("grpc://db/\n", "db:13000"), ("grpc://[::1]:1300", "[::1]:1300")])
+@pytest.mark.parametrize(("url", "address"), [("grpc://db/", "db:13000"), ("grpc://[::1]:1300", "[::1]:1300")])
 def test_the_port_is_optunas_where_none_is_given(url: str, address: str) -> None:
     assert f"{proxied(url)._host}:{proxied(url)._port}" == address
 
@@ -270,7 +270,7 @@ def test_the_command_ends_by_sigterm_also_while_the_database_does_not_answer() -
     ("url", "arguments", "said"),
     [
         ("", [], "found none: studies are in the artifact store"),
-        ("grpc://db", [], "found grpc://db, a proxy itself"),
+        (" grpc://db\n", [], "found grpc://db, a proxy itself"),
         ("grpc://db/?token=s3cret", [], "found grpc://db, a proxy itself"),
         *((f"grpc://me:{each}@db", [], "found grpc://…, a proxy itself") for each in SECRETS),
         ("sqlite://", ["--host", "192.0.2.1"], "192.0.2.1:13000: expected an address on which a server can listen"),
