@@ -15,6 +15,7 @@ from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.outcome import outcome_of, record_end
 from gatehouse.components.registry.showing import run as showing
+from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.tracking.later import close_run, leave_ledger, left_by, runs_left, show_apart, why_left
 from gatehouse.components.tracking.mlflow_client import pipeline_run, tracking_of
 from gatehouse.components.tracking.shown import LATER
@@ -119,6 +120,16 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
         assert ("FileExistsError" in why_left(store, "run-1"), "plan.json" in why_left(store, "run-3")) == (True, True)
         (Path(store.address) / "mlflow").unlink(missing_ok=True) if len(left) == 2 else None
     assert set(_shown(store, "delays")) == {"run-1", "train"}
+
+
+def test_where_three_runs_cannot_be_shown_the_others_wait(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PRICES, "{}")  # `main` sets it, and is in this process here.
+    tried: list[str] = []
+    monkeypatch.setattr(showing, "show_run", lambda _, run: tried.append(run) or run == "run-4")
+    showing.main(store.address, "run-5", "run-4", "run-3", "run-2", "run-1")
+    assert tried == ["run-5", "run-4", "run-3", "run-2"]
 
 
 def test_what_is_gone_from_the_store_is_not_tried_again(store: ArtifactStore, caplog: pytest.LogCaptureFixture) -> None:
