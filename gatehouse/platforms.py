@@ -42,20 +42,20 @@ class Mounted(_Part):
     source: Literal["secret", "config_map"] = "secret"
     name: Name
     path: str = Field(pattern="^/", description="The folder.")
-    optional: bool = Field(False, description="Whether a pod starts where it does not exist.")
+    optional: bool = Field(False, description="Whether a pod starts even if it does not exist.")
 
 
 class Pods(_Part):
     """Settings of pods besides their resources."""
 
     node_selector: dict[str, str] = Field({}, description="Labels of the nodes that they run on.")
-    tolerations: tuple[Toleration, ...] = Field((), description="Taints that they bear with.")
+    tolerations: tuple[Toleration, ...] = Field((), description="Taints that they tolerate.")
     labels: dict[str, str] = Field({}, description="Labels of the pods.")
     annotations: dict[str, str] = Field({}, description="Annotations of the pods.")
     priority_class: str = Field("", description="Kueue's workload priority class; empty for none.")
-    image_pull_secrets: tuple[Name, ...] = Field((), description="Secrets that open the registry.")
+    image_pull_secrets: tuple[Name, ...] = Field((), description="Image pull secrets.")
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = Field(
-        "", description="Empty for the cluster's own."
+        "", description="When images are pulled; empty for the cluster's default."
     )
     run_as_user: int | None = Field(None, ge=1, description="User id; null for the image's.")
     run_as_group: int | None = Field(None, ge=1, description="Group id; null for the image's.")
@@ -117,8 +117,8 @@ class StagePods(Pods, TaskResources):
 class Mlflow(_Part):
     """Settings of KFP's own MLflow integration for every run; it is off unless an administrator has set it up."""
 
-    experiment: str = Field("", description="Name of MLflow's experiment; empty for the one KFP takes.")
-    disabled: bool = Field(False, description="Whether KFP is to leave MLflow alone.")
+    experiment: str = Field("", description="Name of the MLflow experiment; empty for KFP's default.")
+    disabled: bool = Field(False, description="Whether to switch off KFP's own MLflow integration.")
 
 
 class ModelRegistry(_Part):
@@ -126,7 +126,7 @@ class ModelRegistry(_Part):
 
     server: str = Field(pattern="^https?://", description="Its address.")
     port: int = Field(443, ge=1, le=65535)
-    author: str = Field("gatehouse", min_length=1, description="Who registers.")
+    author: str = Field("gatehouse", min_length=1, description="Author of the registrations.")
 
     @property
     def address(self) -> str:
@@ -138,22 +138,28 @@ class Platform(_Part):
     """Where pipelines run, and what their pods get there."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name of the platform.")
-    description: str = Field("", max_length=400, description="What it is, for people.")
+    description: str = Field("", max_length=400, description="Description for people.")
     store: str = Field(min_length=1, description="The store, as an address or a mounted folder that every pod reaches.")
     endpoint: str = Field("", description="KFP's API, for commands that call it.")
-    namespace: Name | Literal[""] = Field("", description="Of the runs; empty for that of a single-user KFP.")
+    namespace: Name | Literal[""] = Field("", description="Namespace of the runs; empty for a single-user KFP.")
     experiment: str = Field("", max_length=128, description="KFP's experiment; empty for the project's name.")
-    service_account: Name | Literal[""] = Field("", description="Whose rights the pods have; empty for KFP's own.")
-    images: dict[str, str] = Field({}, description="By name of an image: what pods pull, repository@sha256:….")
+    service_account: Name | Literal[""] = Field("", description="Service account of the pods; empty for KFP's own.")
+    images: dict[str, str] = Field(
+        {}, description="Image that pods pull, as repository@sha256:…, by the name of an image here."
+    )
     settings: Name = Field(SETTINGS, description="Config map with addresses; it may be missing.")
     credentials: Name = Field(CREDENTIALS, description="Secret with credentials; it may be missing.")
-    pods: Pods = Field(Pods(), description="What every pod gets.")
-    stages: dict[str, StagePods] = Field({}, description="What the pods of single stages get, by the stage's name.")
-    queue: Name | Literal[""] = Field("", description="Kueue's local queue of every pod; empty for none.")
-    ttl_hours: float = Field(0, ge=0, le=24 * 365, description="Until an ended run's pods are removed; 0 for never.")
-    mlflow: Mlflow = Field(Mlflow(), description="What KFP's own integration of MLflow is told.")
+    pods: Pods = Field(Pods(), description="Settings of all pods.")
+    stages: dict[str, StagePods] = Field({}, description="Settings of the pods of single stages, by the stage's name.")
+    queue: Name | Literal[""] = Field("", description="Local queue of Kueue for every pod; empty for none.")
+    ttl_hours: float = Field(
+        0, ge=0, le=24 * 365, description="Time after which the pods of an ended run are removed; 0 for never."
+    )
+    mlflow: Mlflow = Field(Mlflow(), description="Settings of KFP's own MLflow integration.")
     model_registry: ModelRegistry | None = Field(None, description="The Kubeflow Model Registry; null for none.")
-    kueue: Kueue | None = Field(None, description="Teams that share the cluster; null where none is set up from here.")
+    kueue: Kueue | None = Field(
+        None, description="Teams that share the cluster; null if Kueue is not set up from this profile."
+    )
 
     @field_validator("endpoint")
     @classmethod

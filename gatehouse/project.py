@@ -52,12 +52,12 @@ class ProjectFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(
-        pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Lower-case name; it opens references and spec names."
+        pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Lower-case name; references and spec names begin with it."
     )
     description: str = Field("", max_length=400)
     store: str = Field(
         ".gatehouse/store",
-        description="Where everything is kept: an address, or a folder relative to this file. `--store` comes first.",
+        description="Where everything is kept: an address, or a folder relative to this file. `--store` overrides it.",
     )
     source: Annotated[SourceSpec, Field(description="Where the raw tables come from.")]
     contract: str = Field("contract.yaml", description="The data contract, relative to this file.")
@@ -65,7 +65,8 @@ class ProjectFile(BaseModel):
         "", description="Reference of an earlier validation to measure drift against; empty for none."
     )
     snapshots: dict[str, str] = Field(
-        {}, description="References of snapshots that foreign keys of the contract lead to, by their name in it."
+        {},
+        description="References of snapshots that the contract's foreign keys point to, by their name there.",
     )
     features: FeaturesSpec
     split: SplitSpec
@@ -75,35 +76,38 @@ class ProjectFile(BaseModel):
     )
     training: TrainSpec
     launch: Annotated[
-        Launch, Field(description="Where training runs; changes no bit of a model, unless elastic nodes come and go.")
+        Launch,
+        Field(description="Where training runs; changes no bit of a model, unless elastic nodes are added or lost."),
     ] = LocalLaunch()
     tuning: ExperimentSpec | None = Field(
-        None, description="What is searched, and with which settings a trial; null trains `training` as it is."
+        None, description="Search space and settings of the experiment; null trains with `training` as it is."
     )
     calibration: CalibrationSpec | None = Field(
-        None, description="What is fitted on the validation part after training; null for nothing."
+        None, description="Calibration that is fitted on the validation part after training; null for none."
     )
     evaluation: EvaluationSpec
     probes: ProbeSpec | None = Field(
-        None, description="How the candidate's robustness is probed on test rows; null for not at all."
+        None, description="Settings of the robustness probe on test rows; null for no probe."
     )
     integration: IntegrationSpec | None = Field(
-        None, description="How the candidate is tried as serving would have it before it is judged; null for not."
+        None,
+        description="Settings of the integration tests of the candidate, before it is judged; null for none.",
     )
     policy: str = Field("policy.yaml", description="The promotion policy, relative to this file.")
     monitoring: MonitoringSpec
     statistics: StatisticsSpec = Field(StatisticsSpec(), description="Where the statistics of a snapshot are computed.")
     alerts: When = Field(
-        "never", description="Which verdicts and ends of runs are told to the webhook GATEHOUSE_ALERT_WEBHOOK."
+        "never", description="Which verdicts and ends of runs are sent to the webhook GATEHOUSE_ALERT_WEBHOOK."
     )
     alert_form: Form = Field(
-        "generic", description="What the webhook takes: plain JSON, Slack's blocks, or an adaptive card for Teams."
+        "generic",
+        description="Format for the webhook: plain JSON, Slack's blocks, or an adaptive card for Teams.",
     )
-    owner: str = Field("", max_length=200, description="Who answers for the project, as notices of failures name them.")
+    owner: str = Field("", max_length=200, description="Who is responsible for the project; failure notices name them.")
     schedules: dict[str, Schedule] = Field(
-        {}, description="When pipelines recur, by the schedule's name; an empty text is none."
+        {}, description="Schedules of recurring runs, by the schedule's name; an empty text is none."
     )
-    prices: Prices = Field(Prices(), description="What an hour of each type of machine costs; tracked with every run.")
+    prices: Prices = Field(Prices(), description="Price per hour by type of machine; every run's cost is tracked.")
 
     resources: dict[str, TaskResources] = Field({}, description="Resources of single tasks, by the stage's name.")
 

@@ -21,19 +21,21 @@ class Schedule(BaseModel):
     )
     description: str = Field("", max_length=100, description="What it is for.")
     cron: str = Field("", description="When: six fields, the first is seconds, as 0 0 4 * * 1; or @daily and the like.")
-    interval: timedelta | None = Field(None, description="Instead of `cron`: a whole number of seconds, as PT6H.")
-    time_zone: str = Field("UTC", description="In which zone `cron` is meant; KFP must run in the same.")
-    start: datetime | None = Field(None, description="The first time at the earliest; null for now.")
-    end: datetime | None = Field(None, description="The last time at the latest; null for never.")
-    catch_up: bool = Field(
-        False, description="Whether every time that was missed is made up for, each by a run; else the last alone."
+    interval: timedelta | None = Field(
+        None, description="Instead of `cron`: a duration of whole seconds, such as PT6H."
     )
-    max_concurrency: int = Field(1, ge=1, le=_MOST_AT_ONCE, description="Runs of it at a time.")
+    time_zone: str = Field("UTC", description="Time zone of `cron`; KFP must use the same.")
+    start: datetime | None = Field(None, description="Earliest time of the first run; null for now.")
+    end: datetime | None = Field(None, description="Latest time of the last run; null for no end.")
+    catch_up: bool = Field(
+        False, description="Whether every missed time gets its run later; otherwise only the last one."
+    )
+    max_concurrency: int = Field(1, ge=1, le=_MOST_AT_ONCE, description="How many of its runs may run at once.")
     parameters: dict[str, Any] = Field({}, description="Values of the pipeline's parameters; others keep defaults.")
     cache: bool = Field(True, description="Whether KFP may take results of its earlier runs.")
-    enabled: bool = Field(True, description="Whether it starts runs.")
+    enabled: bool = Field(True, description="Whether the schedule is on.")
     sla_hours: float | None = Field(
-        None, gt=0, description="A run that has not ended well so long after it was due is an alert; null for none."
+        None, gt=0, description="Alert if a run has not succeeded this long after it was due; null for no alert."
     )
 
     @model_validator(mode="before")

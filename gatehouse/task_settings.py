@@ -58,11 +58,12 @@ class StageSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    owner: str = Field("", max_length=200, description="Who is named where it fails; empty for the project's owner.")
+    owner: str = Field("", max_length=200, description="Who is named if the task fails; empty for the project's owner.")
     on_failure: Literal["stop", "warn"] = Field(
         "stop",
-        description="`stop` ends the run; `warn` lets it go on with a warning, where nothing that decides needs it.",
+        description="`stop` ends the run; `warn` continues with a warning, and is allowed only if no decision "
+        "depends on the task.",
     )
     retries: int | None = Field(
-        None, ge=1, le=10, description="How often KFP tries it again, where that is safe; null for twice."
+        None, ge=1, le=10, description="How many times KFP retries it, if a retry is safe; null for twice."
     )

@@ -30,8 +30,8 @@ class CostThreshold(Spec):
     """The threshold with the least total cost: a price for each of the four outcomes."""
 
     rule: Literal["cost"]
-    false_positive: Cost = Field(description="Price of a negative row that is taken for positive.")
-    false_negative: Cost = Field(description="Price of a positive row that is missed.")
+    false_positive: Cost = Field(description="Cost of a negative row that is predicted as positive (false positive).")
+    false_negative: Cost = Field(description="Cost of a positive row that is predicted as negative (false negative).")
     true_positive: Cost = 0.0
     true_negative: Cost = 0.0
 
@@ -61,7 +61,9 @@ class CalibrationSpec(Spec):
         None, description="How probabilities are corrected; null for `platt` of two classes, `temperature` of several."
     )
     threshold: ThresholdSpec = Field(
-        FixedThreshold(), description="From which probability on a row of two classes is positive; `rule` says which."
+        FixedThreshold(),
+        description="How the probability is chosen from which a row of two classes counts as positive; "
+        "`rule` names the method.",
     )
     min_rows: int = Field(500, ge=20, description="Fewest validation rows to fit on.")
 

@@ -28,9 +28,11 @@ Severity = Literal["refuse", "warn"]
 class Terms(Spec):
     """What breaking a rule means, who answers for it, and why it is there."""
 
-    severity: Severity = Field("refuse", description="Whether a broken rule refuses the candidate, or is only told.")
-    owner: str = Field("", description="Who is asked about the rule.")
-    reason: str = Field("", description="Why the rule is there.")
+    severity: Severity = Field(
+        "refuse", description="Whether a broken rule refuses the candidate, or is only reported."
+    )
+    owner: str = Field("", description="Owner of the rule: whom to ask about it.")
+    reason: str = Field("", description="Why the rule exists.")
 
 
 class Termed(Spec):
@@ -38,8 +40,9 @@ class Termed(Spec):
 
     rules: dict[str, Terms] = Field(
         default_factory=dict,
-        description="Severity, owner and reason of rules, by the name that verdicts give them, or by its first words: "
-        "`slice` for all slices, `slice carrier=OO` for one. The longest name counts.",
+        description="Severity, owner and reason of rules, by the name that verdicts show, or by its first words: "
+        "`slice` for "
+        "all slices, `slice carrier=OO` for one. If several names match a rule, the longest one applies.",
     )
 
     @field_validator("rules")

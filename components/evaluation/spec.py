@@ -19,29 +19,40 @@ class EvaluationSpec(Spec):
     """What is measured on the test part."""
 
     slices: tuple[str, ...] | dict[str, str] = Field(
-        (), description="Columns by whose values metrics are given too; or SQL expressions over the test rows, by name."
+        (),
+        description="Columns for whose values metrics are also computed; or SQL expressions over the test "
+        "rows, by name.",
     )
     crossed_slices: tuple[tuple[str, str], ...] = Field(
-        (), description="Pairs of names from `slices`: metrics are given for each two values together."
+        (), description="Pairs of names from `slices`: metrics are computed for each combination of their values."
     )
     found_slices: int = Field(
-        5, ge=0, le=50, description="Of the worst slices of features, found by themselves, at most so many are shown."
+        5,
+        ge=0,
+        le=50,
+        description="How many of the worst slices, searched automatically among the features, are shown at most.",
     )
     min_slice_rows: int = Field(
-        500, ge=1, description="Slices of fewer rows, or of fewer groups of a ranking, are counted and not judged."
+        500, ge=1, description="Slices with fewer rows (for a ranking, fewer groups) are shown, but not judged."
     )
     calibration_bins: int = Field(20, ge=2, le=200)
-    bootstrap_samples: int = Field(500, ge=20, le=10_000, description="Resamples of the test rows, for intervals.")
+    bootstrap_samples: int = Field(
+        500, ge=20, le=10_000, description="Number of bootstrap resamples of the test rows, for confidence intervals."
+    )
     resample_by: str = Field(
         "",
-        description="A column whose values are resampled whole, as their rows are not independent; `day` or `week`, "
-        "that of the decision; nothing for rows, or groups of a ranking.",
+        description="What the bootstrap draws as a whole, because its rows are not independent: a column, or the "
+        "`day` or "
+        "`week` of the decision; empty for single rows (for a ranking, groups).",
     )
     protected: Unordered = Field(
-        (), description="Columns by whose values fairness is measured, beside those that the contract calls protected."
+        (),
+        description="Columns by whose values fairness is measured, besides those that the contract marks as protected.",
     )
     seed: int = Field(7, ge=0)
-    boosted_trees: bool = Field(True, description="Show gradient-boosted trees beside the candidate; not judged by.")
+    boosted_trees: bool = Field(
+        True, description="Also train gradient-boosted trees and show their metrics; no rule uses them."
+    )
 
     @model_validator(mode="after")
     def _crosses_what_is_named(self) -> "EvaluationSpec":
@@ -71,11 +82,14 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families()))):  
     approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")
     inconclusive: Literal["refuse", "approval"] = Field(
         "refuse",
-        description="What follows where the test rows cannot tell whether a rule is kept: nothing is promoted, or a "
-        "person decides.",
+        description="What happens if the test rows cannot show whether a rule is kept: the candidate is refused, or "
+        "a person "
+        "decides.",
     )
-    approval_days: int = Field(7, ge=1, le=365, description="How long an approval by a person holds.")
-    four_eyes: bool = Field(False, description="Who trained or submitted a model may not approve it; for manual.")
+    approval_days: int = Field(7, ge=1, le=365, description="How many days an approval by a person is valid.")
+    four_eyes: bool = Field(
+        False, description="With `manual`: a person who trained or submitted a model may not approve it."
+    )
 
     def resolved(self, judging: Judging) -> "GatePolicy":
         """The policy with the task's values in place of what is null."""

@@ -21,18 +21,21 @@ class FeaturesSpec(Spec):
         None,
         gt=0.5,
         le=1.0,
-        description="ROC AUC above which one feature is taken for a leak; by default 0.80, and 0.995 for the task "
-        "regression, where it is that of telling labels above their median from the others.",
+        description="ROC AUC above which a single feature counts as a leak; by default 0.80, and 0.995 for the task "
+        "regression, where it is measured on labels above their median against the others.",
     )
     unchecked: dict[str, Reason] = Field(
         default_factory=dict,
-        description="Views that the check for leakage cannot replay, as nobody says since when rows of their tables "
-        "are known, each with the reason why that is accepted. It warns of these; any other such view fails.",
+        description="Views that the leakage check cannot replay, because it is not declared when rows of their "
+        "tables became "
+        "known; with the reason why that is accepted. The check warns about them and fails for any other such view.",
     )
     freshness_against: Literal["as_of", "clock"] = Field(
         "clock",
-        description="What the age of a view's newest event is measured from: the clock when it is measured, or as_of, "
-        "the newest moment of the sources, for sources that end in the past. From there a silent source looks fresh.",
+        description="What the age of a view's newest event is measured from: `clock`, the time of the measurement, "
+        "or `as_of`, "
+        "the newest time of the sources. Use as_of for sources that end in the past; measured like this, a source "
+        "that stopped looks fresh.",
     )
     max_skew: float = Field(
         0.0, ge=0.0, le=1.0, description="Share of values read back online that may differ from the offline ones."

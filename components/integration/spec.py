@@ -17,14 +17,22 @@ class IntegrationSpec(Spec):
     """How a candidate is tried. The project's own tests are the files of its folder `integration/`."""
 
     rows: int = Field(
-        32, ge=1, le=10_000, description="Test rows of the golden batch, evenly spaced; of rankings whole groups."
+        32,
+        ge=1,
+        le=10_000,
+        description="Number of test rows in the golden batch, evenly spaced; a ranking takes whole groups.",
     )
     latency_ms: float | None = Field(
         None,
         gt=0.0,
         allow_inf_nan=False,
-        description="Milliseconds in which 95 of 100 single rows are scored, in a process that serves; null for any.",
+        description="Largest 95th percentile of the time to score one row in a serving process, in milliseconds; "
+        "null for no "
+        "limit.",
     )
     memory_mb: float | None = Field(
-        None, gt=0.0, allow_inf_nan=False, description="Megabytes that this process holds at most; null for any."
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Largest memory of this process, in megabytes; null for no limit.",
     )

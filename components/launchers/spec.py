@@ -16,7 +16,7 @@ class _Launch(Spec):
     hang_seconds: float = operational(
         HANG_SECONDS,
         gt=0,
-        description="How long a rank may make no progress; to start, and to fetch a checkpoint, are a step each.",
+        description="How long a rank may make no progress. Starting and fetching a checkpoint count as one step each.",
     )
     machine: str = operational("", description="Type of machine, as `prices.per_hour` names it; for the cost of a run.")
 
@@ -26,7 +26,7 @@ class LocalLaunch(_Launch):
 
     kind: Literal["local"] = "local"
     max_restarts: int = operational(
-        3, ge=0, description="How often a job that is preempted goes on at its last checkpoint."
+        3, ge=0, description="How many times a preempted job is restarted from its last checkpoint."
     )
 
 
@@ -35,7 +35,7 @@ class Resources(Spec):
 
     cpu: str = Field("2", pattern=r"^[0-9]+(\.[0-9]+|m)?$")
     memory: str = Field("4Gi", pattern=_MEMORY)
-    gpus: int = Field(0, ge=0, description="Of the resource named by `gpu`.")
+    gpus: int = Field(0, ge=0, description="How many of the resource named by `gpu`.")
     gpu: str = "nvidia.com/gpu"
 
 
@@ -51,9 +51,11 @@ class Toleration(Spec):
 class Topology(Spec):
     """Placement of the pods of one job relative to each other."""
 
-    place: Literal["pack", "spread"] = Field(description="Together in one domain, or over as many as there are.")
-    key: str = Field("topology.kubernetes.io/zone", description="Label of nodes whose values are the domains.")
-    required: bool = Field(False, description="Rather do not run than lie otherwise.")
+    place: Literal["pack", "spread"] = Field(
+        description="Place the pods together in one domain (`pack`), or over as many as there are (`spread`)."
+    )
+    key: str = Field("topology.kubernetes.io/zone", description="Node label whose values are the domains.")
+    required: bool = Field(False, description="Do not run if the pods cannot be placed like this.")
 
 
 class FromSecret(Spec):
@@ -112,7 +114,7 @@ class ClusterLaunch(_Launch):
     node_selector: dict[str, str] = operational({})
     tolerations: tuple[Toleration, ...] = operational(())
     spot: tuple[Toleration, ...] = operational(
-        (), description="Taints of nodes that may be taken away at any time, and are good enough for this job."
+        (), description="Taints of nodes that may be taken away at any time (spot nodes), which this job tolerates."
     )
     topology: Topology | None = operational(None)
     queue: str = operational("", description="Kueue's local queue; empty for none.")
@@ -126,17 +128,21 @@ class ClusterLaunch(_Launch):
     labels: dict[str, str] = operational({})
     annotations: dict[str, str] = operational({})
     grace_seconds: int = operational(
-        120, ge=5, description="From a pod's SIGTERM to its SIGKILL: time for a checkpoint."
+        120, ge=5, description="Time from a pod's SIGTERM to its SIGKILL, in which it writes a checkpoint."
     )
     scheduling_minutes: float = operational(
         SCHEDULING_MINUTES,
         gt=0,
-        description="After which a job whose pods do not run is withdrawn; the time to run counts apart.",
+        description="How long the pods may wait to start; then the job is deleted. The time limit of the training "
+        "counts "
+        "separately.",
     )
     image_pull_minutes: float = operational(
-        5.0, ge=0, description="After which an image that cannot be pulled ends the job."
+        5.0, ge=0, description="How long an image may fail to be pulled; then the job ends."
     )
-    store: str = operational("", description="The store's address as pods see it; empty where it is the launcher's.")
+    store: str = operational(
+        "", description="The store's address as pods see it; empty if it is the same as the launcher's."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -161,10 +167,12 @@ class Elastic(Spec):
 class RunPolicy(Spec):
     """How the Training Operator handles a job as a whole."""
 
-    clean_pods: Literal["Running", "All", "None"] = Field("Running", description="Which pods go when the job ends.")
-    backoff_limit: int = Field(3, ge=0, description="Restarts before the job has failed.")
+    clean_pods: Literal["Running", "All", "None"] = Field(
+        "Running", description="Which pods are deleted when the job ends."
+    )
+    backoff_limit: int = Field(3, ge=0, description="Restarts after which the job counts as failed.")
     keep_seconds: int = Field(
-        3600, ge=0, description="After its end, until the operator removes a job whose launcher did not."
+        3600, ge=0, description="Time after its end until the operator removes a job that its launcher did not remove."
     )
 
 

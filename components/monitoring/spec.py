@@ -17,8 +17,8 @@ class ReferenceSpec(Spec):
 
     window: Literal["training", "year_ago", "trailing"] = Field(
         "training",
-        description="`training`: the rows that the champion learned from; `year_ago`: the same period one year before; "
-        "`trailing`: the days just before.",
+        description="`training`: the rows that the champion was trained on; `year_ago`: the same period one "
+        "year before; `trailing`: the days just before.",
     )
     days: int = Field(28, ge=1, le=3660, description="Length of the trailing window.")
 
@@ -35,11 +35,11 @@ class SignificanceSpec(Spec):
         description="`holm` bounds the chance of any false alarm; `benjamini_hochberg` the share of false ones among "
         "all.",
     )
-    level: float = Field(0.01, gt=0.0, lt=1.0, description="The chance, or the share, that is bounded.")
+    level: float = Field(0.01, gt=0.0, lt=1.0, description="The bound of this chance or share.")
     unit: str = Field(
         "day",
-        description="`day`, `week`, or a column whose equal values are one unit; empty for single "
-        "rows. Units count as independent: take `week` where a day is much like the one before, as with weather.",
+        description="`day`, `week`, or a column whose equal values are one unit; empty for single rows. Units "
+        "are treated as independent: use `week` if a day resembles the day before, as with weather.",
     )
 
 
@@ -51,28 +51,33 @@ class DataDriftSpec(Spec):
     feature counts as drifted only if it moved `seasonal_margin` times further than the most unusual block.
     """
 
-    numeric: NumericMeasure = Field("psi", description="What judges numbers; the others are shown.")
-    categorical: CategoricalMeasure = Field("psi", description="What judges categories; the others are shown.")
+    numeric: NumericMeasure = Field("psi", description="The distance that judges numbers; the others are only shown.")
+    categorical: CategoricalMeasure = Field(
+        "psi", description="The distance that judges categories; the others are only shown."
+    )
     bins: int = Field(10, ge=2, le=100, description="Quantile bins of the reference; zero and missing have their own.")
     categories: int = Field(100, ge=2, le=10_000, description="Most frequent values that have a bin of their own.")
     numeric_alarm: float = Field(0.25, gt=0.0, description="Distance above which a number counts as drifted.")
     categorical_alarm: float = Field(0.25, gt=0.0, description="Distance above which a category counts as drifted.")
     seasonal_margin: float = Field(
-        1.25, ge=0.0, description="How far beyond the most unusual block of the reference is drift; 0 for flat alarms."
+        1.25,
+        ge=0.0,
+        description="By how much the distance must exceed that of the most unusual block of the reference to "
+        "count as drift; 0 to use the alarm values alone.",
     )
     significance: SignificanceSpec | None = Field(
-        SignificanceSpec(), description="What may be chance; null to judge by distance alone."
+        SignificanceSpec(), description="Significance test; null to judge by distance alone."
     )
     weights: Literal["importance", "equal"] = Field(
-        "importance", description="What a feature counts for: the champion's permutation importance, or all the same."
+        "importance", description="Weight of a feature: the champion's permutation importance, or the same for all."
     )
     max_drifted: float = Field(
-        0.2, ge=0.0, le=1.0, description="Share of all weight that may have drifted without an alarm."
+        0.2, ge=0.0, le=1.0, description="Share of the total weight that may drift without an alarm."
     )
     unless_holds: bool = Field(
-        True, description="Whether drift only warns where the performance on known labels was checked and holds."
+        True, description="Whether drift only warns if the performance on known labels was checked and passed."
     )
-    ignore: Unordered = Field((), description="Features that are shown and never counted.")
+    ignore: Unordered = Field((), description="Features that are shown, but do not count.")
 
 
 class PredictionDriftSpec(Spec):
@@ -95,11 +100,11 @@ class LabelDriftSpec(Spec):
 class PerformanceSpec(Spec):
     """Performance on labels that have become known, compared with the champion's value at its gate."""
 
-    metric: str = Field("", description="A metric of the task; empty for the one that the gate compares by.")
+    metric: str = Field("", description="A metric of the task; empty for the one that the gate compares models by.")
     max_decay: float = Field(0.05, ge=0.0, description="How much worse it may be, as a share of the value at the gate.")
     samples: int = Field(200, ge=20, le=10_000, description="Resamples of the rows, for the interval.")
     resample_by: str = Field(
-        "day", description="`day`, `week`, or a column whose rows are drawn whole; empty for single rows."
+        "day", description="What the bootstrap draws as a whole: `day`, `week`, or a column; empty for single rows."
     )
 
 
@@ -116,7 +121,9 @@ class QualitySpec(Spec):
     max_new: float = Field(0.02, ge=0.0, le=1.0, description="Largest share of categories that training never saw.")
     max_outside: float = Field(0.02, ge=0.0, le=1.0, description="Largest share of numbers out of the range.")
     margin: float = Field(
-        0.5, ge=0.0, description="How much wider the range is than that of training, to each side, as a share of it."
+        0.5,
+        ge=0.0,
+        description="By how much the range extends beyond that of training on each side, as a share of its width.",
     )
 
 
@@ -135,7 +142,9 @@ class DetectorSpec(Spec):
     )
     delta: float = Field(0.002, gt=0.0, lt=1.0, description="ADWIN: the chance of a false alarm that it allows.")
     threshold: float = Field(
-        8.0, gt=0.0, description="Page-Hinkley: sum of rises that alarms, in standard deviations of the daily loss."
+        8.0,
+        gt=0.0,
+        description="Page-Hinkley: cumulative rise above which to alarm, in standard deviations of the daily loss.",
     )
 
 
@@ -148,13 +157,17 @@ class RetrainSpec(Spec):
 
     on: Annotated[tuple[Trigger, ...], AfterValidator(_each_once)] = Field(
         ("decay", "drift"),
-        description="`drift` of features, predictions or labels; `decay` of performance or calibration; `schedule`; "
-        "`volume` of new rows. An empty list leaves it to people.",
+        description="`drift` of features, predictions or labels; `decay` of performance or calibration; "
+        "`schedule`; `volume` of new rows. With an empty list only people decide.",
     )
     every_days: int = Field(30, ge=1, description="`schedule`: days since the champion was registered.")
-    new_rows: int = Field(100_000, ge=1, description="`volume`: labelled rows since the last one it learned from.")
-    cool_down_days: float = Field(7.0, ge=0.0, description="Days after an order in which no other is given.")
-    budget: int = Field(4, ge=1, description="Orders in each period.")
+    new_rows: int = Field(
+        100_000, ge=1, description="`volume`: labelled rows since the last one that the champion was trained on."
+    )
+    cool_down_days: float = Field(
+        7.0, ge=0.0, description="Days after a retraining order in which no other one is given."
+    )
+    budget: int = Field(4, ge=1, description="Largest number of orders in each period.")
     budget_days: int = Field(30, ge=1, description="Length of that period.")
 
 
@@ -164,7 +177,7 @@ class MonitoringSpec(Spec):
     format_version = 2
 
     reference: ReferenceSpec = Field(ReferenceSpec(), description="What the newest rows are compared with.")
-    min_rows: int = Field(1000, ge=1, description="Fewer rows are not judged, nor are smaller blocks compared.")
+    min_rows: int = Field(1000, ge=1, description="With fewer rows nothing is judged; smaller blocks are not compared.")
     data_drift: DataDriftSpec | None = Field(DataDriftSpec(), description="Drift of the features.")
     prediction_drift: PredictionDriftSpec | None = Field(
         PredictionDriftSpec(), description="Drift of what the model predicts."
@@ -175,7 +188,7 @@ class MonitoringSpec(Spec):
     quality: QualitySpec | None = Field(QualitySpec(), description="Quality of the features.")
     freshness: FreshnessSpec | None = Field(FreshnessSpec(), description="Age of the feature views.")
     detector: DetectorSpec | None = Field(None, description="A detector over the daily loss; null for none.")
-    retrain: RetrainSpec = Field(RetrainSpec(), description="What asks for a new model.")
+    retrain: RetrainSpec = Field(RetrainSpec(), description="When a new model is ordered.")
 
     @model_validator(mode="after")
     def _decay_is_measured(self) -> "MonitoringSpec":

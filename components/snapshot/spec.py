@@ -29,20 +29,21 @@ class Guards(Spec):
     `fail` ends the run before anything is published, `warn` keeps a warning beside the snapshot, `accept` says nothing.
     """
 
-    new_column: Policy = Field("fail", description="A column that is not declared; unless `fail`, it is left out.")
+    new_column: Policy = Field("fail", description="A column is not declared; unless `fail`, it is left out.")
     missing_column: Policy = Field("fail", description="A declared column is absent; unless `fail`, it is null.")
     retyped_column: Policy = Field("fail", description="A column has another type than in the earlier snapshot.")
-    row_count: Policy = Field("warn", description="The number of rows left the range of the two factors below.")
+    row_count: Policy = Field("warn", description="The number of rows is outside the range of the two factors below.")
     shrink: float = Field(0.5, ge=0, le=1, description="Fewest rows, as a factor of the earlier number.")
     growth: float = Field(3.0, ge=1, description="Most rows, as a factor of the earlier number.")
     duplicate_part: Policy = Field("fail", description="The same rows were delivered twice: a file, or a whole part.")
     duplicate_rows: Policy = Field("warn", description="New rows are the same as rows of the earlier snapshot.")
     late: Policy = Field("warn", description="New rows are older than the earlier watermark minus `late_allowance`.")
-    late_allowance: timedelta = Field(timedelta(0), description="How late a row may come without being called late.")
+    late_allowance: timedelta = Field(timedelta(0), description="How late a row may arrive without counting as late.")
     stale_after: timedelta | None = Field(
         None,
         ge=timedelta(0),
-        description="Greatest age of the newest row, by the clock of the machine that looks; by default any.",
+        description="Largest age of the newest row, by the clock of the machine that runs the stage; by default no "
+        "limit.",
     )
     stale: Policy = Field("fail", description="The newest row is older than `stale_after`.")
     rewrite: Policy = Field(
@@ -62,8 +63,8 @@ class TableSpec(Spec):
     )
     times: dict[str, str] = Field(
         {},
-        description="How timestamp columns are written, where not in ISO 8601: seconds, milliseconds, microseconds "
-        "or nanoseconds since 1970, or a format such as %d.%m.%Y %H:%M.",
+        description="How timestamp columns are written, if not in ISO 8601: seconds, milliseconds, "
+        "microseconds or nanoseconds since 1970, or a format such as %d.%m.%Y %H:%M.",
     )
     availability_lag: timedelta = Field(
         timedelta(0), description="How long after its event time a row may become known."
@@ -75,10 +76,13 @@ class TableSpec(Spec):
     )
     reject_limit: float = Field(0.01, gt=0, le=1, description="For reject: largest share of rows that is set aside.")
     sensitive: Unordered = Field(
-        (), description="Columns whose values are shown nowhere; the contract's own are added when compiling."
+        (),
+        description="Columns whose values are never shown; compiling adds those that the contract marks as sensitive.",
     )
     guards: Guards = Guards()
-    shards: int = Field(0, ge=0, description="Balanced row ranges over the files; 0 for one every 1,048,576 rows.")
+    shards: int = Field(
+        0, ge=0, description="Number of shards: row ranges of equal size over the files; 0 for one per 1,048,576 rows."
+    )
 
     @model_validator(mode="after")
     def _names_its_columns(self) -> "TableSpec":
@@ -111,7 +115,7 @@ class SourceBase(Spec):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the snapshots taken from it.")
     time_zone: str = Field(
-        "", description="Zone of times that state none, e.g. Europe/Rome or UTC; empty refuses such times."
+        "", description="Time zone of times that state none, e.g. Europe/Rome or UTC; if empty, such times are refused."
     )
 
     @field_validator("time_zone")

@@ -68,35 +68,48 @@ class Checks(Spec):
     part; other duplicates and features that tell the label are `warn`, and what the strategy does not promise `note`.
     """
 
-    severity: dict[CheckName, Severity] = Field({}, description="Severity by check, where it is not the default.")
-    groups: Unordered = Field((), description="Columns whose values should not be on two sides, under any strategy.")
+    severity: dict[CheckName, Severity] = Field(
+        {}, description="Severity of each check that does not have the default one."
+    )
+    groups: Unordered = Field((), description="Columns whose values should not occur in two parts, under any strategy.")
     single_feature_auc: float = Field(
-        0.95, gt=0.5, le=1, description="ROC AUC on validation above which one feature tells the label too well."
+        0.95,
+        gt=0.5,
+        le=1,
+        description="ROC AUC on validation above which a single feature predicts the label too well.",
     )
     duplicates: float = Field(
-        0.01, ge=0, lt=1, description="Greatest share of a part's rows with the features of a row of an earlier part."
+        0.01,
+        ge=0,
+        lt=1,
+        description="Largest share of a part's rows that have the same features as a row of an earlier part.",
     )
-    near_duplicates: float = Field(0.05, ge=0, lt=1, description="The same for rows with nearly the same features.")
+    near_duplicates: float = Field(
+        0.05, ge=0, lt=1, description="The same limit for rows with nearly the same features."
+    )
     near: float = Field(
-        0.02, gt=0, le=1, description="Grid of near duplicates, in standard deviations of each numeric feature."
+        0.02, gt=0, le=1, description="Grid step of near duplicates, in standard deviations of each numeric feature."
     )
     psi: float = Field(0.25, gt=0, description="Population stability index above which a column has drifted.")
     availability: dict[str, str] = Field(
         {}, description="For a feature, the timestamp column that says when its value was known."
     )
-    latitude: str = Field("", description="Column of the latitude in degrees, where the strategy is not geographic.")
+    latitude: str = Field("", description="Column of the latitude in degrees, if the strategy is not geographic.")
     longitude: str = Field("", description="Column of the longitude in degrees.")
-    neighbours_km: float = Field(0.0, ge=0, description="Rows of two parts that are closer are neighbours; 0 for none.")
+    neighbours_km: float = Field(
+        0.0, ge=0, description="Rows of two parts that are closer than this are neighbours; 0 for no check."
+    )
 
 
 class _Split(Spec):
-    checks: Checks = Field(Checks(), description="What is looked for afterwards.")
+    checks: Checks = Field(Checks(), description="The checks of the finished split.")
 
 
 class _Hashed(_Split):
-    seed: int = Field(7, ge=0, description="Of the hash; another seed gives another split.")
+    seed: int = Field(7, ge=0, description="Seed of the hash; another seed gives another split.")
     null_keys: Literal["refuse", "leave_out"] = Field(
-        "refuse", description="Rows without a value in a column that divides: an error, or in no part."
+        "refuse",
+        description="What happens to rows without a value in a column of the split: an error, or they are in no part.",
     )
 
 
@@ -110,11 +123,14 @@ class TimeSplit(_Split):
     strategy: Literal["time"] = Field("time", description="By decision time.")
     train_from: Moment | None = Field(None, description="First decision time of the train part; null for the earliest.")
     train_until: Boundary = Field(
-        description="Where train ends and validation begins: a time, or how long before the newest decision, as P28D."
+        description="Where train ends and validation begins: a time, or a duration before the newest decision, such "
+        "as P28D."
     )
     validation_until: Boundary = Field(description="Where validation ends and test begins, in the same way.")
     test_until: Moment | None = Field(None, description="Where test ends; null for the latest.")
-    gap: timedelta = Field(timedelta(hours=24), ge=timedelta(0), description="Kept free before each boundary.")
+    gap: timedelta = Field(
+        timedelta(hours=24), ge=timedelta(0), description="Gap before each boundary: rows in it are in no part."
+    )
 
     @model_validator(mode="after")
     def _in_order(self) -> "TimeSplit":
@@ -154,7 +170,7 @@ class EntitySplit(_Hashed):
 
     strategy: Literal["entity"] = Field(description="By entity.")
     fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
-    keys: Columns = Field((), description="Which entity keys together are the entity; by default all.")
+    keys: Columns = Field((), description="Entity keys that together make the entity; by default all.")
 
 
 class GroupSplit(_Hashed):
@@ -176,7 +192,9 @@ class GeographicSplit(_Hashed):
     latitude: str = Field("latitude", description="Column of the latitude in degrees, -90 to 90.")
     longitude: str = Field("longitude", description="Column of the longitude in degrees, -180 to 360.")
     cell_km: float = Field(100.0, ge=1, le=5000, description="Height and width of a cell in kilometres, about.")
-    buffer_km: float = Field(0.0, ge=0, description="Kept free around the cells of other parts.")
+    buffer_km: float = Field(
+        0.0, ge=0, description="Buffer around the cells of other parts: rows in it are in no part."
+    )
 
     @model_validator(mode="after")
     def _buffer_inside_cell(self) -> "GeographicSplit":
@@ -198,12 +216,16 @@ class KFoldSplit(_Hashed):
     strategy: Literal["k_fold"] = Field(description="In folds, by hash.")
     folds: int = Field(5, ge=2, le=100, description="Number of folds.")
     unit: Literal["row", "entity", "group", "stratified"] = Field(
-        "row", description="What stays together (entity, group), or is dealt evenly (stratified)."
+        "row", description="What stays in one fold (entity, group), or is distributed evenly (stratified)."
     )
-    columns: Columns = Field((), description="Columns of the group or of the strata; of the entity or row, its keys.")
-    test_fraction: float | None = Field(None, gt=0, lt=1, description="Share of the units held out by hash.")
-    test_from: Moment | None = Field(None, description="Rows decided from here on are held out by time.")
-    gap: timedelta = Field(timedelta(hours=24), ge=timedelta(0), description="Kept free before `test_from`.")
+    columns: Columns = Field((), description="Columns of the group or of the strata; for entity and row, their keys.")
+    test_fraction: float | None = Field(
+        None, gt=0, lt=1, description="Share of the units that the hash puts into the test part."
+    )
+    test_from: Moment | None = Field(None, description="Rows with a decision time from here on are the test part.")
+    gap: timedelta = Field(
+        timedelta(hours=24), ge=timedelta(0), description="Gap before `test_from`: rows in it are in no part."
+    )
 
     @model_validator(mode="after")
     def _one_test(self) -> "KFoldSplit":
@@ -224,14 +246,16 @@ class RollingOriginSplit(_Split):
     strategy: Literal["rolling_origin"] = Field(description="In folds, by decision time.")
     origins: int = Field(5, ge=1, le=1000, description="Number of origins.")
     horizon: timedelta = Field(gt=timedelta(0), description="Length of each validation part.")
-    step: timedelta | None = Field(None, gt=timedelta(0), description="Between origins; null for the horizon.")
+    step: timedelta | None = Field(None, gt=timedelta(0), description="Time between origins; null for the horizon.")
     window: timedelta | None = Field(
-        None, gt=timedelta(0), description="Length of a sliding train part; null for one that expands."
+        None, gt=timedelta(0), description="Length of a sliding train part; null for an expanding one."
     )
     train_from: Moment | None = Field(None, description="First decision time of any train part; null for the earliest.")
     test_from: Moment = Field(description="Where the last horizon ends and test begins.")
     test_until: Moment | None = Field(None, description="Where test ends; null for the latest.")
-    gap: timedelta = Field(timedelta(hours=24), ge=timedelta(0), description="Kept free before each boundary.")
+    gap: timedelta = Field(
+        timedelta(hours=24), ge=timedelta(0), description="Gap before each boundary: rows in it are in no part."
+    )
 
     @model_validator(mode="after")
     def _in_order(self) -> "RollingOriginSplit":

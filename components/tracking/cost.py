@@ -18,7 +18,7 @@ class Prices(Spec):
     currency: str = operational("USD", pattern="^[A-Z]{3}$", description="ISO 4217 code.")
     per_hour: dict[str, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]] = operational(
         {},
-        description="Price of an hour by type of machine, as GATEHOUSE_MACHINE names it; `default` for every other.",
+        description="Price per hour by type of machine, as GATEHOUSE_MACHINE names it; `default` for every other type.",
     )
 
     def cost(self, seconds: float, machine: str = "", machines: int = 1) -> float | None:

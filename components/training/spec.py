@@ -36,9 +36,7 @@ class OperationSpec(Spec):
     """How a training is run, which changes nothing of the model."""
 
     timeout_minutes: int = operational(60, ge=1, description=_TIMEOUT)
-    prefetch: int = operational(
-        2, ge=0, le=64, description="Steps whose rows are gathered ahead, on a thread; 0 for none."
-    )
+    prefetch: int = operational(2, ge=0, le=64, description="Steps whose rows a thread loads in advance; 0 for none.")
 
 
 class TreesOperationSpec(Spec):
@@ -51,15 +49,19 @@ class NetworkTraining(Spec):
     """One training of a neural network."""
 
     model: NetworkSpec = Field(TabularMlpSpec(), description="The network; `architecture` says which.")
-    loss: LossSpec = Field(BinaryLoss(), description="What is learned; `kind` says which loss.")
+    loss: LossSpec = Field(BinaryLoss(), description="The loss; `kind` says which.")
     data: DataSpec = Field(DataSpec(), description="The rows of a step, and their order.")
     optimizer: OptimizerSpec = Field(OptimizerSpec(), description="Optimizer, schedule and clipping.")
     stopping: StoppingSpec = Field(StoppingSpec(), description="When training ends.")
-    compute: ComputeSpec = Field(ComputeSpec(), description="Device and precision of the arithmetic.")
-    parallelism: ParallelismSpec = Field(ParallelismSpec(), description="Processes, and what each of them has.")
-    seed: int = Field(7, ge=0, le=2**31, description="Of initial weights, order of rows and dropout.")
-    checkpoints: CheckpointSpec = Field(CheckpointSpec(), description="When a run is saved.")
-    operation: OperationSpec = Field(OperationSpec(), description="How it is run.")
+    compute: ComputeSpec = Field(ComputeSpec(), description="Device and precision of the computation.")
+    parallelism: ParallelismSpec = Field(
+        ParallelismSpec(), description="Number of processes, and how they share the work."
+    )
+    seed: int = Field(7, ge=0, le=2**31, description="Seed of initial weights, order of rows and dropout.")
+    checkpoints: CheckpointSpec = Field(CheckpointSpec(), description="When checkpoints are written.")
+    operation: OperationSpec = Field(
+        OperationSpec(), description="Settings that do not change the model, such as the time limit."
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> "NetworkTraining":
@@ -91,14 +93,16 @@ class TreesTraining(Spec):
     """One training of gradient-boosted trees."""
 
     model: XGBoostSpec = Field(description="How each tree grows.")
-    loss: LossSpec = Field(BinaryLoss(), description="What is learned; `kind` says which loss.")
-    data: TreesDataSpec = Field(TreesDataSpec(), description="Which rows there are.")
+    loss: LossSpec = Field(BinaryLoss(), description="The loss; `kind` says which.")
+    data: TreesDataSpec = Field(TreesDataSpec(), description="The rows that are used.")
     optimizer: BoostingSpec = Field(BoostingSpec(), description="What each round adds.")
     stopping: RoundsSpec = Field(RoundsSpec(), description="When training ends.")
     parallelism: TreesParallelismSpec = Field(TreesParallelismSpec(), description="Processes that share the rows.")
-    seed: int = Field(7, ge=0, le=2**31, description="Of the rows and columns that each tree is grown on.")
-    checkpoints: CheckpointSpec = Field(CheckpointSpec(), description="When a run is saved.")
-    operation: TreesOperationSpec = Field(TreesOperationSpec(), description="How it is run.")
+    seed: int = Field(7, ge=0, le=2**31, description="Seed of the sampling of rows and columns.")
+    checkpoints: CheckpointSpec = Field(CheckpointSpec(), description="When checkpoints are written.")
+    operation: TreesOperationSpec = Field(
+        TreesOperationSpec(), description="Settings that do not change the model, such as the time limit."
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> "TreesTraining":

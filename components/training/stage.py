@@ -35,17 +35,18 @@ class TrainRequest(StageModel):
     transformation: str = Field("", description="Reference; empty fits the default one on the train part.")
     spec: TrainSpec
     model_name: str
-    live: bool = operational(False, description="Show the metrics while they are made.")
+    live: bool = operational(False, description="Publish the metrics while the model trains.")
     segment: int = operational(
         0,
         ge=0,
-        description="Keep the last checkpoint, and begin at the one that a training with the same beginning has kept: "
-        "it is looked for after every multiple of so many epochs. 0 for neither.",
+        description="Keep the last checkpoint, and start from one that an earlier training with the same "
+        "settings up to there has kept; checkpoints are looked for at multiples of this many "
+        "epochs. 0 for neither.",
     )
     refit: bool = Field(
         False,
-        description="Train twice: on the train rows, which finds how many epochs are the best, then for as many on "
-        "train and validation rows together. The second model is the result.",
+        description="Train twice: first on the train rows to find the best number of epochs, then for that "
+        "many epochs on train and validation rows together. The second model is the result.",
     )
 
 

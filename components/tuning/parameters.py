@@ -27,12 +27,12 @@ class ParameterSpec(Spec):
     min: float | None = None
     max: float | None = None
     step: float | None = Field(None, gt=0, description="Distance of neighbouring values, from `min` on; 1 for int.")
-    log: bool = Field(False, description="Search the logarithm: for values that matter by their ratio.")
+    log: bool = Field(False, description="Search on a logarithmic scale, for values that matter by their ratio.")
     choices: tuple[Value, ...] = Field((), description="For categorical: the values.")
     when: dict[str, Values] = Field(
         {},
-        description="Names of other parameters with the value, or the list of values, with which this one is open, as "
-        "`model.architecture: xgboost`; without one it is always open.",
+        description="Condition: names of other parameters with the value, or the list of values, for which "
+        "this one is searched, such as `model.architecture: xgboost`; empty to always search it.",
     )
 
     @model_validator(mode="after")

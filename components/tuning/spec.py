@@ -77,7 +77,7 @@ class Budget(Spec):
     cost: float | None = Field(None, gt=0, description="Cost of all trials, by the price table.")
     steps: int | None = Field(None, ge=1, description="Steps of all trials together.")
     expected_improvement: float | None = Field(
-        None, gt=0, description="Ends when no more than this improvement of the objective can be expected."
+        None, gt=0, description="End when the expected improvement of the objective is at most this."
     )
 
 
@@ -95,42 +95,43 @@ class ExperimentSpec(Spec):
     objective: Annotated[tuple[Objective, ...], BeforeValidator(_objectives, json_schema_input_type=Any)] = Field(
         (Objective(metric="log_loss"),),
         min_length=1,
-        description="What the best trial is best in: a metric, `{metric, goal}`, or a list of them for a Pareto front.",
+        description="What is optimised: a metric, `{metric, goal}`, or a list of them for a Pareto front.",
     )
     algorithm: Algorithm = Field(TpeAlgorithm(), description="Optuna's sampler, by name or with its settings.")
     early_stopping: EarlyStopping | None = Field(
-        None, description="Optuna's pruner, by name or with its settings; null lets every trial reach its end."
+        None, description="Optuna's pruner, by name or with its settings; null to never stop a trial early."
     )
     max_trial_count: int = Field(8, ge=1, le=100_000, description="How many configurations are tried.")
-    parallel_trial_count: int = Field(1, ge=1, le=1000, description="How many of them at once.")
+    parallel_trial_count: int = Field(1, ge=1, le=1000, description="How many of them run at once.")
     max_failed_trial_count: int = Field(
         3, ge=0, description="More failed trials than this end the experiment as failed."
     )
     resume_policy: Literal["from_volume", "never"] = operational(
-        "from_volume", description="Whether an experiment that was killed goes on, or begins again."
+        "from_volume", description="Whether an experiment that was killed is resumed, or starts again."
     )
     steps_per_trial: int = Field(
         0,
         ge=0,
         le=10_000,
-        description="Steps of a whole trial, after each of which it may be stopped; 0 for its epochs.",
+        description="Steps of a trial, after each of which it may be stopped; 0 for its epochs.",
     )
     trial_settings: dict[str, Value] = Field(
         {},
-        description="Settings of a trial in place of those of `training`, by dotted name, as `stopping.epochs: 2`; the "
-        "best configuration then trains with those of `training`.",
+        description="Settings of trials that replace those of `training`, by dotted name, such as "
+        "`stopping.epochs: 2`; the final training of the best configuration uses those of "
+        "`training`.",
     )
-    budget: Budget = Field(Budget(), description="What the experiment may use.")
-    constraints: tuple[Constraint, ...] = Field((), description="What the best trial must keep to.")
+    budget: Budget = Field(Budget(), description="Limits of time, cost and steps for the experiment.")
+    constraints: tuple[Constraint, ...] = Field((), description="Constraints that the best trial must satisfy.")
     final_rows: Literal["train", "train_and_validation"] = operational(
         "train",
-        description="What the best configuration is trained on in the end: the train rows, or train and validation "
-        "rows together, for as many epochs as were the best on the train rows.",
+        description="Rows of the final training of the best configuration: the train rows, or train and "
+        "validation rows together, for the number of epochs that was best on the train rows.",
     )
     warm_start: tuple[str, ...] = Field(
         (), description="References of earlier experiments, whose best configurations are tried first."
     )
-    parameters: tuple[ParameterSpec, ...] = Field(min_length=1, description="The dimensions of the search.")
+    parameters: tuple[ParameterSpec, ...] = Field(min_length=1, description="The search space.")
 
     @property
     def ordered(self) -> list[ParameterSpec]:

@@ -40,20 +40,22 @@ class ColumnRules(Part):
     completeness: Rule[Share] | None = Field(None, description="Least share of rows that are not null.")
     min: Rule[Bound] | None = Field(None, description="Least value, inclusive: a number, or a time for a timestamp.")
     max: Rule[Bound] | None = Field(None, description="Greatest value, inclusive.")
-    allowed: Rule[Values] | None = Field(None, description="The only values there may be.")
+    allowed: Rule[Values] | None = Field(None, description="The only values that are allowed.")
     pattern: Rule[Pattern] | None = Field(None, description="Regular expression (RE2) that the whole text must match.")
     min_length: Rule[Count] | None = Field(None, description="Least number of characters of a text.")
     max_length: Rule[Count] | None = Field(None, description="Greatest number of characters of a text.")
     unique: Rule[bool] | None = Field(None, description="No value twice; nulls do not count.")
     min_distinct_share: Rule[Share] | None = Field(
-        None, description="Least number of different values, as a share of those that are not null."
+        None, description="Smallest number of different values, as a share of the values that are not null."
     )
-    max_distinct_share: Rule[Share] | None = Field(None, description="Greatest such share.")
+    max_distinct_share: Rule[Share] | None = Field(None, description="Largest share of different values.")
     mean_shift: Rule[Positive] | None = Field(
         None, description="Greatest distance of the mean from the baseline's, in the baseline's standard deviations."
     )
     spread_ratio: Rule[Annotated[float, Field(ge=1, allow_inf_nan=False)]] | None = Field(
-        None, description="Greatest ratio between the standard deviations now and in the baseline, the larger on top."
+        None,
+        description="Largest ratio of the standard deviations of this snapshot and the baseline, the larger "
+        "divided by the smaller.",
     )
     psi: Rule[Positive] | None = Field(None, description="Greatest population stability index against the baseline.")
     kl: Rule[Positive] | None = Field(
@@ -77,14 +79,16 @@ class ColumnRules(Part):
 class ColumnContract(ColumnRules):
     """What one column promises. Rules under `warn` are judged too, but cannot break the contract."""
 
-    type: Rule[ColumnType] = Field(description="Its grade is also that of a column that is missing.")
+    type: Rule[ColumnType] = Field(
+        description="Type of the column. The severity of this rule is also that of a missing column."
+    )
     nullable: Rule[bool] = Field(Rule(value=True), description="Whether any value may be null.")
     sensitive: bool = Field(False, description="Show no value of it in anomalies, statistics or reports.")
     protected: bool = Field(
-        False, description="Models must treat its values alike: evaluations measure fairness by it."
+        False, description="Models must treat its values equally: evaluations measure fairness by this column."
     )
     warn: ColumnRules | None = None
-    owner: str = Field("", description="Who is asked when it breaks; empty for the table's owner.")
+    owner: str = Field("", description="Whom to ask if a rule of it is broken; empty for the table's owner.")
 
     @model_validator(mode="after")
     def _possible(self) -> "ColumnContract":

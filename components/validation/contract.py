@@ -66,7 +66,7 @@ class ForeignKey(Graded):
     table: str
     to: tuple[str, ...] = Field((), description="Columns of that table; empty for the same names.")
     snapshot: str = Field(
-        "", description="Another snapshot: its reference, or a name under which the request gives it; empty for this."
+        "", description="Another snapshot: its reference, or its name in the request; empty for this snapshot."
     )
     tolerance: float = Field(0.0, ge=0, lt=1, description="Share of rows that may have no match.")
 
@@ -80,16 +80,20 @@ class ForeignKey(Graded):
 class TableContract(Part):
     """What one table promises."""
 
-    owner: str = Field("", description="Who is asked when one of its rules breaks; empty for the contract's owner.")
-    description: str = Field("", description="What a row of it is.")
+    owner: str = Field("", description="Whom to ask if one of its rules is broken; empty for the contract's owner.")
+    description: str = Field("", description="What a row of it stands for.")
     min_rows: Rule[Count] = Field(Rule(value=1), description="Least number of rows.")
     max_rows: Rule[Count] | None = Field(None, description="Greatest number of rows.")
-    min_rows_ratio: Rule[Positive] | None = Field(None, description="Least number of rows, in those of the baseline.")
-    max_rows_ratio: Rule[Positive] | None = Field(None, description="Greatest number of rows, in the baseline's.")
+    min_rows_ratio: Rule[Positive] | None = Field(
+        None, description="Smallest number of rows, as a factor of the baseline's."
+    )
+    max_rows_ratio: Rule[Positive] | None = Field(
+        None, description="Largest number of rows, as a factor of the baseline's."
+    )
     columns: dict[str, ColumnContract] = Field(min_length=1)
     extra_columns: Literal["fail", "warn", "allow"] = Field("warn", description="For columns that are not listed.")
-    unique: tuple[Key, ...] = Field((), description="Sets of columns whose values no two rows share.")
-    ordered: Ordering | None = Field(None, description="The order in which rows stand.")
+    unique: tuple[Key, ...] = Field((), description="Sets of columns that together are unique in each row.")
+    ordered: Ordering | None = Field(None, description="The order of the rows.")
     freshness: Freshness | None = None
     expressions: tuple[Expression, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
@@ -116,9 +120,9 @@ class Contract(Part):
 
     version: int = Field(ge=1, description="Raised by the team whenever a rule changes.")
     description: str = ""
-    owner: str = Field("", description="Who is asked where neither rule, column nor table names anybody.")
-    metadata: dict[str, str] = Field({}, description="Anything else that a reader should know; it is not judged.")
-    examples: int = Field(5, ge=0, le=20, description="Most offending rows that an anomaly shows.")
+    owner: str = Field("", description="Whom to ask if neither rule, column nor table has an owner.")
+    metadata: dict[str, str] = Field({}, description="Anything else that a reader should know; no rule uses it.")
+    examples: int = Field(5, ge=0, le=20, description="Largest number of rows that an anomaly shows as examples.")
     tables: dict[str, TableContract] = Field(min_length=1)
     _declared: dict[str, frozenset[str]] = PrivateAttr(default_factory=dict)
 

@@ -27,7 +27,7 @@ class Graded(Part):
     """What several keys together promise, with its own severity and owner."""
 
     severity: Severity = Field("fail", description="Whether a breach fails the contract or is only reported.")
-    owner: str = Field("", description="Who is asked when it breaks; empty for the table's owner.")
+    owner: str = Field("", description="Whom to ask if it is broken; empty for the table's owner.")
 
 
 class Rule(Part, Generic[T]):
@@ -35,7 +35,7 @@ class Rule(Part, Generic[T]):
 
     value: T
     severity: Severity | None = Field(None, description="Default: warn under `warn`, else fail.")
-    owner: str = Field("", description="Who is asked when it breaks; empty for the column's or table's owner.")
+    owner: str = Field("", description="Whom to ask if it is broken; empty for the column's or table's owner.")
 
     @model_validator(mode="before")
     @classmethod

@@ -11,7 +11,9 @@ class StatisticsSpec(Spec):
     """The machinery behind statistics: threads of one machine, or Apache Beam for what one machine does not hold."""
 
     engine: Literal["in_process", "beam"] = Field("in_process", description="`beam` needs gatehouse[beam].")
-    threads: int = Field(0, ge=0, description="In process: how many; 0 for one a core, at most 8.")
+    threads: int = Field(
+        0, ge=0, description="Threads, when the statistics are computed in this process; 0 for one per core, at most 8."
+    )
     options: tuple[str, ...] = Field(
         (), description="Pipeline options of Beam, e.g. --runner=FlinkRunner; without any, Beam runs in the process."
     )
@@ -25,10 +27,12 @@ class SkewSpec(Spec):
     linf: float | None = Field(
         None, gt=0, le=1, description="Greatest difference of the share of any bin or value of a feature."
     )
-    nulls: float = Field(0.05, ge=0, le=1, description="Greatest growth of the share of nulls, NaN and infinities.")
-    new_features: Literal["fail", "warn", "allow"] = Field("warn", description="For columns that training never saw.")
+    nulls: float = Field(0.05, ge=0, le=1, description="Largest increase of the share of nulls, NaN and infinities.")
+    new_features: Literal["fail", "warn", "allow"] = Field(
+        "warn", description="Severity for columns that are not in the training set."
+    )
     ignore: Unordered = Field((), description="Columns that are not compared, e.g. request ids.")
     sensitive: Unordered = Field(
         (), description="Columns of which no value may be kept: only their types and nulls are compared."
     )
-    min_rows: int = Field(1000, ge=1, description="Fewer logged rows are not judged.")
+    min_rows: int = Field(1000, ge=1, description="With fewer logged rows nothing is judged.")

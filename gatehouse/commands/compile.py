@@ -21,7 +21,7 @@ def compile_specs(
     check: Annotated[bool, typer.Option(help="Write nothing: fail where files are stale or break the policy.")] = False,
     release: Annotated[bool, typer.Option(help="Refuse what must not be released: images without digest.")] = False,
     diff: Annotated[
-        Path | None, typer.Option(help="Write nothing: say what changed since this file or folder.")
+        Path | None, typer.Option(help="Write nothing: show what changed since this file or folder.")
     ] = None,
     backend_version: Annotated[str, typer.Option(help="Refuse what the KFP backend of this version ignores.")] = "",
 ) -> None:

@@ -14,7 +14,9 @@ from gatehouse.errors import ConfigurationError
 def handoff(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="NAME:2 or NAME@champion.")],
     out: Annotated[Path, typer.Option(help="Write the files into this folder.")],
-    percent: Annotated[int, typer.Option(min=1, max=99, help="Of the requests that a canary gets.")] = 10,
+    percent: Annotated[
+        int, typer.Option(min=1, max=99, help="Share of the requests that a canary gets, in percent.")
+    ] = 10,
     online: Annotated[bool, typer.Option("--online", help="Also take keys alone: read the online store.")] = False,
     pods_store: Annotated[str, typer.Option(help="The store as pods reach it; default: the same address.")] = "",
     cpu: Annotated[str, typer.Option(help="Request and limit.")] = "1",

@@ -20,9 +20,13 @@ class Quota(BaseModel):
 
     model_config = _STRICT
 
-    nominal: Quantity = Field(description="What is the team's own: it gets it back from borrowers whenever it asks.")
-    borrowing_limit: Quantity | None = Field(None, description="Most that it borrows from others; null for no limit.")
-    lending_limit: Quantity | None = Field(None, description="Most of its own that it lends; null for all of it.")
+    nominal: Quantity = Field(description="The team's own quota: it gets it back from borrowers whenever it needs it.")
+    borrowing_limit: Quantity | None = Field(
+        None, description="Largest amount that it borrows from others; null for no limit."
+    )
+    lending_limit: Quantity | None = Field(
+        None, description="Largest amount of its own quota that it lends; null for all of it."
+    )
 
     @model_validator(mode="after")
     def _lends_its_own(self) -> "Quota":
@@ -49,8 +53,10 @@ class Team(BaseModel):
     model_config = _STRICT
 
     name: Name = Field(description="Name of the team, and of its cluster queue.")
-    namespaces: tuple[Name, ...] = Field(min_length=1, description="Where its runs are; none belongs to two teams.")
-    weight: float = Field(1, ge=0, description="Share of what is free to borrow, beside those of other teams.")
+    namespaces: tuple[Name, ...] = Field(
+        min_length=1, description="Namespaces of its runs; no namespace belongs to two teams."
+    )
+    weight: float = Field(1, ge=0, description="Weight of the team when free quota is shared among borrowers.")
     quotas: Mapping[Name, Mapping[str, Quota]] = Field(
         min_length=1,
         description="By flavor, then by resource (cpu, memory, nvidia.com/gpu). Flavors in order of choice.",
@@ -67,13 +73,13 @@ class Kueue(BaseModel):
     priorities: Mapping[Name, int] = Field({}, description="Workload priority classes by name; higher goes first.")
     teams: tuple[Team, ...] = Field(min_length=1, description="Who shares the cluster.")
     order: Literal["BestEffortFIFO", "StrictFIFO"] = Field(
-        "BestEffortFIFO", description="Whether a job that does not fit lets later ones of its team pass."
+        "BestEffortFIFO", description="Whether later jobs of a team may start before an earlier one that does not fit."
     )
     within_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(
-        "LowerPriority", description="Which running jobs of its own team a waiting job may end."
+        "LowerPriority", description="Which running jobs of its own team a waiting job may preempt."
     )
     reclaim: Literal["Never", "LowerPriority", "Any"] = Field(
-        "Any", description="Which jobs of teams that borrow a waiting job may end."
+        "Any", description="Which jobs of borrowing teams a waiting job may preempt."
     )
 
     @model_validator(mode="after")

@@ -29,7 +29,9 @@ class Resolved(BaseModel):
     model: str = Field(description="The reference of the model.")
     address: str = Field(description="The model in the store of the server.")
     evaluation: str
-    age_seconds: float = Field(0.0, description="Since the ledger was read. Above 1 s the store does not answer.")
+    age_seconds: float = Field(
+        0.0, description="Age of the answer: seconds since the ledger was read. Above 1 s, the store does not answer."
+    )
 
 
 class Model(BaseModel):
@@ -65,7 +67,7 @@ class Promotion(_Asked):
 
     version: int = Field(0, ge=0, lt=10**9, description="0 is the version in staging.")
     reason: str = Field("", max_length=2000, description="Why; it is kept in the ledger.")
-    override: bool = Field(False, description="Although the gate refused it; needs a reason.")
+    override: bool = Field(False, description="Promote although the gate refused it; needs a reason.")
     to: str = Field("champion", max_length=20, description=f"The alias that it gets: {', '.join(ALIASES)}.")
 
 

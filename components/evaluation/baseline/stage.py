@@ -23,7 +23,7 @@ class BaselineRequest(StageModel):
 
     training_set: str
     split: str
-    task: TaskName = Field("binary", description="Name of the task, which says what its baseline is.")
+    task: TaskName = Field("binary", description="Name of the task, which determines the baseline.")
     boosted_trees: bool = False
     parts: tuple[str, ...] = Field(("train",), description="The parts of the split that the candidate learned from.")
 

@@ -22,16 +22,24 @@ class ChampionRule(Spec):
     format_version: ClassVar[int] = 2
     earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"tolerance": 0.002}}
 
-    metric: MetricName | None = Field(None, description="What is compared; null for the task's objective.")
+    metric: MetricName | None = Field(None, description="The metric that is compared; null for the task's objective.")
     tolerance: float | None = Field(
-        None, ge=0.0, allow_inf_nan=False, description="In the metric's own unit; null for `relative_tolerance`."
+        None,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="How much worse than the champion the candidate may be, in the metric's unit; null if "
+        "`relative_tolerance` "
+        "is used.",
     )
     relative_tolerance: float = Field(
-        0.005, ge=0.0, allow_inf_nan=False, description="As a share of the champion's value."
+        0.005, ge=0.0, allow_inf_nan=False, description="The same as a share of the champion's value."
     )
-    confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Of the one-sided bound.")
+    confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Confidence level of the one-sided bound.")
     min_improvement: float | None = Field(
-        None, ge=0.0, allow_inf_nan=False, description="Least improvement; null where not being inferior is enough."
+        None,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="Smallest improvement that is required; null if the candidate only must not be inferior.",
     )
 
     @model_validator(mode="after")

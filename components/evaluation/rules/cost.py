@@ -12,14 +12,19 @@ class CostBounds(Spec):
     """Most that a model may cost; null for any. Times and memory hold for the machine that evaluates."""
 
     latency_ms: float | None = Field(
-        None, gt=0.0, allow_inf_nan=False, description="Milliseconds in which 95 of 100 single rows are scored."
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Largest 95th percentile of the time to score one row, in milliseconds.",
     )
-    size_mb: float | None = Field(None, gt=0.0, allow_inf_nan=False, description="Megabytes of the model's files.")
+    size_mb: float | None = Field(
+        None, gt=0.0, allow_inf_nan=False, description="Largest size of the model's files, in megabytes."
+    )
     memory_mb: float | None = Field(
         None,
         gt=0.0,
         allow_inf_nan=False,
-        description="Megabytes that a process holds at most which loads the model and scores a batch.",
+        description="Largest memory of a process that loads the model and scores a batch, in megabytes.",
     )
 
     @property
@@ -31,7 +36,7 @@ class CostBounds(Spec):
 class Costs(Spec):
     """What a model may cost."""
 
-    cost: CostBounds = Field(CostBounds(), description="Most that a model may cost.")
+    cost: CostBounds = Field(CostBounds(), description="Limits on the latency, size and memory of a model.")
 
 
 @family(Costs, "latency", "model size", "memory", of_rows=False)

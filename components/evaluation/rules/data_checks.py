@@ -14,7 +14,8 @@ class DataChecks(Spec):
     """What warnings on the data mean."""
 
     warnings: Literal["allow", "refuse"] = Field(
-        "allow", description="Whether a candidate passes whose data was checked with warnings; they are on its record."
+        "allow",
+        description="Whether a candidate passes if the checks of its data gave warnings; they are recorded with it.",
     )
 
 

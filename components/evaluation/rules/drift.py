@@ -15,7 +15,7 @@ class Drift(Spec):
         None,
         gt=0.0,
         allow_inf_nan=False,
-        description="Greatest population stability index of a feature from train to test; null for any.",
+        description="Largest population stability index of a feature from train to test; null for no limit.",
     )
 
 

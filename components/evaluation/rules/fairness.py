@@ -17,7 +17,8 @@ class FairnessBounds(Spec):
 
     fairness: dict[str, dict[GroupMeasureName, Bound]] = Field(
         default_factory=dict,
-        description="By protected column: the most of a difference or error between its groups, the least of a ratio.",
+        description="Limits by protected column: the largest difference or error between its groups, the "
+        "smallest ratio.",
     )
 
 

@@ -13,11 +13,11 @@ class Integration(Spec):
     """Whether candidates must be tried before they are judged."""
 
     require_integration: bool = Field(
-        False, description="Whether a candidate is refused that was not tried; one that failed always is."
+        False, description="Whether a candidate without integration tests is refused; one that failed them always is."
     )
     require_online: bool = Field(
         False,
-        description="Whether a candidate is refused whose online features were not compared with the offline ones.",
+        description="Whether a candidate is refused if its online features were not compared with the offline ones.",
     )
 
 

@@ -15,7 +15,10 @@ class LeakageAlarm(Spec):
     """Where the alarm rings, by metric."""
 
     leakage_alarm: dict[MetricName, FiniteFloat] | None = Field(
-        None, description="Values of metrics such that a model that is better is taken for leaky."
+        None,
+        description="By metric, the value that is too good to be true: a better model is refused, because it "
+        "probably uses a "
+        "leak.",
     )
 
 

@@ -13,8 +13,9 @@ class Lineage(Spec):
 
     complete_lineage: bool = Field(
         False,
-        description="Refuse a candidate whose manifests do not lead to a snapshot, its configuration, feature tables, "
-        "training set and split that are in the store; registration asks for that in any case, and for who and how.",
+        description="Refuse a candidate whose manifests do not lead to a snapshot, its configuration, feature "
+        "tables, training "
+        "set and split that are in the store; registration always requires that, and also who trained it and how.",
     )
 
 

@@ -13,12 +13,19 @@ from gatehouse.components.metrics.catalogue.names import MetricName
 class RegressionRule(Spec):
     """What may not be shown to be worse than the champion's, in all that is looked at together (Holm 1979)."""
 
-    metrics: tuple[MetricName, ...] = Field((), description="Looked at on all test rows.")
-    slices: bool = Field(True, description="Whether the metric that models are compared in is looked at in each slice.")
-    relative_tolerance: float = Field(
-        0.005, ge=0.0, allow_inf_nan=False, description="As a share of the champion's value."
+    metrics: tuple[MetricName, ...] = Field((), description="Metrics that are compared on all test rows.")
+    slices: bool = Field(
+        True, description="Whether the metric of the comparison with the champion is also compared in each slice."
     )
-    confidence: float = Field(0.95, gt=0.5, lt=1.0, description="That no refusal by this rule is due to chance.")
+    relative_tolerance: float = Field(
+        0.005,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="How much worse the candidate may be, as a share of the champion's value.",
+    )
+    confidence: float = Field(
+        0.95, gt=0.5, lt=1.0, description="Confidence that a refusal by this rule is not due to chance."
+    )
 
 
 class Regressions(Spec):

@@ -17,9 +17,9 @@ class TrainingAge(Spec):
     max_training_age: timedelta | None = Field(
         None,
         ge=timedelta(0),
-        description="Most time from the newest decision that was learned from, of a refit also in the validation part, "
-        "to the newest of the test part; null for any. Against the clock nothing is judged here: an evaluation must "
-        "say the same whenever it runs.",
+        description="Longest time from the newest decision that the model was trained on (after a refit, also of the "
+        "validation part) to the newest decision of the test part; null for no limit. The clock is not used: an "
+        "evaluation must give the same result whenever it runs.",
     )
 
 

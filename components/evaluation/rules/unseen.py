@@ -14,8 +14,9 @@ class Unseen(Spec):
     least_unseen_rows: int = Field(
         100,
         ge=1,
-        description="Where test rows were taken out that candidate or champion were fitted on, the verdict is "
-        "inconclusive if fewer than so many are left.",
+        description="Test rows that the candidate or the champion was fitted on are removed. If fewer rows than this "
+        "are left, "
+        "the verdict is inconclusive.",
     )
 
 

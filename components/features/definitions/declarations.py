@@ -63,8 +63,10 @@ class _Definition(Spec):
 class Available(Spec):
     """Since when a row is known: the time in `column` of the query, and a publication lag on top of it."""
 
-    column: str = Field(description="Column of the query; `event_timestamp` where a row is known from its event on.")
-    lag: timedelta = Field(timedelta(0), ge=timedelta(0), description="How long after it the row is published.")
+    column: str = Field(
+        description="Column of the query; `event_timestamp` if a row is known from the time of its event."
+    )
+    lag: timedelta = Field(timedelta(0), ge=timedelta(0), description="How long after that time the row is published.")
 
     def __init__(self, column: str, lag: timedelta = timedelta(0)) -> None:
         given: dict[str, Any] = {"column": column, "lag": lag}
@@ -82,9 +84,11 @@ class Source(_Definition):
     """A raw table that grows in time. Tables that no source names are static: a change touches every row."""
 
     table: str = Field(description="The table, which queries read as `raw.<table>`.")
-    event_time: str = Field(description="Its column with the time that a row is about.")
+    event_time: str = Field(description="Its column with the event time of a row.")
     lead: timedelta = Field(
-        timedelta(0), ge=timedelta(0), description="How long before its event time a row may be known (a timetable)."
+        timedelta(0),
+        ge=timedelta(0),
+        description="How long before its event time a row may be known, for example in a timetable.",
     )
 
 
@@ -96,7 +100,9 @@ class Stream(_Definition):
         min_length=1, description="Columns that tell rows apart: a later message with the same key replaces the row."
     )
     lateness: timedelta = Field(
-        timedelta(0), ge=timedelta(0), description="How much older than the newest a row may be and not count as late."
+        timedelta(0),
+        ge=timedelta(0),
+        description="A row counts as late if it is older than the newest row by more than this.",
     )
 
 
@@ -113,28 +119,30 @@ class FeatureView(_Definition):
     name: str = Field(pattern=_NAME)
     entities: tuple[str, ...] = Field(min_length=1, description="Names of the entities that its rows are about.")
     features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
-    available: Available | None = Field(None, description="Since when a row is known; required unless static.")
-    static: bool = Field(False, description="Its rows were always known: they have no time of their own.")
+    available: Available | None = Field(None, description="From when on a row is known; required unless static.")
+    static: bool = Field(False, description="Its rows were always known and have no time.")
     ttl: timedelta | None = Field(
-        None, gt=timedelta(0), description="How long a row stays usable after its event; for ever without."
+        None, gt=timedelta(0), description="How long a row stays usable after its event; without a value, for ever."
     )
     window: timedelta | None = Field(
         None,
         ge=timedelta(0),
-        description="Longest look-back: a row reads sources whose event time is at most this much older. "
-        "Without it the whole past may count, and is read again whenever something changes.",
+        description="Longest look-back: a row depends on source rows whose event time is at most this much older. "
+        "Without it, "
+        "a row may depend on the whole past, which is read again after every change.",
     )
     freshness: timedelta | None = operational(
         None,
         gt=timedelta(0),
-        description="How old its newest event may be when features are computed, before somebody is told.",
+        description="How old its newest event may be when features are computed; if it is older, there is a warning.",
     )
     event_time_only: bool = Field(
         False,
-        description="Nobody knows since when its rows are known, as all came at once: a row counts from its event "
-        "on, a corrected one as well. What trains may then know more than what was served.",
+        description="It is not known when its rows became known, because they were all delivered at once: a row "
+        "counts as "
+        "known from its event time, a corrected row too. Training may then use values that serving did not have.",
     )
-    version: int = Field(1, ge=1, description="To be raised when the meaning of the features changes.")
+    version: int = Field(1, ge=1, description="Raise it when the meaning of the features changes.")
     description: str = operational("")
 
 
@@ -145,27 +153,32 @@ class LabelView(_Definition):
     entities: tuple[str, ...] = Field(min_length=1, description="Names of the entities that a row is about.")
     decision_time: str = Field("decision_time", description="Column with the time of the decision.")
     label: str = Field("label", description="Column with the outcome.")
-    task: TaskName = Field("binary", description="What a model is to tell of the outcome; it says what labels may be.")
+    task: TaskName = Field(
+        "binary", description="What a model predicts of the outcome; it determines which labels are allowed."
+    )
     classes: tuple[str, ...] = Field(
         (),
-        description="Of the task multiclass: the outcome's values in the order of their numbers from 0; empty where "
-        "the column holds the numbers.",
+        description="For the task multiclass: the outcome's values, in the order of their class numbers from 0; "
+        "empty if the "
+        "column holds the numbers.",
     )
-    group: str = Field("", description="Of the task ranking: the entity whose rows are ranked together.")
+    group: str = Field("", description="For the task ranking: the entity whose rows are ranked together.")
     arrives: Available = Field(description="Column with the time at which the label arrives, and its delay.")
     horizon: timedelta = Field(
         timedelta(0),
         ge=timedelta(0),
-        description="A label is mature so long after its decision, even where it arrived earlier: before, only the "
-        "outcomes that come quickly are there.",
+        description="A label is used only after this time since its decision, even if it arrived earlier; before "
+        "that, only "
+        "outcomes that come quickly would be there.",
     )
     set_aside: str = Field(
-        "", description="Column with the user's own reason not to use a row, null for none; empty for no such column."
+        "", description="Column with a reason not to use the row, null if it is used; empty for no such column."
     )
     keeps: tuple[str, ...] = Field(
         (),
-        description="Columns of the query that stay in the training set and are no features: protected ones, or those "
-        "of slices.",
+        description="Columns of the query that are kept in the training set but are not features, such as protected "
+        "columns or "
+        "columns for slices.",
     )
     description: str = operational("")
 

@@ -42,7 +42,7 @@ class DeltaSource(SourceBase):
     """Tables of a lakehouse in the Delta format, read through `deltalake`; credentials come from the environment."""
 
     kind: Literal["delta"] = "delta"
-    rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into runs of so many rows.")
+    rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into parts of this many rows.")
     tables: dict[str, DeltaTable] = Field(min_length=1)
 
 

@@ -26,7 +26,8 @@ class FileTable(TableSpec):
     encoding: str = Field("utf-8", description="Of a CSV or of JSON lines, e.g. cp1252, latin-1 or utf-16.")
 
     delivered: datetime | None = Field(
-        None, description="The time, in UTC, that all rows get in the column `event_time`, where the files hold none."
+        None,
+        description="The time, in UTC, that all rows get in the column `event_time`, if the files have no such column.",
     )
 
     @model_validator(mode="after")
@@ -78,8 +79,8 @@ class FilesBase(SourceBase):
         16 * MEBIBYTE,
         ge=1024,
         le=256 * MEBIBYTE,
-        description="CSV and JSON lines are cut about every so many bytes, at the end of a row; one such block a "
-        "thread is in memory.",
+        description="CSV and JSON lines are cut about every so many bytes, at the end of a row; each thread "
+        "holds one block in memory.",
     )
     tables: dict[str, FileTable] = Field(min_length=1)
 

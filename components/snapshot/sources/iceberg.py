@@ -26,7 +26,7 @@ class IcebergTable(LakehouseTable):
     """One Iceberg table."""
 
     identifier: str = Field("", description="Its name in the catalog, `namespace.table`; or give `metadata`.")
-    metadata: str = Field("", description="Its metadata file, or its folder where that holds a version hint.")
+    metadata: str = Field("", description="Its metadata file, or its folder if that contains a version hint.")
     snapshot: int | Literal["latest"] = Field(
         "latest", description="Id of the snapshot to read; `latest` is noted in the snapshot taken."
     )
@@ -47,12 +47,12 @@ class IcebergSource(SourceBase):
     kind: Literal["iceberg"] = "iceberg"
     catalog: str = Field(
         "",
-        description="Name of the catalog; how to reach it, pyiceberg is told by its own file or environment "
-        "(PYICEBERG_CATALOG__<NAME>__URI …), unless `catalog_url` says so.",
+        description="Name of the catalog. Unless `catalog_url` is given, its address comes from pyiceberg's "
+        "own configuration file or environment (PYICEBERG_CATALOG__<NAME>__URI …).",
     )
     catalog_url: str = Field("", description="URL of a SQL catalog without a password, e.g. sqlite:///catalog.db.")
     warehouse: str = Field("", description="Folder of a SQL catalog's tables.")
-    rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into runs of so many rows.")
+    rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into parts of this many rows.")
     tables: dict[str, IcebergTable] = Field(min_length=1)
 
     @field_validator("catalog_url")

@@ -51,7 +51,9 @@ class KafkaSource(SourceBase):
         description="Environment variable with a JSON object of librdkafka settings, e.g. security.protocol, sasl.*.",
     )
     messages_per_part: int = Field(
-        50_000, ge=1, description="Parts end at every multiple of this offset; so many messages are held at once."
+        50_000,
+        ge=1,
+        description="Parts end at every multiple of this offset; at most this many messages are in memory at once.",
     )
     timeout_seconds: float = operational(30, gt=0, description="How long the cluster may stay silent.")
     tables: dict[str, KafkaTable] = Field(min_length=1)

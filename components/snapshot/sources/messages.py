@@ -39,7 +39,9 @@ class StreamTable(TableSpec):
         "reject", description="A message that does not fit ends the run, or is set aside with its reason."
     )
     envelope: dict[str, Envelope] = Field(
-        {}, description="Columns that the message's envelope gives instead: its id or offset, partition, key or time."
+        {},
+        description="Columns that come from the message's envelope (its id or offset, partition, key or time) "
+        "instead of its content.",
     )
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ class RedisStreamTable(StreamTable):
 
     stream: str = Field(min_length=1, description="Key of the stream.")
     json_field: str = Field(
-        "", description="Field that holds a JSON object with the columns; empty where fields are columns."
+        "", description="Field that holds a JSON object with the columns; empty if each field is a column."
     )
 
     @model_validator(mode="after")
@@ -47,7 +47,7 @@ class RedisStreamSource(SourceBase):
     kind: Literal["redis_stream"] = "redis_stream"
     url: Url = Field("", description="Its URL without a password, e.g. redis://host:6379/0; or give `url_env`.")
     url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
-    messages_per_part: int = Field(50_000, ge=1, description="Messages that are read, held and kept together.")
+    messages_per_part: int = Field(50_000, ge=1, description="Messages that are read together and stored as one part.")
     timeout_seconds: float = operational(30, gt=0, description="How long the server may take for an answer.")
     tables: dict[str, RedisStreamTable] = Field(min_length=1)
 

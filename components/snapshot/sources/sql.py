@@ -36,10 +36,11 @@ class SqlTable(TableSpec):
     query: str = Field("", description="A SELECT statement to read; or give `table`.")
     append_only: bool = Field(
         False,
-        description="Rows are only ever added, with keys above the earlier ones: then only the new ones are read.",
+        description="Rows are only added, with keys above the earlier ones, so that only the new ones are read.",
     )
     version_query: str = Field(
-        "", description="Query of one value that changes whenever the rows do; without it, every look reads them all."
+        "",
+        description="Query of one value that changes whenever the rows change; without it, every run reads all rows.",
     )
 
     @model_validator(mode="after")
@@ -72,7 +73,7 @@ class SqlSource(SourceBase):
     kind: Literal["sql"] = "sql"
     url: Url = Field("", description="Its URL without a password, e.g. sqlite:///data/shop.db; or give `url_env`.")
     url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
-    rows_per_part: int = Field(131_072, ge=1, description="Rows that are read, held and kept together.")
+    rows_per_part: int = Field(131_072, ge=1, description="Rows that are read together and stored as one part.")
     tables: dict[str, SqlTable] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -10,13 +10,20 @@ from gatehouse.components.artifacts.identity import Spec
 class ComputeSpec(Spec):
     """The arithmetic of every process; all of it may change the bits of a model."""
 
-    device: Literal["cpu", "cuda"] = Field("cpu", description="Where the arithmetic happens (gloo or NCCL between).")
-    precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Of the arithmetic; weights stay fp32.")
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu", description="Device of the computation; processes communicate by gloo (cpu) or NCCL (cuda)."
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "fp32", description="Precision of the computation; weights stay fp32."
+    )
     deterministic: bool = Field(
-        True, description="The same bits again from the same settings; on a GPU this costs time."
+        True, description="Whether the same settings give the same bits again; on a GPU this costs time."
     )
     compile: bool = Field(False, description="Compile the model's blocks with `torch.compile`.")
-    activation_checkpointing: bool = Field(False, description="Compute activations twice instead of keeping them.")
+    activation_checkpointing: bool = Field(
+        False,
+        description="Activation checkpointing: compute activations again in the backward pass instead of keeping them.",
+    )
 
     @model_validator(mode="after")
     def _compilable(self) -> "ComputeSpec":

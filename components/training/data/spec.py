@@ -9,12 +9,18 @@ class DataSpec(Spec):
     """The rows of a step of a network."""
 
     batch_size: int = Field(2048, ge=1, description="Rows of one step over all processes and micro-batches together.")
-    accumulation: int = Field(1, ge=1, le=4096, description="Micro-batches of a step; a pipeline streams them.")
+    accumulation: int = Field(
+        1,
+        ge=1,
+        le=4096,
+        description="Micro-batches of a step: gradients are accumulated over them, and pipeline stages work on "
+        "several at once.",
+    )
     shuffle_window: int = Field(
         0,
         ge=0,
-        description="Rows shuffled at a time, so that steps read few places of the mapped arrays: for a train part "
-        "larger than a worker's memory; 0 shuffles all rows.",
+        description="Rows that are shuffled at a time, so that a step reads few places of the memory-mapped "
+        "arrays. For a train part larger than a worker's memory; 0 shuffles all rows.",
     )
     train_fraction: float = Field(1.0, gt=0.0, le=1.0, description="Share of the train rows used; below 1 for trials.")
 

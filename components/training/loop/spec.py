@@ -10,16 +10,19 @@ class StoppingSpec(Spec):
 
     epochs: int = Field(10, ge=1, le=10_000, description="Passes over the train rows; early stopping may end before.")
     metric: str = Field("", description="Validation metric that early stopping watches; empty for the loss itself.")
-    patience: int = Field(3, ge=1, description="Epochs without a better validation metric.")
-    least_gain: float = Field(0.0, ge=0.0, description="A metric is better only if it is so by more than this.")
+    patience: int = Field(3, ge=1, description="Epochs without a better validation metric after which training stops.")
+    least_gain: float = Field(0.0, ge=0.0, description="Smallest improvement that counts.")
     refit: int = Field(
         0,
         ge=0,
-        description="Train on train and validation rows together, for exactly so many epochs, and measure nothing "
-        "on the way; 0 trains on the train rows and watches the validation rows.",
+        description="Train on train and validation rows together, for exactly this many epochs, without "
+        "validation metrics; 0 trains on the train rows and watches the validation rows.",
     )
     divergence: float = Field(
-        0.0, ge=0.0, description="Halt when an epoch's train loss is over this many times the first's; 0 for never."
+        0.0,
+        ge=0.0,
+        description="Stop if the train loss of an epoch is more than this many times that of the first epoch; 0 for "
+        "never.",
     )
 
     @model_validator(mode="after")

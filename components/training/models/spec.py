@@ -17,7 +17,7 @@ class TabularMlpSpec(Spec):
         (256, 128), min_length=1, max_length=64, description="Width of each hidden layer."
     )
     dropout: float = Field(0.1, ge=0.0, lt=1.0, description="Share of a hidden layer's outputs dropped in training.")
-    embedding_size: int = Field(16, ge=1, le=256, description="Most dimensions that a category's embedding has.")
+    embedding_size: int = Field(16, ge=1, le=256, description="Largest number of dimensions of a category's embedding.")
 
     @property
     def layers(self) -> int | None:
@@ -67,7 +67,7 @@ class BuilderSpec(Spec):
     architecture: str = Field(
         pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="`package.module:builder` of the function."
     )
-    options: dict[str, bool | int | float | str] = Field({}, description="What the builder reads.")
+    options: dict[str, bool | int | float | str] = Field({}, description="Arguments that the builder gets.")
 
     @property
     def layers(self) -> int | None:

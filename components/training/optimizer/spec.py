@@ -10,8 +10,8 @@ from gatehouse.components.artifacts.identity import Spec
 class OptimizerChange(Spec):
     """Settings from an epoch on; null for as before."""
 
-    epoch: int = Field(ge=1, le=10_000, description="The first epoch that has them, counted from 0.")
-    learning_rate: float | None = Field(None, gt=0.0, le=1.0, description="Peak of the schedule.")
+    epoch: int = Field(ge=1, le=10_000, description="The first epoch with these settings, counted from 0.")
+    learning_rate: float | None = Field(None, gt=0.0, le=1.0, description="Peak learning rate of the schedule.")
     weight_decay: float | None = Field(None, ge=0.0, le=1.0, description="Decoupled weight decay.")
     clip_norm: float | None = Field(None, gt=0.0, description="Largest norm of the gradient.")
 
@@ -23,8 +23,10 @@ CHANGEABLE = tuple(name for name in OptimizerChange.model_fields if name != "epo
 class OptimizerSpec(Spec):
     """AdamW, the course of its learning rate, and the largest gradient."""
 
-    learning_rate: float = Field(2e-3, gt=0.0, le=1.0, description="Peak of the schedule.")
-    schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="What follows the warm-up.")
+    learning_rate: float = Field(2e-3, gt=0.0, le=1.0, description="Peak learning rate of the schedule.")
+    schedule: Literal["cosine", "linear", "constant"] = Field(
+        "cosine", description="Learning rate schedule after the warm-up."
+    )
     warmup: float = Field(0.1, ge=0.0, lt=1.0, description="Share of all steps that the learning rate rises over.")
     weight_decay: float = Field(1e-4, ge=0.0, le=1.0, description="Decoupled weight decay.")
     clip_norm: float = Field(

@@ -16,10 +16,12 @@ class ParallelismSpec(Spec):
     processes: int = Field(2, ge=1, le=4096, description="Workers that torchrun starts.")
     threads: int = Field(1, ge=1, le=256, description="Threads of each worker.")
     data: Literal["ddp", "fsdp"] = Field(
-        "ddp", description="Processes that share the rows hold all weights (`ddp`), or a part of each (`fsdp`)."
+        "ddp", description="Whether each data-parallel process holds all weights (`ddp`), or a part of each (`fsdp`)."
     )
-    tensor: int = Field(1, ge=1, le=64, description="Processes that share each matrix product.")
-    pipeline: int = Field(1, ge=1, le=64, description="Stages that the model's blocks are cut into.")
+    tensor: int = Field(1, ge=1, le=64, description="Tensor parallelism: processes that share each matrix product.")
+    pipeline: int = Field(
+        1, ge=1, le=64, description="Pipeline parallelism: stages that the model's blocks are divided into."
+    )
     pipeline_schedule: Literal["1f1b", "gpipe"] = Field("1f1b", description="Order of a pipeline's micro-batches.")
 
     @property

@@ -17,17 +17,19 @@ class NumericSpec(Spec):
         (0.001, 0.999), description="Quantiles of the train part beyond which values are clipped; null for none."
     )
     imputation: Literal["median", "mean", "constant"] = Field(
-        "median", description="What stands for a missing value: of the train part, or `constant`."
+        "median", description="What replaces a missing value: a statistic of the train part, or `constant`."
     )
-    constant: float = Field(0.0, allow_inf_nan=False, description="Stands for a missing value where so imputed.")
+    constant: float = Field(
+        0.0, allow_inf_nan=False, description="Replaces a missing value if `imputation` is `constant`."
+    )
     normalisation: Normalisation = Field(
         "standard",
-        description="To mean 0 and deviation 1; to 0 to 1 by least and greatest value; to the rank from 0 to 1 among "
-        "the train rows; or as it is.",
+        description="To mean 0 and standard deviation 1; to the range 0 to 1 by minimum and maximum; to the "
+        "rank among the train rows, from 0 to 1; or unchanged.",
     )
     indicator: Literal["when_missing", "always", "never"] = Field(
         "when_missing",
-        description="One more column that is 1 where the value is missing: by default where the train part has such.",
+        description="Add a column that is 1 if the value is missing; by default if the train part has missing values.",
     )
 
     @field_validator("clip")
@@ -41,10 +43,15 @@ class NumericSpec(Spec):
 class CategoricalSpec(Spec):
     """Which categories have an id of their own. The id of missing values is 0, that of unknown ones 1."""
 
-    min_count: int = Field(20, ge=1, description="Train rows that a category needs; rarer ones are unknown.")
-    max_size: int = Field(0, ge=0, description="Most categories, the most frequent first; 0 for any number.")
+    min_count: int = Field(20, ge=1, description="Smallest number of train rows of a category; rarer ones are unknown.")
+    max_size: int = Field(
+        0, ge=0, description="Largest number of categories; the most frequent are kept; 0 for no limit."
+    )
     buckets: int = Field(
-        0, ge=0, le=1_000_000, description="Ids that categories outside the vocabulary are hashed to; 0 for unknown."
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Number of ids that categories outside the vocabulary are hashed to; 0 makes them unknown.",
     )
 
 

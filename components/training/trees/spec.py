@@ -41,13 +41,13 @@ class RoundsSpec(Spec):
 
     rounds: int = Field(300, ge=1, le=10_000, description="Trees for each output; early stopping may end before.")
     metric: str = Field("", description="Validation metric that early stopping watches; empty for the loss itself.")
-    patience: int = Field(20, ge=1, description="Rounds without a better validation metric.")
-    least_gain: float = Field(0.0, ge=0.0, description="A metric is better only if it is so by more than this.")
+    patience: int = Field(20, ge=1, description="Rounds without a better validation metric after which training stops.")
+    least_gain: float = Field(0.0, ge=0.0, description="Smallest improvement that counts.")
     refit: int = Field(
         0,
         ge=0,
-        description="Train on train and validation rows together, for exactly so many rounds, and measure nothing "
-        "on the way; 0 trains on the train rows and watches the validation rows.",
+        description="Train on train and validation rows together, for exactly this many rounds, without "
+        "validation metrics; 0 trains on the train rows and watches the validation rows.",
     )
 
     @model_validator(mode="after")
