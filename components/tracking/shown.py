@@ -75,5 +75,5 @@ def warning_on_failure(store: ArtifactStore, label: str, title: str = "MLflow") 
         later = ", the next run tries again" * showing.failed
         message = f"{title} could not be written{later}: {type(error).__name__}: {cause}"
         logger.warning(message)
-        with suppress(GatehouseError):
+        with suppress(GatehouseError, OSError):  # Such as of a full disk.
             Attempt(store, label).note("warned", message=message)

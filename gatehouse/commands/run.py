@@ -82,6 +82,15 @@ def run_on_screen(
 
         outcome = run_pipeline(folder, pipeline, store, arguments, watch, until, run_id)
     screen.summarise(outcome)
+    from gatehouse.components.tracking.shown import warning_on_failure
+
+    with warning_on_failure(store, "run:tracking"):  # The exit code is that of the run.
+        _show(store, outcome)
+    return outcome
+
+
+def _show(store: ArtifactStore, outcome: LocalRun) -> None:
+    """Show a run that has ended, and those that were left before, in MLflow; print why one is left."""
     from gatehouse.components.tracking.later import runs_left, show_apart, why_left
 
     if earlier := [run for run in runs_left(store) if run != outcome.run]:
@@ -95,7 +104,6 @@ def run_on_screen(
         showing.wait()
         if outcome.run in runs_left(store):
             typer.echo(f"MLflow does not show this run yet: {why_left(store, outcome.run) or outcome.log}")
-    return outcome
 
 
 def _import_for_the_end() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer
+from click.testing import Result
 from typer.testing import CliRunner
 
 from gatehouse.commands import run as run_module
@@ -47,6 +48,26 @@ def _trained(store: ArtifactStore) -> str:
     return model
 
 
+def _command(ended: LocalRun, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Result:
+    """What `gatehouse run` does after a run."""
+    monkeypatch.setattr(run_module, "run_pipeline", lambda *arguments: ended)
+    app = typer.Typer()
+    app.command()(run_module.run)
+    return CliRunner().invoke(app, [str(EXAMPLE), "--store", store.address])
+
+
+def test_the_exit_code_is_that_of_the_run_also_where_the_disk_is_full(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> bool:
+        raise OSError(28, "No space left on device")
+
+    Attempt(store, "validate").note("failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
+    monkeypatch.setattr(type(store.objects), "put_bytes", full)
+    assert _command(LocalRun("run-1", tmp_path / "run.log", exit_code=3), store, monkeypatch).exit_code == 3
+    assert "MLflow could not be written, the next run tries again: OSError" in caplog.text
+
+
 @pytest.mark.parametrize("away", [False, True])
 def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_the_run(
     away: bool, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -60,11 +81,8 @@ def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_th
     Attempt(store, "validate").note("failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
     failure = {"error": "ContractBreachError", "message": "dest: 3 nulls", "exit_code": 2}
     ended = LocalRun("run-1", tmp_path / "run.log", exit_code=2, failure=failure)
-    monkeypatch.setattr(run_module, "run_pipeline", lambda *arguments: ended)
     monkeypatch.setattr(showing, "show_run", lambda *arguments: pytest.fail("shown here"))
-    app = typer.Typer()
-    app.command()(run_module.run)
-    done = CliRunner().invoke(app, [str(EXAMPLE), "--store", store.address])
+    done = _command(ended, store, monkeypatch)
     assert (done.exit_code, "warning of run-0: its server was away" in done.output) == (2, True)
     unshown = "does not show this run yet: MLflow could not be written, the next run tries again: ServerAwayError"
     assert (unshown in done.output, runs_left(store)) == (away, ["run-1"] * away)
