@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from gatehouse.components.snapshot.sniffing import Sniffed
 
 _TRAIN, _VALIDATION = 0.7, 0.85
+_LEAST_OF_PART = 100
+"""Rows of a part below which what is measured on it is uncertain: a ROC AUC of 0.7 by 0.1 to both sides."""
 _MOST_ALIKE, _FEWEST_GROUPS = 0.01, 100
 _MOST_OF_GROUP = 20
 _VALUES_THAT_TELL = 3
@@ -66,12 +68,17 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float | Non
         with contextlib.chdir(made):
             source = declared(sniffed, Path("data", file.name), table)
             look = taken(source, Path("contract.yaml"), store)
-        roles, boundaries, alike = _roles(store, look, table, source["tables"][table], wanted, bool(sniffed.event_time))
+        roles, boundaries, alike, sizes = _roles(
+            store, look, table, source["tables"][table], wanted, bool(sniffed.event_time)
+        )
         write_files(made, project_files(name, table, source, roles, boundaries, alike, alarm))
         report = target / look.pages[0].relative_to(made)
     if not asked:  # Without questions, an error is the only output.
         show(console, file, found)
     _tell(console, target, name, roles, report, boundaries)
+    for advice in _advice(roles, sizes):
+        console.print(Text(advice, style="yellow"))
+    console.print(f"\n{target} is ready: gatehouse run {name}")
 
 
 def _time(wanted: str, sniffed: "Sniffed") -> str:
@@ -92,8 +99,8 @@ def _time(wanted: str, sniffed: "Sniffed") -> str:
 
 def _roles(
     store: ArtifactStore, look: FirstLook, table: str, declared: Mapping[str, Any], wanted: Wanted, timed: bool
-) -> tuple[Roles, tuple[str, str] | None, list[str]]:
-    """The roles of the columns; boundaries of a split by time, or None; and features in which many rows agree."""
+) -> tuple[Roles, tuple[str, str] | None, list[str], dict[str, int]]:
+    """The roles of the columns; boundaries of a split by time, or None; features in which many rows agree; parts."""
     dataset = store.manifest(look.taken.snapshot).derived_from[table]
     with connect() as connection:
         connection.read_parquet([str(path) for path in store.paths(dataset)]).create_view("rows")
@@ -105,7 +112,8 @@ def _roles(
         boundaries = _boundaries(connection, time) if timed and not roles.group else None
         told = (*roles.features, roles.label)
         repeated = names_in(roles.features, rows, lambda name: _groups_rows(connection, name, told))
-        return replace(roles, repeated=repeated), boundaries, _alike(connection, roles, rows)
+        sizes = _sizes(connection, roles, boundaries)
+        return replace(roles, repeated=repeated), boundaries, _alike(connection, roles, rows), sizes
 
 
 def _groups_rows(connection: "duckdb.DuckDBPyConnection", name: str, columns: Sequence[Column]) -> bool:
@@ -160,7 +168,48 @@ def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str) -> tuple[str
         return None
     unit = next((each for each in _UNITS if min(lengths) > 3 * each), timedelta(microseconds=1))
     train, validation = (round((moments[-1] - each) / unit) * unit for each in moments[1:3])
-    return _ISO.dump_python(train, mode="json"), _ISO.dump_python(validation, mode="json")
+    return _written(train), _written(validation)
+
+
+def _written(distance: timedelta) -> str:
+    """A distance in ISO 8601, in days where it is whole days: a year of 365 days, as in P1Y73D, asks for a calendar."""
+    days, rest = divmod(distance, timedelta(days=1))
+    return str(_ISO.dump_python(distance, mode="json")) if rest else f"P{days}D"
+
+
+def _sizes(connection: "duckdb.DuckDBPyConnection", roles: Roles, boundaries: tuple[str, str] | None) -> dict[str, int]:
+    """How many rows with a label each part of the split has; about so many where no times divide the rows."""
+    time, label = ('"' + name.replace('"', '""') + '"' for name in (roles.time, roles.label.name))
+    ages = f"SELECT max(epoch_us({time})) OVER () - epoch_us({time}) AS age, {label} AS label FROM rows"
+    train, validation = (
+        _ISO.validate_python(each) // timedelta(microseconds=1) for each in boundaries or ("PT0S", "PT0S")
+    )
+    rows, after_train, test = connection.execute(
+        f"SELECT count(*), count(*) FILTER (age <= {train}), count(*) FILTER (age <= {validation}) FROM ({ages}) "
+        "WHERE label IS NOT NULL"
+    ).fetchall()[0]
+    if not boundaries:
+        after_train, test = round((1 - _TRAIN) * rows), round((1 - _VALIDATION) * rows)
+    return {"train": rows - after_train, "validation": after_train - test, "test": test}
+
+
+def _advice(roles: Roles, sizes: Mapping[str, int]) -> Iterator[str]:
+    """What a person should look at before the first run."""
+    if roles.repeated:
+        yield (
+            f"{', '.join(roles.repeated)}: may name something that has several rows, such as a person; a feature now. "
+            "--group COLUMN keeps these rows in one part and makes no feature of it, --without COLUMN leaves it out."
+        )
+    if min(sizes.values()) < _LEAST_OF_PART:
+        found = ", ".join(f"{part} {size:,}" for part, size in sizes.items())
+        enough = round(_LEAST_OF_PART / (1 - _VALIDATION), -2)
+        yield (
+            f"few rows: {found}. With fewer than {_LEAST_OF_PART} rows with a label in a part, what is measured on it "
+            f"is uncertain, a ROC AUC by 0.1 or more. Take a table of {enough:,.0f} rows or more."
+        )
+    if roles.label.values == 2 and roles.task != "binary":
+        told = f" ({', '.join(roles.label.texts)})"
+        yield f"{roles.label.name} has two values{told}, for which --task binary is made, not {roles.task}."
 
 
 def _tell(
@@ -185,11 +234,4 @@ def _tell(
         console.print(Text.assemble((f"{label:<10}", "dim"), text))
     for column, why in roles.left_out.items():
         console.print(Text.assemble(("left out  ", "dim"), f"{column}: {why}"))
-    if roles.repeated:
-        told = (
-            f"{', '.join(roles.repeated)}: may name something that has several rows, such as a person; a feature now. "
-            "--group COLUMN keeps these rows in one part and makes no feature of it, --without COLUMN leaves it out."
-        )
-        console.print(Text(told, style="yellow"))
     console.print(Text.assemble(("report    ", "dim"), str(report)))
-    console.print(f"\n{target} is ready: gatehouse run {name}")

@@ -63,7 +63,8 @@ def _keys(project: Project, table: str) -> tuple[int, int]:
 
 
 def test_boundaries_of_time_move_along_with_the_rows(folder: Path) -> None:
-    _init("visits", "--from", _visits(folder), "--label", "bought", "--positive", "yes")
+    told = _init("visits", "--from", _visits(folder), "--label", "bought", "--positive", "yes").output
+    assert "few rows: train 284, validation 58, test 58. With fewer than 100 rows" in told
     split = check_project(folder / "visits").file.split
     # Pairs of rows, 2.5 hours apart: the newest 120 rows are validation and test, the newest 60 are test.
     assert isinstance(split, TimeSplit)
@@ -97,6 +98,12 @@ def test_a_table_with_times_and_no_key(folder: Path) -> None:
     assert '"price_eur": "numeric"' in definitions and '"country": "categorical"' in definitions
     assert "bought" not in definitions.split("features={")[1].split("}")[0]
     assert _keys(project, "visits") == (400, 400)
+
+
+def test_what_a_person_should_know_of_the_rows_is_told(folder: Path) -> None:
+    told = _init("twice", "--from", _visits(folder, 16_000), "--label", "bought", "--task", "multiclass").output
+    assert "bought has two values (no, yes), for which --task binary is made, not multiclass." in told
+    assert "few rows" not in told and "divided   by time, P250D and P125D before" in told
 
 
 def test_a_table_without_times(folder: Path) -> None:
@@ -236,7 +243,8 @@ def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
 def test_numbers_and_classes(
     folder: Path, label: str, task: str, policy: tuple[str, dict[str, float]], strategy: str, alarm: float
 ) -> None:
-    _init("visits", "--from", _visits(folder, prices=400), "--label", label, "--task", task, "--time", "none")
+    output = _init("visits", "--from", _visits(folder, prices=400), "--label", label, "--task", task, "--time", "none")
+    assert "has two values" not in output.output and "few rows: train 280," in output.output
     project = check_project(folder / "visits")
     assert project.file.split.strategy == strategy and task_of(project.file.training).name == task
     assert (project.policy.must_beat_baseline, project.policy.leakage_alarm) == ((policy[0],), policy[1])
