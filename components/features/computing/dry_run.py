@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.arithmetic.finite import told_not_finite
 from gatehouse.components.features.computing.compute import SQL_TYPES, compute_view, go_back, run_macros, stage_table
 from gatehouse.components.features.computing.labels import labelled_rows
 from gatehouse.components.features.computing.on_demand import on_demand_features
@@ -152,11 +153,9 @@ def _not_finite(file: str, rows: pa.Table) -> Iterator[str]:
             values = column.to_numpy()
             wrong = np.flatnonzero(~np.isfinite(values) & ~column.is_null().to_numpy())
             if len(wrong):
-                yield (
-                    f"{file}: {name}: {len(wrong):,} of the first {len(values):,} rows are NaN or infinite, first "
-                    f"{rows.column_names[0]} {rows.column(0)[wrong[0]]}: {values[wrong[0]]}. Give a null where nothing "
-                    f"is known: if(isfinite({name}), {name}, NULL) AS {name}"
-                )
+                first, count = int(wrong[0]), f"the first {len(values):,} rows"
+                key = rows.column_names[0]
+                yield f"{file}: {told_not_finite(name, wrong, count, key, rows.column(0)[first], values[first])}"
 
 
 def teaches_nothing(found: Labelled) -> Iterator[str]:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.arithmetic.finite import told_not_finite
 from gatehouse.errors import GatehouseError
 
 _TEXT, _NUMBERS, _BOOLEANS, _NOTHING = "text", "numbers", "booleans", "nothing"
@@ -77,7 +78,9 @@ def type_of(column: pa.ChunkedArray) -> str:
     return "" if unknown else str(_plain(column.type))
 
 
-def numbers_of(name: str, column: pa.ChunkedArray, wanted: str = "") -> npt.NDArray[np.float64]:
+def numbers_of(
+    name: str, column: pa.ChunkedArray, wanted: str = "", table: Columns | None = None
+) -> npt.NDArray[np.float64]:
     """A numeric column as it was in training, NaN where a value is missing, shape (rows,).
 
     Args:
@@ -85,6 +88,7 @@ def numbers_of(name: str, column: pa.ChunkedArray, wanted: str = "") -> npt.NDAr
         column: Integers, floating-point numbers, decimals or booleans.
         wanted: Type that it had in training. Numbers are rounded to it, so that a feature that was kept in single
             precision has the same value when it comes in double precision.
+        table: The rows of the column, whose first column says in the error which row it is.
 
     Raises:
         FeatureError: if the column holds no numbers, or an infinity.
@@ -100,9 +104,16 @@ def numbers_of(name: str, column: pa.ChunkedArray, wanted: str = "") -> npt.NDAr
         plain = pc.cast(plain, pa.float64(), safe=False).cast(narrow, safe=False)
     values: npt.NDArray[np.float64] = pc.cast(plain, pa.float64(), safe=False).to_numpy()
     if np.isinf(values).any():
-        endless = int(np.isinf(values).sum())
-        raise FeatureError(f"Feature {name}: {endless} values are infinite; expected finite numbers or nulls.")
+        raise FeatureError(f"Feature {_endless(name, values, table)}.")
     return values
+
+
+def _endless(name: str, values: npt.NDArray[np.float64], table: Columns | None) -> str:
+    wrong = np.flatnonzero(np.isinf(values))
+    if table is None:
+        return f"{name}: {len(wrong):,} values are infinite; expected finite numbers or nulls"
+    key, first = table.column_names[0], int(wrong[0])
+    return told_not_finite(name, wrong, f"{len(values):,} rows", key, table[key][first], values[first])
 
 
 def texts_of(name: str, column: pa.ChunkedArray, wanted: str = "") -> pa.ChunkedArray:

@@ -43,14 +43,15 @@ def fit(
     if problems := spec.problems(numeric, categorical):
         raise FeatureError("The transformation has problems:" + "".join(f"\n  - {text}" for text in problems))
     return Transformation(
-        tuple(_fit_numeric(name, table[name], spec.of_numeric(name)) for name in numeric),
+        tuple(_fit_numeric(name, table, spec.of_numeric(name)) for name in numeric),
         tuple(_fit_categorical(name, table[name], spec.of_categorical(name)) for name in categorical),
     )
 
 
-def _fit_numeric(name: str, column: pa.ChunkedArray, spec: NumericSpec) -> Numeric:
+def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
     """All sums run over sorted values, so that the order of rows changes no bit."""
-    values = numbers_of(name, column)
+    column = table[name]
+    values = numbers_of(name, column, table=table)
     known = np.sort(values[~np.isnan(values)]) + 0.0  # Of equal zeros, the negative one would be first or not.
     absent = len(values) - len(known)
     indicator = spec.indicator == "always" or (spec.indicator == "when_missing" and absent > 0)
