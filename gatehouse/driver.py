@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.redaction import redacted
-from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.forkserver import ForkServer
@@ -50,11 +50,20 @@ def main() -> int:
     except Exception as error:
         traceback.print_exc()
         # If a task failed, its own record has the cause, and this error only names the task.
+        expected = isinstance(error, GatehouseError)
         code = error.exit_code if isinstance(error, GatehouseError) else 1
         failure = {"error": type(error).__name__, "message": redacted(str(error)), "exit_code": code}
-        store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", failure)
+        store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", failure if expected else failure | {"unexpected": True})
+        _tell_at_the_end(store, failure["message"])
         return code
     return 0
+
+
+def _tell_at_the_end(store: ArtifactStore, message: str) -> None:
+    """End the log with why the run failed: what its stages said, or the given message if none failed."""
+    failed = [event for _, event in events(store, os.environ[RUN_ID]) if event.event == "failed"]
+    told = [f"stage {event.stage} failed: {event.body['message']}" for event in failed] or [f"error: {message}"]
+    print("", *told, sep="\n", file=sys.stderr)
 
 
 def _enter(project: Path) -> None:
@@ -71,7 +80,10 @@ def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object],
         with store.workspace() as directory:
             os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
             from kfp import local
+            from kfp.local import logging_utils
 
+            # The output is a file, where codes for colours hide the words.
+            logging_utils.color_text = lambda text, color: text
             local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
             pipeline.function(**arguments)
 

@@ -1,5 +1,6 @@
 """What a person sees of a run: the steps live, then a summary. Plain lines where the output is no terminal."""
 
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,9 @@ class Screen:
 
     def _print_failure(self, run: LocalRun) -> None:
         assert run.failure is not None
-        where = f" in stage {run.failure['stage']}" if "stage" in run.failure else ""
-        self._console.print(Text.assemble((run.failure["error"], "bold red"), where), soft_wrap=True)
-        self._console.print(run.failure["message"], soft_wrap=True)
+        stage = run.failure.get("stage")
+        failed = next((f"{task.title} failed" for task in run.plan if task.stage == stage), "error")
+        self._console.print(Text.assemble((f"{failed}: ", "bold red"), _cause(run.failure)), soft_wrap=True)
         self._print_reports(run)
 
     def _print_results(self, run: LocalRun) -> None:
@@ -237,7 +238,7 @@ def _duration(event: Event, run: LocalRun) -> str:
 def _gist(event: Event, objective: str) -> str:
     """One line that says what a stage found, by what its result is called."""
     if event.event in ("failed", "stopped"):
-        return str(event.body.get("error", ""))
+        return textwrap.shorten(_cause(event.body).partition("\n")[0], 100, placeholder=" …")
     result = event.body.get("result", {})
     if "decision" in result:
         return _decision(result)
@@ -264,6 +265,12 @@ def _tables(rows: dict[str, int], rejected: dict[str, int]) -> str:
         return " ".join(f"{name} {count:,}" for name, count in rows.items())
     told = (f", {rejected[name]:,} rejected" if name in rejected else "" for name in rows)
     return "; ".join(f"{name} {count:,} rows{more}" for (name, count), more in zip(rows.items(), told, strict=True))
+
+
+def _cause(body: dict[str, Any]) -> str:
+    """Why something failed, in its words; an error that nobody expected says little without the name of its class."""
+    name, message = str(body.get("error", "")), str(body.get("message", ""))
+    return f"{name}: {message}" if body.get("unexpected") else message or name
 
 
 def _progress(stage: str, run: LocalRun) -> str:

@@ -154,6 +154,9 @@ def test_a_breach_of_contract_stops_before_training_and_names_column_and_rows(
     end = end_of(store, outcome.run)
     assert end is not None and (end["state"], end["stage"]) == ("failed", "require_contract")
     assert started[0].poll() is None
+    log = outcome.log.read_text()
+    assert "\x1b" not in log
+    assert f"stage require_contract failed: {outcome.failure['message']}" in log[log.rindex("Traceback") :]
 
 
 def test_one_changed_raw_row_runs_what_reads_it_and_changes_each_reference(

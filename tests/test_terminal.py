@@ -56,6 +56,27 @@ def test_that_nobody_was_told_of_a_failure_is_shown(
     assert "warning in alert:webhook: Nobody was told that training failed" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [({}, "the rows overlap\nMove them"), ({"unexpected": True}, "OddError: the rows overlap\nMove them")],
+)
+def test_a_failure_is_told_in_its_words_and_by_a_class_only_where_nobody_expected_it(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, bool], told: str
+) -> None:
+    run = _finished(tmp_path)
+    run.plan, run.exit_code = [PlannedTask("split", "split", "Split")], 1
+    run.failure = {"error": "OddError", "message": "the rows overlap\nMove them", "stage": "split", **more}
+    run.events = [Event("split", 1, "failed", {"seconds": 1.0, **run.failure})]
+    screen = Screen(store)
+    screen.update(run)
+    assert capsys.readouterr().out.rstrip().endswith(told.partition("\n")[0])
+    screen.summarise(run)
+    assert f"Split failed: {told}\n" in capsys.readouterr().out
+    run.failure = {"error": "OddError", "message": "no such key"}
+    screen.summarise(run)
+    assert "\nerror: no such key\n" in capsys.readouterr().out
+
+
 def test_alarms_that_ask_for_no_new_model_are_shown(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -333,7 +333,7 @@ def _told(error: Exception) -> dict[str, Any]:
     """The fields of an error in the record of a failure."""
     said = redacted(str(error))
     if not isinstance(error, GatehouseError):
-        return {"error": type(error).__name__, "message": said, "exit_code": 1, "permanent": False}
+        return {"error": type(error).__name__, "message": said, "exit_code": 1, "permanent": False, "unexpected": True}
     name = error.name if isinstance(error, RepeatedError) else type(error).__name__
     return {"error": name, "message": said, "exit_code": error.exit_code, "permanent": error.permanent}
 
