@@ -50,11 +50,11 @@ def main() -> int:
     except Exception as error:
         traceback.print_exc()
         # If a task failed, its own record has the cause, and this error only names the task.
-        expected = isinstance(error, GatehouseError)
-        code = error.exit_code if isinstance(error, GatehouseError) else 1
-        failure = {"error": type(error).__name__, "message": redacted(str(error)), "exit_code": code}
-        store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", failure if expected else failure | {"unexpected": True})
-        _tell_at_the_end(store, failure["message"])
+        code, message = error.exit_code if isinstance(error, GatehouseError) else 1, redacted(str(error))
+        failure = {"error": type(error).__name__, "message": message, "exit_code": code}
+        failure |= {} if isinstance(error, GatehouseError) else {"unexpected": True}
+        store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", failure)
+        _tell_at_the_end(store, message)
         return code
     return 0
 
@@ -97,6 +97,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.tracking.cost import PRICES
     from gatehouse.components.training.spec import task_of
+    from gatehouse.components.tuning.access.address import named_url, require_form
     from gatehouse.pipelines.catalog import build
 
     store.sweep()
@@ -105,7 +106,10 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     if until:
         pipeline = cut_after(until, pipeline)
     source, window = (str(arguments.get(name, "")) for name in ("source", "window"))
-    look_at_rows(project, {stage for _, stage, _ in pipeline.plan}, source, window)
+    stages = {stage for _, stage, _ in pipeline.plan}
+    if "tune" in stages and (url := named_url()):
+        require_form(url)
+    look_at_rows(project, stages, source, window)
     for config in project.configs():
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
@@ -120,15 +124,15 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
 
 
 SECTIONS = {"tune": "tuning", "calibrate": "calibration", "probe": "probes"}
-SECTIONS |= {"compare_online": "integration", "integrate": "integration"}
-"""The section of a project without which a stage of the training pipeline does not run."""
+SECTIONS |= {"compare_online": "integration", "integrate": "integration", "alert": "alerts"}
+"""The section, or key, of a project without which a stage does not run."""
 
 
 def not_asked_for(stage: str) -> ConfigurationError:
     """The error if a project has no section that enables a stage."""
     return ConfigurationError(
-        f"--until: expected a stage of this run, found {stage!r}: the project has no `{SECTIONS[stage]}` section that "
-        "asks for it."
+        f"--until: expected a stage of this run, found {stage!r}: the project has no `{SECTIONS[stage]}` that asks "
+        "for it."
     )
 
 
@@ -149,7 +153,7 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     if stage not in stages:
         known = ", ".join(dict.fromkeys(stages))
         raise ConfigurationError(
-            f"--until: expected a stage of this pipeline ({known}), found {stage!r}{nearest(stage, stages)}."
+            f"--until: expected a stage of this run ({known}), found {stage!r}{nearest(stage, stages)}."
         )
     last = len(stages) - stages[::-1].index(stage)
     for task, _, _ in planned[last:]:

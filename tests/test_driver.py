@@ -11,7 +11,7 @@ from gatehouse.process import owner_env
 from tests.small_example import EXAMPLE
 
 _PREPARED = """
-import json, sys
+import json, os, sys
 def loaded(*names):
     return [name for name in names if name in sys.modules]
 import gatehouse.commands.run
@@ -20,6 +20,13 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.driver import _prepare
 
 pipeline = _prepare("training", ArtifactStore.open(sys.argv[1]), {}, "")
+try:
+    os.environ["GATEHOUSE_TUNING_STORAGE"] = "oracel://me:pa55word@db/studies"
+    _prepare("training", ArtifactStore.open(sys.argv[1]), {}, "")
+    refused = ""
+except Exception as error:
+    refused = str(error)
+_prepare("training", ArtifactStore.open(sys.argv[1]), {}, "split")
 tasks = {**pipeline.tasks, **pipeline.function.pipeline_spec.root.dag.tasks}
 print(json.dumps({
     "before the driver starts": before,
@@ -27,6 +34,7 @@ print(json.dumps({
     "cluster": loaded("kfp.kubernetes", "gatehouse.platforms", "gatehouse.compilation"),
     "cached": tasks["train"].caching_options.enable_cache,
     "retried": [name for name, task in tasks.items() if task.HasField("retry_policy")],
+    "refused": refused.split(", found ")[-1][:40],
     "tasks": sorted(set(tasks) - {"exit-handler-1"}) == sorted(name for name, _, _ in pipeline.plan),
 }))
 """
@@ -47,5 +55,6 @@ def test_a_local_run_loads_no_client_of_a_cluster_and_retries_nothing(tmp_path: 
         "cluster": [],
         "cached": True,
         "retried": [],
+        "refused": "oracel://me:***@db/studies: NoSuchModule",
         "tasks": True,
     }

@@ -196,7 +196,7 @@ def serve_storage(
     Clients need no credentials of the database. Optuna's proxy has no TLS and no passwords: only those who may change
     every study should reach the port.
     """
-    from gatehouse.components.tuning.access.database import named_url
+    from gatehouse.components.tuning.access.address import named_url
     from gatehouse.components.tuning.access.proxy import serve
 
     serve(named_url(), host, port, typer.echo)

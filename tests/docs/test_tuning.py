@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from gatehouse.commands.tuning import app
 from gatehouse.components.training.spec import train_spec
 from gatehouse.components.tuning.access import proxy
-from gatehouse.components.tuning.access.database import STORAGE
+from gatehouse.components.tuning.access.address import STORAGE
 from gatehouse.components.tuning.algorithms import Algorithm, EarlyStopping
 from gatehouse.components.tuning.configuration import infeasible
 from gatehouse.components.tuning.spec import ExperimentSpec

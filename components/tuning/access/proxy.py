@@ -21,7 +21,8 @@ from optuna.storages._grpc.auto_generated.api_pb2_grpc import StorageServiceStub
 from optuna.storages._grpc.client import GrpcClientCache
 from optuna.trial import TrialState
 
-from gatehouse.components.tuning.access.database import PROXY, STORAGE, by_url, shown
+from gatehouse.components.tuning.access.address import PROXY, STORAGE, StorageAddressError, shown
+from gatehouse.components.tuning.access.database import by_url
 from gatehouse.errors import ConfigurationError, StoreError
 
 logger = logging.getLogger(__name__)
@@ -119,11 +120,11 @@ def proxied(url: str) -> ProxiedStorage:
     """The client of the proxy at this URL. It connects with the first call.
 
     Raises:
-        StoreError: if this is no URL of a proxy.
+        StorageAddressError: if this is no URL of a proxy.
     """
     found = _address(url)
     if not found or url[found.end() :].strip("/") or not 0 < (port := int(found["port"] or PORT)) < 2**16:
-        raise StoreError(
+        raise StorageAddressError(
             f"{STORAGE}: expected {PROXY}HOST or {PROXY}HOST:PORT, found {_shown(url)}. PORT is a number up to 65535. "
             "The address of the proxy has no user, password, path or query: remove them."
         )

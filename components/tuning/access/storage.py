@@ -4,7 +4,8 @@ import functools
 
 import optuna
 
-from gatehouse.components.tuning.access.database import PROXY, by_url, named_url
+from gatehouse.components.tuning.access.address import PROXY, named_url
+from gatehouse.components.tuning.access.database import by_url
 
 
 def database() -> optuna.storages.BaseStorage | None:

@@ -20,7 +20,7 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.records import create_record, read_record, remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tuning import journal as journal_module
-from gatehouse.components.tuning.access.database import STORAGE
+from gatehouse.components.tuning.access.address import STORAGE
 from gatehouse.components.tuning.access.storage import database
 from gatehouse.components.tuning.controller import Controller
 from gatehouse.components.tuning.journal import (
@@ -279,6 +279,7 @@ def test_a_database_that_cannot_be_opened_is_named_without_its_password(
     monkeypatch.setenv(STORAGE, url)
     with pytest.raises(StoreError, match=rf"{STORAGE}: expected the URL .*{found}.* Mend the secret") as raised:
         database()
+    assert raised.value.exit_code == (StoreError if "sqlite" in url else ConfigurationError).exit_code
     assert "55" not in str(raised.value) and "word@" not in str(raised.value)
 
 

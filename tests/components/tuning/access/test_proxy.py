@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 from gatehouse.commands.tuning import app
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tuning.access import proxy as proxy_module
-from gatehouse.components.tuning.access.database import STORAGE, by_url
+from gatehouse.components.tuning.access.address import STORAGE
+from gatehouse.components.tuning.access.database import by_url
 from gatehouse.components.tuning.access.proxy import ServedStorage, proxied
 from gatehouse.components.tuning.access.storage import database
 from gatehouse.components.tuning.controller import Controller
