@@ -21,3 +21,38 @@ def parameters(pipeline: str) -> dict[str, dict[str, Any]]:
         each.arg: {"parameterType": _TYPES[ast.unparse(each.annotation or each)], "isOptional": place >= required}
         for place, each in enumerate(signature.args)
     }
+
+
+@cache
+def stages(pipeline: str) -> tuple[str, ...]:
+    """The stages that a pipeline can have before those that end it, in its order; a project may leave some out.
+
+    Example:
+        >>> stages("promotion")
+        ('promote',)
+    """
+    known = {**_functions("tasks"), **_functions("data"), **_functions(pipeline)}
+    entered, found = {"begin", "_add"}, list[str]()
+
+    def visit(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+        if not isinstance(node, ast.Call):
+            return
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+        if called == "begin" and len(node.args) > 1:  # With the parameter `force`.
+            found.append("prepare")
+        if called == "add" and node.args and isinstance(node.args[0], ast.Name):
+            found.append(node.args[0].id)
+        elif called in known and called not in entered:
+            entered.add(called)
+            visit(known[called])
+
+    for statement in known["pipeline"].body:
+        visit(statement)
+    return tuple(dict.fromkeys(found))
+
+
+def _functions(module: str) -> dict[str, ast.FunctionDef]:
+    source = ast.parse((Path(__file__).parent / "pipelines" / f"{module}.py").read_text(encoding="utf-8"))
+    return {node.name: node for node in ast.walk(source) if isinstance(node, ast.FunctionDef)}

@@ -47,9 +47,8 @@ def run(
     arguments = from_here(arguments | dict(parameter(text) for text in param or ()))
     require_span(arguments)
     if until:
-        require_stage(until)
-        if pipeline == "training":
-            _require_section(until, folder)
+        require_stage(until, pipeline)
+        _require_section(until, folder)
     if reason:
         os.environ[REASON] = reason
     opened = ArtifactStore.open(store_address(store, folder))
@@ -121,23 +120,27 @@ def _require_section(stage: str, folder: Path) -> None:
 
     with contextlib.suppress(OSError, UnicodeError, yaml.YAMLError):
         body = yaml.safe_load((folder / PROJECT_FILE).read_text())
-        if isinstance(body, dict) and stage in SECTIONS and body.get(SECTIONS[stage]) is None:
+        if isinstance(body, dict) and stage in SECTIONS and body.get(SECTIONS[stage]) in (None, "never"):
             raise not_asked_for(stage)
 
 
-def require_stage(name: str) -> None:
-    """Refuse an unknown stage before a run starts; whether it is a stage of this run is known after planning.
+def require_stage(name: str, pipeline: str) -> None:
+    """Refuse a stage that no run of a pipeline has, before a run starts.
 
     Raises:
-        ConfigurationError: listing the known stages.
+        ConfigurationError: listing the pipeline's stages in their order.
     """
-    from gatehouse.components.artifacts.stage import declared_stages
+    from gatehouse.signatures import NAMES, stages
     from gatehouse.yaml_lines import nearest
 
-    stages = [stage for stage, each in declared_stages().items() if not each.declared.inner]
-    if name not in stages:
+    if pipeline not in NAMES:
+        offered = nearest(pipeline, NAMES)
+        raise ConfigurationError(f"--pipeline: expected one of {', '.join(NAMES)}, found {pipeline!r}{offered}.")
+    known = stages(pipeline)
+    if name not in known:
         raise ConfigurationError(
-            f"--until: expected a stage ({', '.join(stages)}), found {name!r}{nearest(name, stages)}."
+            f"--until: expected a stage of {pipeline}, found {name!r}{nearest(name, known)}. Its stages are, in order: "
+            f"{', '.join(known)}."
         )
 
 

@@ -18,6 +18,7 @@ from gatehouse.components.artifacts.run import Event, events
 from gatehouse.components.artifacts.stage import Stage, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import nearest
 
 _PARTS = ("modules", "distributions", "formats")
 _NEWEST = 5
@@ -74,7 +75,8 @@ def _declared(stage: str) -> Stage[Any, Any]:
     stages = declared_stages()
     name = stage.rpartition(":")[2]
     if name not in stages:
-        raise ConfigurationError(f"There is no stage {stage!r}: expected one of {', '.join(sorted(stages))}.")
+        known = ", ".join(sorted(stages))
+        raise ConfigurationError(f"There is no stage {stage!r}{nearest(name, stages)}: expected one of {known}.")
     return stages[name]
 
 

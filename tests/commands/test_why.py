@@ -184,7 +184,7 @@ def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["spilt"], "no stage 'spilt': expected one of .*split"),
+        (["spilt"], r"no stage 'spilt' \(did you mean split\?\): expected one of .*split"),
         (["split", "none"], "Run none: expected a run of the store .*The newest are a"),
         (["train", "a"], "Run a: train did not end in it: .*It has the keys of split"),
     ],
