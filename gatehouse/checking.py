@@ -164,7 +164,8 @@ def _of_names(file: ProjectFile, repository: Repository, lines: Mapping[tuple[An
         if found not in known:
             line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
             where = ".".join(map(str, key))
-            yield f"{PROJECT_FILE}:{line}: {where}: expected {expected}, found {found!r}{nearest(found, known)}"
+            meant = nearest(found, known) or f"; there are {', '.join(known)}"
+            yield f"{PROJECT_FILE}:{line}: {where}: expected {expected}, found {found!r}{meant}"
 
 
 def _placed(repo: str, problems: Iterable[str]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The command line: one verb, one module of `gatehouse.commands`."""
 
+import itertools
 import signal
 import sys
 
@@ -168,11 +169,32 @@ def _gatehouse() -> None:
     """From raw events to a model that has earned production, through Kubeflow Pipelines."""
 
 
+_WORDS = (
+    ("Input should be ", "expected "),
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+    (", unable to parse string as a number", ""),
+    (", unable to parse string as an integer", ""),
+)
+
+
+def _refused(error: typer.BadParameter) -> str:
+    """A refused value in the words of all other errors: the option, what was expected, what was found."""
+    said, names = error.message, [*getattr(error.param, "opts", ())]
+    for theirs, ours in _WORDS:
+        said = said.replace(theirs, ours)
+    given = [each.partition("=")[2] for each in sys.argv if each.partition("=")[0] in names and "=" in each]
+    given += [after for before, after in itertools.pairwise(sys.argv) if before in names]
+    found = f", found {given[-1]}" if given and said.startswith("expected ") else ""
+    return f"{names[0] if names else 'the command line'}: {said}{found}"
+
+
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
     _register(sys.argv[1] if len(sys.argv) > 1 else "")
     # Typer's own exit code for wrong usage is 2, which here means that a verdict ended a run.
     typer.BadParameter.__mro__[1].exit_code = ConfigurationError.exit_code  # type: ignore[attr-defined]  # Typer does not name the class.
+    typer.BadParameter.format_message = _refused  # type: ignore[method-assign, assignment]  # Typer has no place for own words.
     try:
         app(standalone_mode=True)
     except GatehouseError as error:

@@ -134,7 +134,7 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str], p
     except ValidationError as error:
         lines, keys = lines_of(text), _keys_of(model)
         read, broken = broken_rules(model, body)
-        details = _own(_at_keys(body, [*error.errors(), *broken]))
+        details = _together(_own(_at_keys(body, [*error.errors(), *broken])))
         problems.extend(dict.fromkeys(_explain(name, lines, keys, detail) for detail in details))
         return read if partly else None
 
@@ -183,8 +183,20 @@ def _at_keys(body: Any, details: list[Any]) -> list[Any]:
             elif isinstance(part, str) and not (detail["type"] in _OF_NOTHING and index == len(parts) - 1):
                 continue
             place.append(part)
-        placed.append({**detail, "loc": tuple(place)})
+        placed.append({**detail, "loc": tuple(place), "member": bool(parts) and place[-1:] != [parts[-1]]})
     return placed
+
+
+def _together(details: list[Any]) -> list[Any]:
+    """Errors of which those that are none for another form of the same value are one, that offers each form."""
+    found: dict[Any, Any] = {}
+    for number, detail in enumerate(details):
+        said = in_words(detail)
+        key = detail["loc"] if detail["member"] and said.startswith("expected ") else number
+        before = found.setdefault(key, {**detail, "words": said})["words"]
+        if said not in before:
+            found[key]["words"] = f"{before}, or {said.removeprefix('expected ')}"
+    return list(found.values())
 
 
 def _own(details: list[Any]) -> list[Any]:
@@ -209,7 +221,7 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: Sequence[set[st
     if isinstance(given, _SECTION) and found.endswith("…"):  # The text says more of a long section than its beginning.
         found = ""
     key = ".".join(str(part) for part in shown) or "the file"
-    said = in_words(detail)
+    said = detail["words"]
     if ", found " in said:  # What says itself what it found does so in few words.
         found = ""
     if not shown and detail["type"] == "value_error":

@@ -42,6 +42,15 @@ MISTAKES = {
         "tabular_mpl",
         r"training\.model: .*architecture: tabular_mpl",
     ),
+    **{
+        f"a boundary of {found}": (
+            PROJECT,
+            "train_until: 2024-07-01",
+            f"train_until: {found}",
+            rf"1 problem .*train_until: expected a time such as 2024-07-01, or a duration .* P90D, found '{found}'$",
+        )
+        for found in ("81 days", "-P81D", "P0D")
+    },
     "boundaries out of order": (PROJECT, "train_until: 2024-07-01", "train_until: 2025-07-01", r"split.*train_until <"),
     "a strategy that is none": (PROJECT, "  gap: P30D", "  gap: P30D\n  strategy: tme", r"split: .*strategy: tme"),
     "a type that is none": (
@@ -66,6 +75,13 @@ MISTAKES = {
         r"training\.loss\.kind: expected a loss of the label's task regression, found 'binary'",
     ),
     "no such slice": (PROJECT, "slices: [category]", "slices: [categry]", r"slices\.0: .*did you mean category\?"),
+    "a slice like no column": (PROJECT, "[category]", "[email]", r"slices\.0: .*found 'email'; there are .*category"),
+    "slices that are no list": (
+        PROJECT,
+        "slices: [category]",
+        "slices: category",
+        r"1 problem .*slices: expected a list of values, or keys with values, found 'category'$",
+    ),
     "a slice that is no expression": (
         PROJECT,
         "slices: [category]",
@@ -189,6 +205,12 @@ MISTAKES = {
         "{min: 0.6}",
         "{min: 0.85}",
         r"policy.yaml:\d+: leakage_alarm\.roc_auc: expected a better value than the bar of 0\.85.*found 0\.8",
+    ),
+    "an alarm that rings for guesses": (
+        POLICY,
+        "{roc_auc: 0.80}",
+        "{roc_auc: 0.4}",
+        r"leakage_alarm\.roc_auc: expected more than 0\.5, the roc_auc of a model that guesses, found 0\.4",
     ),
     "an alarm beyond its values": (POLICY, "{roc_auc: 0.80}", "{roc_auc: 80}", r"leakage_alarm\.roc_auc: .*found 80"),
     "schedules with a pipeline, a parameter and a value that are none": (
@@ -440,11 +462,21 @@ def test_commands_find_a_broken_query_before_anything_else(project: Path, tmp_pa
     assert not list(tmp_path.glob("compiled/*.yaml"))
 
 
-@pytest.mark.parametrize("words", [["nonsense"], ["run", "--nonsense"], ["data", "show"]])
-def test_a_mistake_on_the_command_line_does_not_end_as_a_verdict_does(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["run", "--nonsense"], "No such option: --nonsense"),
+        (["data", "show"], "Missing argument"),
+        (["init", "x", "--from", "x.csv", "--alarm", "3"], "--alarm: expected at most 1, found 3"),
+        (["init", "x", "--from", "x.csv", "--alarm=much"], "--alarm: expected a valid number, found much"),
+    ],
+)
+def test_a_mistake_on_the_command_line_does_not_end_as_a_verdict_does_and_is_told_in_our_words(
+    words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["gatehouse", *words])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == ConfigurationError.exit_code != 2
+    assert told in capsys.readouterr().err

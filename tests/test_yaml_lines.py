@@ -134,7 +134,7 @@ def test_a_wrong_key_is_held_against_those_that_go_with_the_keys_beside_it(text:
     ("boundary", "told"),
     [
         ("81", "expected a time such as 2024-07-01, or a duration such as P90D, found 81"),
-        ("-P81D", "expected greater than 0 seconds, found '-P81D'"),
+        ("-P81D", "or a duration such as P90D, found '-P81D'"),
     ],
 )
 def test_a_boundary_is_a_time_or_a_duration(tmp_path: Path, boundary: str, told: str) -> None:

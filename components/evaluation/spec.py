@@ -65,6 +65,8 @@ class EvaluationSpec(Spec):
 
 
 _SIDES = ("min", "max")
+_OF_CHANCE = {"roc_auc": 0.5, "mcc": 0.0, "r2": 0.0}
+"""Values of metrics that a model has which knows nothing; an alarm there would ring for each."""
 _OF_METRICS = ("bar", "baseline", "champion", "improvement", "slices")
 """What names of rules begin with that go on with the name of a metric."""
 
@@ -135,8 +137,11 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families()))):  
         for key, name, value in bounds:
             if name in offered and value is not None:
                 words, perfect = ("at most", 1) if offered[name].better == "higher" else ("at least", 0)
+                chance = _OF_CHANCE.get(name) if key.startswith("leakage_alarm.") else None
                 if value > 1 if perfect else value < 0:
                     yield f"{key}: expected {words} {perfect}, the {name} of a perfect model, found {value:g}"
+                elif chance is not None and value <= chance:
+                    yield f"{key}: expected more than {chance:g}, the {name} of a model that guesses, found {value:g}"
         for name, bar in bars:
             if name not in offered:
                 continue

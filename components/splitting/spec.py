@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -32,13 +33,17 @@ def _in_utc(moment: datetime) -> datetime:
 Moment = Annotated[datetime, AfterValidator(_in_utc)]
 
 
-def _no_number(value: Any) -> Any:
-    if isinstance(value, int | float):
+_TIME_OR_DURATION = re.compile(r"P(?=.*[1-9])[T\d]|\d{4}-\d\d-\d\d")
+
+
+def _in_its_form(value: Any) -> Any:
+    """Refuse numbers, and other forms of a duration that pydantic takes, as `81 days`: YAML has one form of each."""
+    if isinstance(value, int | float) or (isinstance(value, str) and not _TIME_OR_DURATION.match(value)):
         raise ValueError(f"expected a time such as 2024-07-01, or a duration such as P90D, found {value!r}")
     return value
 
 
-Boundary = Annotated[Moment | Annotated[timedelta, Field(gt=timedelta(0))], BeforeValidator(_no_number)]
+Boundary = Annotated[Moment | Annotated[timedelta, Field(gt=timedelta(0))], BeforeValidator(_in_its_form)]
 """A time, or how long before the newest decision: then it moves along with the rows, as a model that is trained again
 needs."""
 Columns = tuple[str, ...]
