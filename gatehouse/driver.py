@@ -97,7 +97,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.tracking.cost import PRICES
     from gatehouse.components.training.spec import task_of
-    from gatehouse.components.tuning.access.address import named_url, require_form
+    from gatehouse.components.tuning.access.address import named_url
     from gatehouse.pipelines.catalog import build
 
     store.sweep()
@@ -108,7 +108,9 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     source, window = (str(arguments.get(name, "")) for name in ("source", "window"))
     stages = {stage for _, stage, _ in pipeline.plan}
     if "tune" in stages and (url := named_url()):
-        require_form(url)
+        from gatehouse.components.tuning.access.storage import require_address
+
+        require_address(url)
     look_at_rows(project, stages, source, window)
     for config in project.configs():
         config.publish(store)

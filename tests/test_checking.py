@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ import yaml
 
 import gatehouse
 from gatehouse.checking import check_project
-from gatehouse.cli import main
 from gatehouse.commands.init import create_project
 from gatehouse.errors import ConfigurationError
 
@@ -443,40 +440,3 @@ def test_trials_that_want_more_cores_than_there_are_are_warned_of(project: Path)
         (project / PROJECT).write_text(yaml.safe_dump(body | {"store": store}))
         (told,) = check_project(project).warnings
         assert "want 1000 cores" in told and where in told
-
-
-@pytest.mark.parametrize("command", [["check"], ["compile"], ["run"]])
-def test_commands_find_a_broken_query_before_anything_else(project: Path, tmp_path: Path, command: list[str]) -> None:
-    shutil.copytree(project, tmp_path / "broken")
-    path = tmp_path / "broken" / HISTORY
-    path.write_text(path.read_text().replace("count(*)", "cout(*)"))
-    ended = subprocess.run(
-        [sys.executable, "-m", "gatehouse.cli", *command, str(tmp_path / "broken")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == ConfigurationError.exit_code
-    assert "views/customer_history.sql does not run" in ended.stdout + ended.stderr
-    assert not list(tmp_path.glob("compiled/*.yaml"))
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["nonsense"], "No such command 'nonsense'"),
-        (["run", "--nonsense"], "No such option: --nonsense"),
-        (["data", "show"], "Missing argument"),
-        (["init", "x", "--from", "x.csv", "--alarm", "3"], "--alarm: expected at most 1, found 3"),
-        (["init", "x", "--from", "x.csv", "--alarm=much"], "--alarm: expected a valid number, found much"),
-    ],
-)
-def test_a_mistake_on_the_command_line_does_not_end_as_a_verdict_does_and_is_told_in_our_words(
-    words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["gatehouse", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == ConfigurationError.exit_code != 2
-    assert told in capsys.readouterr().err

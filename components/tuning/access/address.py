@@ -23,16 +23,11 @@ class StorageAddressError(StoreError):
 
 
 def require_form(url: str) -> None:
-    """Refuse what is no address of a database or of its proxy, or names one without a driver; nothing is opened.
+    """Refuse what is no address of a database, or names one that has no driver here; nothing is opened.
 
     Raises:
         StorageAddressError: saying why, without a password.
     """
-    if url.startswith(PROXY):
-        from gatehouse.components.tuning.access.proxy import proxied
-
-        proxied(url)
-        return
     from sqlalchemy.engine import make_url
 
     try:

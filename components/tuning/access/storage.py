@@ -4,7 +4,7 @@ import functools
 
 import optuna
 
-from gatehouse.components.tuning.access.address import PROXY, named_url
+from gatehouse.components.tuning.access.address import PROXY, named_url, require_form
 from gatehouse.components.tuning.access.database import by_url
 
 
@@ -16,6 +16,20 @@ def database() -> optuna.storages.BaseStorage | None:
     """
     url = named_url()
     return _opened(url) if url else None
+
+
+def require_address(url: str) -> None:
+    """Refuse what is no address of a database or of its proxy; neither is asked.
+
+    Raises:
+        StorageAddressError: saying why, without a password.
+    """
+    if url.startswith(PROXY):
+        from gatehouse.components.tuning.access.proxy import proxied
+
+        proxied(url)
+    else:
+        require_form(url)
 
 
 @functools.lru_cache(maxsize=1)
