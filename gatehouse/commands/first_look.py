@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from gatehouse.commands.init import LONGEST_NAME
 from gatehouse.commands.output import find, print_table
 from gatehouse.commands.place import store_address
 from gatehouse.components.artifacts.canonical import canonical_json
@@ -76,7 +77,8 @@ def attempt(
             (out / _SOURCE).write_text(_source_text(source), encoding="utf-8")
     repeated = repeated_rows(opened, opened.manifest(look.taken.snapshot).derived_from[name])
     _tell(console, look, name, written, repeated)
-    console.print(f"\nto make a project of it: gatehouse init {name.replace('_', '-')} --from {shlex.quote(str(file))}")
+    project = name.replace("_", "-")[:LONGEST_NAME].rstrip("-")
+    console.print(f"\nto make a project of it: gatehouse init {project} --from {shlex.quote(str(file))}")
     if open_page:
         webbrowser.open(look.pages[0].resolve().as_uri())
 

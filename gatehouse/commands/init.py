@@ -11,7 +11,8 @@ from gatehouse.components.features.definitions.settings import feast_name
 from gatehouse.errors import ConfigurationError
 
 TEMPLATE = Path(__file__).parent.parent / "templates" / "project"
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}\Z")
+LONGEST_NAME = 40
+_NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{LONGEST_NAME - 1}}}\Z")
 
 
 def init(
@@ -72,7 +73,8 @@ def new_folder(name: str, parent: Path) -> Path:
     """
     if not _NAME.match(name):
         raise ConfigurationError(
-            f"{name!r} is no project name: expected lower-case letters, digits and '-', e.g. returns."
+            f"{name!r} is no project name: expected at most {LONGEST_NAME} lower-case letters, digits and '-', "
+            "a letter first, e.g. returns."
         )
     target = parent / name
     if target.exists():

@@ -68,9 +68,11 @@ def test_a_name_in_brackets_is_shown_as_it_is(
     tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.csv").write_text("day,flow [l/s],[/bold]\n2024-01-01,1,2\n2024-01-02,2,3\n")
-    output = _try(tmp_path / "t.csv", store).output
+    file = tmp_path / f"{'t' * 39}_of.csv"
+    file.write_text("day,flow [l/s],[/bold]\n2024-01-01,1,2\n2024-01-02,2,3\n")
+    output = _try(file, store).output
     assert "flow [l/s]" in output and "[/bold]" in output
+    assert f"gatehouse init {'t' * 39} --from" in output, "a name that a project may have"
 
 
 def test_files_that_are_there_are_not_written_over(
