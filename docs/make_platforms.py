@@ -9,17 +9,17 @@ _HEAD = """# Platform profiles
 
 <!-- Written by docs/make_platforms.py from the model that checks these files; do not edit. -->
 
-A profile is one YAML file that says where a project's pipelines run and what their pods get there: by convention
-`platforms/NAME.yaml` beside `project.yaml`. Nothing of it changes what comes out of a stage, so a project has one for
-each cluster, and the code has none of it. `gatehouse compile PROJECT --platform FILE` compiles for it
-([specs](specs.md)); commands that call KFP take its endpoint and namespace from there ([a cluster](cluster.md)).
+A profile is one YAML file that says where a project's pipelines run and how their pods are set up there: by convention
+`platforms/NAME.yaml` beside `project.yaml`. It never changes the result of a stage, so a project has one profile for
+each cluster. `gatehouse compile PROJECT --platform FILE` compiles for it ([specs](specs.md)); commands that call KFP
+take its endpoint and namespace from there ([a cluster](cluster.md)).
 
-A profile is refused with line and key where something is wrong: a key that does not exist, the name of no stage, a
-store that pods do not reach. A source that pods do not reach is refused when a project is compiled. A folder is
-reached where it lies in a volume under `pods.volumes`.
+The error for a wrong profile names line and key: a key that does not exist, the name of an unknown stage, a store that
+pods cannot reach. A source that pods cannot reach is refused when a project is compiled. Pods reach a folder if it is
+in a volume under `pods.volumes`.
 
-What a pod gets is put together from four places; what stands further down wins: the stage's declaration, `resources` of
-`project.yaml`, `pods` of the profile, and `stages.NAME` of the profile. Labels, annotations and node selectors of the
+The settings of a pod come from four places, and later ones override earlier ones: the stage's declaration, `resources`
+of `project.yaml`, `pods` of the profile, and `stages.NAME` of the profile. Labels, annotations and node selectors of the
 last two are merged key by key; tolerations, volumes, secrets and pull secrets are added up.
 
 KFP has no setting for a Kubernetes priority class or for a service account of single pods: `priority_class` is Kueue's
