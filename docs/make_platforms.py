@@ -18,9 +18,9 @@ The error for a wrong profile names line and key: a key that does not exist, the
 pods cannot reach. A source that pods cannot reach is refused when a project is compiled. Pods reach a folder if it is
 in a volume under `pods.volumes`.
 
-The settings of a pod come from four places, and later ones override earlier ones: the stage's declaration, `resources`
-of `project.yaml`, `pods` of the profile, and `stages.NAME` of the profile. Labels, annotations and node selectors of the
-last two are merged key by key; tolerations, volumes, secrets and pull secrets are added up.
+The settings of a pod come from four places, and later ones override earlier ones: the stage's declaration,
+`resources` of `project.yaml`, `pods` of the profile, and `stages.NAME` of the profile. Labels, annotations and node
+selectors of the last two are merged key by key; tolerations, volumes, secrets and pull secrets are added up.
 
 KFP has no setting for a Kubernetes priority class or for a service account of single pods: `priority_class` is Kueue's
 workload priority class, given as a label, and `service_account` goes with each run that is created for the profile.
