@@ -18,9 +18,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from gatehouse.commands.init import LONGEST_NAME
 from gatehouse.commands.output import find, print_table
-from gatehouse.commands.place import store_address
+from gatehouse.commands.place import LONGEST_NAME, store_address
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore

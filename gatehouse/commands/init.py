@@ -6,12 +6,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from gatehouse.commands.place import whole_or_none
+from gatehouse.commands.place import LONGEST_NAME, whole_or_none
 from gatehouse.components.features.definitions.settings import feast_name
 from gatehouse.errors import ConfigurationError
 
 TEMPLATE = Path(__file__).parent.parent / "templates" / "project"
-LONGEST_NAME = 40
 _NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{LONGEST_NAME - 1}}}\Z")
 
 

@@ -9,6 +9,8 @@ import yaml
 
 from gatehouse.errors import ConfigurationError
 
+LONGEST_NAME = 40
+"""Characters of a project's name at most."""
 PROJECT_FILE = "project.yaml"
 DEFAULT_STORE = ".gatehouse/store"
 
