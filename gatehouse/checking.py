@@ -62,7 +62,7 @@ def check_project(folder: Path, store: ArtifactStore | None = None, data: bool =
 def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, data: bool) -> None:
     before, contract, repository = len(parts.problems), parts.contract, parts.repository
     if contract is not None:
-        parts.note(_of_contract, file, contract)
+        parts.note(_of_contract, file, contract, lines_of((parts.folder / file.contract).read_text()))
     unfit = len(parts.problems) > before
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     if not parts.partly:
@@ -225,13 +225,18 @@ def _of_settings(folder: Path) -> Iterator[str]:
         )
 
 
-def _of_contract(file: ProjectFile, contract: Contract) -> Iterator[str]:
+def _of_contract(file: ProjectFile, contract: Contract, lines: Mapping[_Key, int]) -> Iterator[str]:
+    """What `_unfitting` yields, each with its line."""
+    return (at_line(file.contract, lines, problem) for problem in _unfitting(file, contract))
+
+
+def _unfitting(file: ProjectFile, contract: Contract) -> Iterator[str]:
     """Tables and columns of the contract that the source does not declare: their rules would have no effect."""
     tables = file.source.tables
     for problem in contract.unsuited({name: frozenset(table.sensitive) for name, table in tables.items()}):
-        yield f"{file.contract}: {problem}; remove it, as the source declares the column sensitive"
+        yield f"{problem}; remove it, as the source declares the column sensitive"
     for name, table in contract.tables.items():
-        where = f"{file.contract}: tables.{name}"
+        where = f"tables.{name}"
         if name not in tables:
             yield f"{where}: expected a table of the source ({', '.join(tables)}), found none{nearest(name, tables)}"
             continue

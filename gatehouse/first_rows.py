@@ -15,6 +15,7 @@ from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, co
 from gatehouse.errors import GatehouseError, SourceError
 from gatehouse.project import PROJECT_FILE, ProjectFile
 from gatehouse.sensitive_columns import with_sensitive_columns
+from gatehouse.yaml_lines import at_line, lines_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +82,7 @@ def first_rows(
     from gatehouse.components.snapshot.ingestion import Opened, as_of, take
     from gatehouse.components.snapshot.sources.catalog import open_source
 
-    found = FirstRows()
+    found, lines = FirstRows(), lines_of((folder / PROJECT_FILE).read_text())
     spec = with_sensitive_columns(file.source, contract)
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(folder):
         store = ArtifactStore.open(scratch)
@@ -91,12 +92,12 @@ def first_rows(
                 opened = Opened(spec, beginning, source.state(), Deliveries(store, spec.name, ""), "", "")
                 delivery = take(opened, store)
         except GatehouseError as error:
-            found.problems.append(f"{PROJECT_FILE}: source: {error}")
+            found.problems.append(f"{PROJECT_FILE}:{_member_line(file, lines, str(error))}: source: {error}")
             return found
-        found.warnings += (f"{PROJECT_FILE}: source: {warning}" for warning in delivery.warnings)
+        found.warnings += (at_line(PROJECT_FILE, lines, f"source: {warning}") for warning in delivery.warnings)
         for name, table in delivery.tables.items():
             found.tables[name] = _head(store, table)
-            found.warnings += _rejected(store, name, table)
+            found.warnings += (at_line(PROJECT_FILE, lines, each) for each in _rejected(store, name, table))
         if not beginning.cut and all(table.rows <= _MOST_ROWS for table in delivery.tables.values()):
             found.as_of = datetime.fromisoformat(as_of(spec, delivery.tables))
         if judged:
@@ -133,6 +134,14 @@ def _head(store: ArtifactStore, table: "Table") -> "pa.Table":
     return pq.read_table(store.paths(table.dataset)[0]).slice(0, _MOST_ROWS)
 
 
+def _member_line(file: ProjectFile, lines: Mapping[tuple[Any, ...], int], told: str) -> int:
+    """The line of the table whose file an error names, or that of the source."""
+    source = file.source
+    named = [name for name, table in source.tables.items() if repr(getattr(table, "member", None)) in told]
+    keys: list[tuple[str, ...]] = [("source", "tables", name, "member") for name in named[:1]]
+    return next((lines[key] for key in (*keys, ("source",)) if key in lines), 1)
+
+
 def _rejected(store: ArtifactStore, name: str, table: "Table") -> Iterator[str]:
     """The rows of a table that would be rejected, by reason."""
     from gatehouse.components.snapshot.rejected import groups_of
@@ -141,7 +150,7 @@ def _rejected(store: ArtifactStore, name: str, table: "Table") -> Iterator[str]:
         (first,) = group.examples
         column = f".columns.{group.column}" * bool(group.column)
         yield (
-            f"{PROJECT_FILE}: source.tables.{name}{column}: {group.rows:,} of the first "
+            f"source.tables.{name}{column}: {group.rows:,} of the first "
             f"{table.rows + table.rejected_rows:,} rows would be rejected: {group.reason}, first at {first.place}, "
             f"found {first.found or first.raw}. Correct the rows or the declaration"
         )
@@ -160,11 +169,14 @@ def _judge(
     }
     text = contract_text(contract.model_copy(update={"tables": own}))
     published = store.publish("config", f"{file.name}-contract", {CONTRACT_FILE: text})
+    lines = lines_of((Path.cwd() / file.contract).read_text())
     judged = validate(ValidateRequest(snapshot=snapshot, contract=str(published)), store)
     for body in store.read_json(judged.validation, "anomalies.json"):
         one = Anomaly.from_json(body)
         if not (cut and _of_all_rows(one, contract)):
-            told = f"{file.contract}: of the first rows, {one.told}"
+            key: tuple[str, ...] = ("tables", one.table, "columns", one.column, *one.rule.split("."))
+            line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
+            told = f"{file.contract}:{line}: of the first rows, {one.told}"
             (found.problems if one.severity == "fail" else found.warnings).append(told)
 
 

@@ -171,7 +171,12 @@ MISTAKES = {
         "  gap: P30D\n  checks: {{groups: [customer]}}",
         r"customer_id\?",
     ),
-    "a table that the source lacks": (CONTRACT, "  orders:\n", "  order:\n", r"tables\.order: .*did you mean orders\?"),
+    "a table that the source lacks": (
+        CONTRACT,
+        "  orders:\n",
+        "  order:\n",
+        r"contract.yaml:\d+: tables\.order: .*did you mean orders\?",
+    ),
     "a column that the source lacks": (CONTRACT, "amount: {", "amout: {", r"columns\.amout: .*did you mean amount\?"),
     "another type": (
         CONTRACT,

@@ -51,6 +51,8 @@ def test_the_contract_is_held_against_the_first_rows_and_rows_that_do_not_fit_ar
     with pytest.raises(ConfigurationError, match="2 problems") as caught:
         check_project(project, data=True)
     assert "orders: min_rows: expected at least 999 rows, found 300" in str(caught.value)
+    line = 1 + [each.strip()[:8] for each in (project / CONTRACT).read_text().splitlines()].index("amount: ")
+    assert f"contract.yaml:{line}: of the first rows, orders.amount: max" in str(caught.value)
     assert "orders.amount: max: expected at most 5, found 300 of 300 rows that break it" in str(caught.value)
     assert "have nobody yet correct the data, or change max of orders.amount in the contract" in str(caught.value)
     (project / PROJECT).write_text(
@@ -62,7 +64,8 @@ def test_the_contract_is_held_against_the_first_rows_and_rows_that_do_not_fit_ar
     (project / PROJECT).write_text((project / PROJECT).read_text().replace("block_bytes: 4096", "block_bytes: 65536"))
     (project / CONTRACT).write_text((project / CONTRACT).read_text().replace("min_rows: 999", "min_rows: 1"))
     rejected, _ = check_project(project, data=True).warnings
-    assert "project.yaml: source.tables.orders.columns.amount: 1 of the first 301 rows would be rejected" in rejected
+    told = r"project.yaml:\d\d: source.tables.orders.columns.amount: 1 of the first 301 rows would be rejected"
+    assert re.match(told, rejected), rejected
     assert "first at orders.csv, line 302, found 'much'. Correct the rows or the declaration" in rejected
 
 
@@ -115,7 +118,13 @@ BEFORE_THE_SPLIT = {"snapshot", "compute_features", "retrieve_training_set"}
 @pytest.mark.parametrize(
     ("stages", "file", "before", "after", "told"),
     [
-        ({"snapshot"}, PROJECT, "member: orders.csv", "member: order.csv", r"source: data has no file 'order\.csv'"),
+        (
+            {"snapshot"},
+            PROJECT,
+            "member: orders.csv",
+            "member: order.csv",
+            r"project.yaml:19: source: data has no file 'order\.csv'",
+        ),
         (
             BEFORE_THE_SPLIT,
             "features/labels/returned.sql",
