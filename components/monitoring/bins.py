@@ -26,7 +26,7 @@ class NumericBins:
 
     @classmethod
     def fit(cls, values: pa.ChunkedArray, bins: int) -> "NumericBins":
-        """Compute quantile edges of the finite values other than zero."""
+        """Compute quantile edges of the finite values other than zero, from values of shape (rows,)."""
         numbers = numbers_of(values)
         known = numbers[np.isfinite(numbers) & (numbers != 0)]
         inner = np.linspace(0, 1, bins + 1)[1:-1]
@@ -53,7 +53,7 @@ class CategoryBins:
 
     @classmethod
     def fit(cls, values: pa.ChunkedArray, categories: int) -> "CategoryBins":
-        """Take the most frequent values; ties are sorted by name."""
+        """Take the `categories` most frequent values of a column of shape (rows,); ties are sorted by name."""
         counted = pc.value_counts(_texts(values)).to_pylist()
         ranked = sorted((-item["counts"], item["values"]) for item in counted if item["values"] != _MISSING)
         return cls(tuple(sorted(name for _, name in ranked[:categories])))

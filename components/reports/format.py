@@ -13,7 +13,8 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\uf
 _TYPED = re.compile("`([^`\n]+)`")
 _NOTHING = "–"
 _MINUS = "−"
-_LARGE = 1e10  # From here on a person writes the power of ten.
+LARGE = 1e10
+"""Numbers from here on are written with a power of ten."""
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -66,7 +67,7 @@ def column_format(values: Iterable[Any]) -> Callable[[Any], str]:
     One that would not be seen so is written as `number` does, as are whole numbers.
     """
     sizes = [abs(float(value)) for value in values if is_number(value) and not isinstance(value, Integral)]
-    plain = [size for size in sizes if size < _LARGE]
+    plain = [size for size in sizes if size < LARGE]
     decimals = 0 if all(size == int(size) for size in plain) else _decimals(max(plain))
     least = 0.5 * 10.0**-decimals
 
@@ -88,7 +89,7 @@ def _rounded(value: float, decimals: int) -> str:
         return "NaN"
     if math.isinf(value):
         return "∞" if value > 0 else f"{_MINUS}∞"
-    if abs(value) >= _LARGE:
+    if abs(value) >= LARGE:
         return _signed_right(f"{value:.3e}")
     if 0 < abs(value) < 0.0005:
         return _signed_right(f"{value:.1e}")

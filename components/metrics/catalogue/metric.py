@@ -8,11 +8,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from gatehouse.components.reports.format import LARGE
+
 Array = npt.NDArray[Any]
 Measure = Callable[..., float]
 OnDraw = Callable[[Array], float]
 Counted = Callable[[Array], Any]
-_LARGE = 1e10
 Reads = Literal["scores", "probabilities", "classes"]
 
 
@@ -135,7 +136,7 @@ class Metric:
 
     def text(self, value: float) -> str:
         """The value as reports write it; a large one by its power of ten."""
-        return format(value, ".3e" if abs(value) >= _LARGE else self.form)
+        return format(value, ".3e" if abs(value) >= LARGE else self.form)
 
     def read(self, predictions: Predictions) -> tuple[Array, ...]:
         """What `function`, `by_row` and `by_group` take after the labels; shaped as `Predictions` says."""

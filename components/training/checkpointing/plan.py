@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gatehouse.components.training.checkpointing.format import Chunk
+from gatehouse.components.training.parallel.spread import is_spread
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
@@ -47,7 +48,7 @@ class Plan:
     uniform: bool
 
     def pieces(self, tensors: Mapping[str, Tensor]) -> list[Tensor]:
-        """The local tensors to be copied, one for each chunk."""
+        """The local tensors to be copied, one for each chunk, each of shape `chunk.sizes`."""
         if not self.items:
             return [tensors[chunk.key] for chunk in self.chunks]
         planner = _planner(tensors)
@@ -63,9 +64,15 @@ def structure_of(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> tu
 
 
 def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: dist.ProcessGroup | None) -> Plan:
-    """Agree with all ranks of `group` on who writes what; without a group this process writes everything."""
+    """Agree with all ranks of `group` on which rank writes what; without a group this process writes everything.
+
+    Args:
+        tensors: The tensors by name, of any shape; a sharded one has the same global shape on every rank.
+        values: The other values of the state, by name.
+        group: The processes that write one checkpoint together.
+    """
     rank, world = (dist.get_rank(group), dist.get_world_size(group)) if group else (0, 1)
-    mine = _Held(sorted(tensors), sorted(values), any(map(is_sharded, tensors.values())))
+    mine = _Held(sorted(tensors), sorted(values), any(map(is_spread, tensors.values())))
     held = _exchanged(mine, world, group)
     lower = {path for each in held[:rank] for path in (*each.tensors, *each.values)}
     if any(each.sharded for each in held):
@@ -106,11 +113,6 @@ def _exchanged(mine: T, world: int, group: dist.ProcessGroup | None) -> list[T]:
 def _whole(path: str, tensor: Tensor) -> Chunk:
     size = tuple(tensor.shape)
     return Chunk(path, _name(tensor.dtype), size, (0,) * tensor.dim(), size, 0, tensor.nbytes)
-
-
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether a tensor is a DTensor, of which this process may hold a part."""
-    return hasattr(tensor, "placements")
 
 
 def _laid_out(chunks: Iterable[Chunk]) -> tuple[tuple[Chunk, ...], int]:

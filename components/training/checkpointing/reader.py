@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from gatehouse.components.training.checkpointing.format import CheckpointStore, Chunk, Saved
-from gatehouse.components.training.checkpointing.plan import PRIVATE, is_sharded
+from gatehouse.components.training.checkpointing.plan import PRIVATE
 from gatehouse.components.training.checkpointing.tree import flatten, unflatten
+from gatehouse.components.training.parallel.spread import is_spread
 
 
 def read_state(store: CheckpointStore, saved: Saved, state: Mapping[str, Any], rank: int) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def read_state(store: CheckpointStore, saved: Saved, state: Mapping[str, Any], r
             mapped[number] = _map(store.file(saved, parts[number]))
         return mapped[number][chunk.at : chunk.at + chunk.bytes].view(getattr(torch, chunk.dtype)).view(chunk.sizes)
 
-    if any(map(is_sharded, targets.values())):
+    if any(map(is_spread, targets.values())):
         # Its import takes half as long as that of torch, and whole tensors do without.
         from gatehouse.components.training.checkpointing.sharded_reader import fill
 

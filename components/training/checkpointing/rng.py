@@ -47,12 +47,15 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
 
 
 def drawn(device: torch.device) -> list[Tensor]:
-    """The state of torch's generators alone, in microseconds: what a step's dropout follows from."""
+    """The state of torch's generators alone, which decides a step's dropout; takes microseconds.
+
+    One byte tensor for the CPU, and one for the GPU if `device` is one; each has the shape (bytes of the state,).
+    """
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 def draw_again(states: list[Tensor], device: torch.device) -> None:
-    """Have torch draw what it drew after `drawn`."""
+    """Reset torch's generators to `states`, as `drawn` returned them, so that the same numbers are drawn again."""
     torch.set_rng_state(states[0])
     for state in states[1:]:
         torch.cuda.set_rng_state(state, device)

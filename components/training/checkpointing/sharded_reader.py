@@ -21,15 +21,15 @@ from torch.futures import Future
 from gatehouse.components.training.checkpointing.format import Chunk
 
 Piece = Callable[[int, Chunk], Tensor]
-"""Gives the saved piece of a chunk of the rank of a number."""
+"""Reads the saved tensor of a chunk, of shape `chunk.sizes`, from the part of the rank with this number."""
 
 
 def fill(targets: dict[str, Tensor], chunks: Iterable[tuple[int, Chunk]], piece: Piece) -> None:
-    """Copy what was saved into tensors of which some are sharded: into each the part that this rank holds.
+    """Copy what was saved into tensors, some of which are sharded; of those, only the part that this rank holds.
 
     Args:
-        targets: Tensors by name.
-        chunks: What was saved of them: the number of the rank, and where it lies.
+        targets: Tensors by name, each with the global shape that was saved.
+        chunks: The saved chunks: the number of the rank that wrote each, and its place.
         piece: Reads a chunk.
     """
     with warnings.catch_warnings():

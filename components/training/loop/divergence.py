@@ -17,20 +17,20 @@ _Finding = tuple[int, int, str]
 
 
 class DivergedError(ArithmeticError):
-    """Loss or gradient is not a finite number any more, or far from where it was."""
+    """The loss or the gradient is no longer finite, or the loss grew too much."""
 
 
 def origin(execution: Execution, batch: Batch, loss: Tensor, layout: Layout, again: Callable[[], None]) -> str:
-    """The first tensor that is not finite, seen from all processes; call it on each of them, before the step.
+    """The first tensor that is not finite, on any process; call it on all processes, before the optimizer's step.
 
-    It is looked for in the batch's forward and backward, done once more.
+    The batch's forward and backward pass are computed again to find it.
 
     Args:
-        execution: With the gradient still in place; it is lost.
-        batch: What it was computed from.
-        loss: Of the batch.
-        layout: Where this process stands.
-        again: Has the random numbers drawn that the batch drew.
+        execution: With the gradient of the batch, which is overwritten.
+        batch: The rows of the gradient, as `Batch` shapes them.
+        loss: The loss of the batch, shape ().
+        layout: The place of this process among all.
+        again: Resets the generators, so that the same random numbers are drawn as for the batch.
     """
     gradients = _in_gradients(execution.part, layout)
     # All processes call the model together, so each does whatever it has found before.

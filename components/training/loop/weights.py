@@ -11,7 +11,13 @@ from gatehouse.components.training.parallel.spread import whole
 
 
 def save_weights(weights: dict[str, Tensor], path: Path, layout: Layout) -> None:
-    """Gather the weights of all processes, and let rank 0 write them; call it on every process."""
+    """Gather the weights of all processes, and let rank 0 write them; call it on every process.
+
+    Args:
+        weights: Tensors by name, of any shape; a sharded one is written whole, in its global shape.
+        path: The safetensors file to write.
+        layout: The place of this process among all.
+    """
     gathered = {name: whole(tensor).cpu() for name, tensor in weights.items()}
     if layout.pipeline_size > 1:
         gathered = _of_all_stages(gathered, layout)

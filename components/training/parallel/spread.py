@@ -29,7 +29,7 @@ def cut_like(tensor: Tensor, other: Tensor) -> Tensor:
 
 
 def parts_of(tensor: Tensor) -> int:
-    """Into how many parts a tensor is cut; 1 where every process holds all of it."""
+    """Into how many parts a tensor of any shape is divided; 1 if every process holds all of it."""
     if not is_spread(tensor):
         return 1
     parts = 1
@@ -39,7 +39,7 @@ def parts_of(tensor: Tensor) -> int:
 
 
 def is_spread(tensor: Tensor) -> bool:
-    """Whether a tensor is a DTensor."""
+    """Whether a tensor of any shape is a DTensor."""
     return hasattr(tensor, "device_mesh")
 
 
