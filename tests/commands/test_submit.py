@@ -175,7 +175,7 @@ def test_a_name_stands_for_one_run(cli: Cli, kfp_server: KfpServer) -> None:
     wrote = list(kfp_server.writes)
     for extra in ("", " --dry-run"):
         error = str(cli(f"submit --name first --param seed=8{extra}", 1).exception)
-        assert "There is already a run first, of something else: seed is 7, expected 8." in error
+        assert "There is already a run first with other settings: seed is 7, expected 8." in error
     assert "as it is now (sha256-" in str(cli("submit --name first --param seed=7 --no-cache", 1).exception)
     assert "submitted before" in cli("submit --name first --param seed=7").output
     assert kfp_server.writes == wrote
