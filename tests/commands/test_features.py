@@ -215,7 +215,7 @@ def test_on_demand_features_are_shown_followed_and_retrieved_with_their_service(
 
 def test_a_feature_that_was_not_materialized_yet_is_an_error_and_no_null(place: Place, tmp_path: Path) -> None:
     rows, online = ask(tmp_path, "007,,x"), ("--online", "--at", "2013-06-01T13:00:00Z")
-    assert "holds nothing of trips." in place.fails("retrieve", rows, tmp_path / "o.csv", *online)
+    assert "has no values of trips." in place.fails("retrieve", rows, tmp_path / "o.csv", *online)
     place.run("materialize")
     definitions = place.project / "repo/definitions.py"
     definitions.write_text(
@@ -223,14 +223,14 @@ def test_a_feature_that_was_not_materialized_yet_is_an_error_and_no_null(place: 
     )
     (place.project / "repo/views/trips.sql").write_text(VIEW.replace("fare,", "fare, fare + 1 AS bill,"))
     assert re.search(
-        r"holds nothing of trips\.bill\. `gatehouse features materialize`",
+        r"has no values? of trips\.bill\. Write them with `gatehouse features materialize`",
         place.fails("retrieve", rows, tmp_path / "o.csv", *online),
     )
 
 
 def test_materialize_then_retrieve_online_and_compare(place: Place, tmp_path: Path) -> None:
     rows = ask(tmp_path, "007,,x", "9,,y")
-    assert "holds nothing of trips" in place.fails("skew")
+    assert "has no values of trips." in place.fails("skew")
     assert place.json("materialize")["written"] == {"trips": 2}
     place.json("retrieve", rows, tmp_path / "out.parquet", "--online", "--at", "2013-06-01T13:00:00Z")
     assert pq.read_table(tmp_path / "out.parquet")["fare"].to_pylist() == [2.5, None]

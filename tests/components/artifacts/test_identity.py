@@ -87,7 +87,7 @@ def test_an_identity_of_a_later_version_is_read_again_and_one_of_another_is_refu
 
     policy = Policy(rule=Rule(limit=3))
     assert Policy.model_validate(identity_of(policy)) == policy
-    with pytest.raises(ValidationError, match="expected version 2 of its format, found 1"):
+    with pytest.raises(ValidationError, match="expected version 2 of its format, found version 1"):
         Policy.model_validate({"rule": {"limit": 3, "format_version": 1}})
 
 
@@ -105,7 +105,7 @@ def test_what_an_earlier_version_left_out_is_read_as_it_was_meant() -> None:
     for rule, limit in (({"rows": 2}, 1), ({"limit": 5, "rows": 2}, 5), ({"rows": 2, "format_version": 3}, 3)):
         assert of_identity(Policy, {"rule": rule}) == Policy(rule=Rule(limit=limit, rows=2))
     assert Policy.model_validate({"rule": {"rows": 2}}).rule.limit == 3, "what a person writes means today's defaults"
-    with pytest.raises(ValidationError, match="expected version 3 of its format, found 2"):
+    with pytest.raises(ValidationError, match="expected version 3 of its format, found version 2"):
         of_identity(Policy, {"rule": {"format_version": 2}})
 
 

@@ -194,7 +194,7 @@ def test_classes_that_are_numbered_otherwise_are_not_compared(store: ArtifactSto
         newest = _publish(store, "training-sets", rows, told | {"classes": list(classes)})
         return monitor(MonitorRequest(reference=reference, split=split, current=newest, spec=SPEC), store)
 
-    with pytest.raises(ConfigurationError, match=r"numbers the classes a, x, b, expected those of .* first: a, b"):
+    with pytest.raises(ConfigurationError, match=r"has the classes a, x, b, expected .* begin with those of .*: a, b"):
         monitored("a", "x", "b")
     assert monitored("a", "b", "x").drift
 

@@ -206,7 +206,9 @@ def test_a_tag_makes_a_view_follow_the_event_time_alone(tmp_path: Path) -> None:
 def test_an_unknown_rule_is_an_error(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.apply([DRIVER, trips_view(tmp_path, tags={"gatehouse.point_in_time": "event_time"})])
-    with pytest.raises(ConfigurationError, match=r"trips: the tag gatehouse\.point_in_time is 'bitemporal' or"):
+    with pytest.raises(
+        ConfigurationError, match=r"trips: expected the tag gatehouse\.point_in_time to be 'bitemporal' or"
+    ):
         store.get_historical_features(entity_df=asked((1, 45)), features=["trips:trips"])
 
 

@@ -123,7 +123,9 @@ def test_a_time_of_the_future_that_a_broker_stamped_ends_reading_and_names_both_
     """What follows would be stamped so too, and is set aside for no fault of its own."""
     stream = Kept([("a", 1), ("a", 8)], 9, by_sender=False)
     micro_batches = MicroBatches({"one": stream}, BEGIN, timedelta(days=1), clock=lambda: BEGIN)
-    with pytest.raises(SourceError, match=r"1 with 2013-01-09T00:08:00\+00:00, and .* says 2013-01-09T00:00:00"):
+    with pytest.raises(
+        SourceError, match=r"set .* 2013-01-09T00:08:00\+00:00 on .* 1, but .* says 2013-01-09T00:00:00"
+    ):
         micro_batches.next_batch(0.0)
 
 

@@ -65,7 +65,7 @@ def test_it_holds_to_the_end_of_its_last_day(
         assert result.decision == "approved"
     else:
         assert (result.decision, result.warnings) == ("refused", ())
-        assert result.reasons[0].endswith(f"found 0.6; the one by grace expired, on {until}")
+        assert result.reasons[0].endswith(f"found 0.6; the exemption by grace has expired, on {until}")
 
 
 def test_it_is_for_one_candidate(gate: Gate, refused: str) -> None:
