@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gatehouse.components.artifacts.hidden_values import hiding
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.loading import in_repository
@@ -31,6 +32,7 @@ from gatehouse.project import (
     definitions_of,
     read_project,
 )
+from gatehouse.sensitive_columns import with_sensitive_columns
 from gatehouse.signatures import NAMES, parameters
 from gatehouse.yaml_lines import at_line, lines_of, nearest
 
@@ -128,7 +130,11 @@ def _run_queries(
 
     repo, odd = os.path.relpath(repository.folder, parts.folder), list[str]()
     labelled = list[Labelled]()
-    found = dry_run(repository, tables, first.tables, odd, first.as_of, labelled if first.as_of else None)
+    # Where no row was read, the source may be one that cannot be.
+    read = parts.contract and parts.file and first.tables and with_sensitive_columns(parts.file.source, parts.contract)
+    sensitive = {column for table in (read.tables.values() if read else ()) for column in table.sensitive}
+    with hiding(lambda: sensitive):
+        found = dry_run(repository, tables, first.tables, odd, first.as_of, labelled if first.as_of else None)
     labels = "retrieve_training_set" in stages
     parts.problems.extend(_placed(repo, (each for each in found if labels or not each.startswith("labels/"))))
     parts.warnings.extend(_placed(repo, odd))

@@ -31,6 +31,10 @@ class OutOfMemoryError(GatehouseError):
     """The work needs more memory than this process may use; with more memory, or less other work, it can succeed."""
 
 
+class HiddenValueError(GatehouseError):
+    """An unexpected error whose words may quote a row, and are not shown, as columns of the data are sensitive."""
+
+
 class RepeatedError(GatehouseError):
     """An earlier attempt at the same task found a permanent error; `name` is its class."""
 

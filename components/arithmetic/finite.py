@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gatehouse.components.artifacts.hidden_values import unless_hidden
+
 
 def told_not_finite(name: str, wrong: npt.NDArray[np.int64], rows: str, key: str, first: Any, value: float) -> str:
     """One sentence on a feature with such numbers, and the query that gives nulls instead.
@@ -17,7 +19,8 @@ def told_not_finite(name: str, wrong: npt.NDArray[np.int64], rows: str, key: str
         first: Its value in the first of them.
         value: The feature there.
     """
+    shown = unless_hidden(f"first {key} {first}: {value}")
     return (
-        f"{name}: {len(wrong):,} of {rows} are NaN or infinite, first {key} {first}: {value}. Give a null where "
-        f"nothing is known: if(isfinite({name}), {name}, NULL) AS {name}"
+        f"{name}: {len(wrong):,} of {rows} are NaN or infinite, {shown}. Give a null where nothing is known: "
+        f"if(isfinite({name}), {name}, NULL) AS {name}"
     )

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar, cast, get_origin, get_type_hints
 
@@ -23,6 +23,7 @@ from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.code import Code, code_of
 from gatehouse.components.artifacts.database import out_of_memory
 from gatehouse.components.artifacts.declaration import PURE, USUAL, Declaration, Effects, Resources
+from gatehouse.components.artifacts.hidden_values import hiding, without_values
 from gatehouse.components.artifacts.identity import Spec, identity_of
 from gatehouse.components.artifacts.pages import draw
 from gatehouse.components.artifacts.redaction import redacted
@@ -31,6 +32,7 @@ from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import (
     GatehouseError,
+    HiddenValueError,
     InvalidReferenceError,
     RepeatedError,
     StageResultError,
@@ -44,6 +46,8 @@ from gatehouse.process import follow_owner
 FAULT = "GATEHOUSE_FAULT"
 TOLERATE = "GATEHOUSE_TOLERATE"
 """Environment variable: if the stage fails in this attempt, or permanently, its task succeeds with a warning."""
+_SENSITIVE = "gatehouse.components.validation.sensitivity:sensitive_columns"
+"""Says of which columns no value may be shown. Named, not imported: it decides results, and this room decides none."""
 _HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "pyarrow")
 _outer: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage", default="")
 _forced: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage_forced", default="")
@@ -149,28 +153,25 @@ class Stage(Generic[Req, Res]):
             follow_owner()
             _end_on_sigterm()
         attempt = Attempt(store, label, digest_of([identity_of(request), code, force]))
-        token, forced = _outer.set(label), _forced.set(force)
-        try:
-            _require_no_verdict(attempt)
-            inject_fault(self.name, "start", attempt)
-            with attempt.as_task():
-                result, hit = self._recall_or_run(request, store, attempt, code, force)
-            inject_fault(self.name, "finish", attempt)
-        except Exception as raised:
-            error = _explained(raised)
-            tolerated = not outer and _is_tolerated(error, attempt)
-            with contextlib.suppress(StoreError):  # The original error matters more than a failure to record it.
-                ended = "stopped" if isinstance(error, StoppedError) else "tolerated" if tolerated else "failed"
-                attempt.note(ended, **_told(error))
-            if tolerated:
-                attempt.warn(f"{self.name} failed, and the run goes on without it: {_told(error)['message']}")
-                return _empty_result(self.result)
-            if error is raised:
-                raise
-            raise error from raised
-        finally:
-            _outer.reset(token)
-            _forced.reset(forced)
+        with _inside(label, force, functools.partial(_sensitive, request, store)):
+            try:
+                _require_no_verdict(attempt)
+                inject_fault(self.name, "start", attempt)
+                with attempt.as_task():
+                    result, hit = self._recall_or_run(request, store, attempt, code, force)
+                inject_fault(self.name, "finish", attempt)
+            except Exception as raised:
+                error = without_values(_explained(raised))
+                tolerated = not outer and _is_tolerated(error, attempt)
+                with contextlib.suppress(StoreError):  # The original error matters more than a failure to record it.
+                    ended = "stopped" if isinstance(error, StoppedError) else "tolerated" if tolerated else "failed"
+                    attempt.note(ended, **_told(error))
+                if tolerated:
+                    attempt.warn(f"{self.name} failed, and the run goes on without it: {_told(error)['message']}")
+                    return _empty_result(self.result)
+                if error is raised:
+                    raise
+                raise error from (None if isinstance(error, HiddenValueError) else raised)
         loaded = [name for name in _HEAVY if name in sys.modules]
         body = result.model_dump(mode="json")
         attempt.note("hit" if hit else "finished", result=body, imported=loaded, memo=self.declared.effects.memo)
@@ -232,6 +233,28 @@ class Stage(Generic[Req, Res]):
                 draw(store, reference, page)
             except Exception as error:
                 attempt.warn(f"The page of {reference} was not drawn: {type(error).__name__}: {error}")
+
+
+@contextlib.contextmanager
+def _inside(label: str, force: str, sensitive: Callable[[], Collection[str]]) -> Iterator[None]:
+    """What is called in this context is called by the stage of this label, and shows no value that it may not show."""
+    token, forced = _outer.set(label), _forced.set(force)
+    try:
+        with hiding(sensitive):
+            yield
+    finally:
+        _outer.reset(token)
+        _forced.reset(forced)
+
+
+def _sensitive(request: StageModel, store: ArtifactStore) -> Collection[str]:
+    """The sensitive columns of what a request names; where that cannot be read, any may be."""
+    module, _, name = _SENSITIVE.partition(":")
+    columns = getattr(importlib.import_module(module), name)
+    try:
+        return {each for one in references_in(request.model_dump(mode="json")) for each in columns(store, one)}
+    except GatehouseError:
+        return ("unknown, as a manifest cannot be read",)
 
 
 STAGES: dict[str, Stage[Any, Any]] = {}

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.database import connect, out_of_memory
+from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Seen
 from gatehouse.components.evaluation.parts import Part
@@ -114,7 +115,7 @@ def _in_common(store: ArtifactStore, part: Part, judged: str, training_set: str,
             raise short from error
         raise UnreadableLineageError(
             f"expected values of {', '.join(keys)} that can be compared with those of {judged}, found other types in "
-            f"{training_set}: {str(error).splitlines()[0]}"
+            f"{training_set}: {said_by(error).partition(' LINE ')[0]}"
         ) from error
     return seen
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.artifacts.database import connect
+from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.errors import ConfigurationError
 
@@ -92,7 +93,7 @@ def _evaluated(table: pa.Table, name: str, expression: str) -> pa.ChunkedArray:
     except duckdb.Error as error:
         raise ConfigurationError(
             f"evaluation.slices: {name}: expected a SQL expression over the test rows, which have "
-            f"{', '.join(table.column_names)}; found {expression!r}: {str(error).splitlines()[0]}"
+            f"{', '.join(table.column_names)}; found {expression!r}: {said_by(error).partition(' LINE ')[0]}"
         ) from error
     if found.num_rows != table.num_rows:
         raise ConfigurationError(

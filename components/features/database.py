@@ -147,8 +147,3 @@ def text_literal(text: object) -> str:
 def time_literal(moment: datetime) -> str:
     """A moment as an SQL literal, with a time zone where `moment` has one."""
     return f"{'TIMESTAMPTZ' if moment.tzinfo else 'TIMESTAMP'} '{moment.isoformat()}'"
-
-
-def in_one_line(error: Exception) -> str:
-    """The message of a DuckDB error, in one line."""
-    return " ".join(str(error).split())

@@ -6,6 +6,7 @@ from typing import assert_never
 
 import numpy as np
 
+from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.splitting import geography, hashed
 from gatehouse.components.splitting.partition import NONE, Codes, Partition, rows_of
 from gatehouse.components.splitting.spec import (
@@ -200,7 +201,8 @@ def _on_earth(spec: GeographicSplit, training_set: TrainingSet) -> Divided:
     latitude, longitude = training_set.numbers(spec.latitude), training_set.numbers(spec.longitude)
     null = np.isnan(latitude) | np.isnan(longitude)
     problems = [
-        f"{int(wrong.sum())} rows have a {name} outside {low} to {high} degrees, the first {values[wrong][0]:g}"
+        f"{int(wrong.sum())} rows have a {name} outside {low} to {high} degrees, "
+        + unless_hidden(f"the first {values[wrong][0]:g}")
         for name, values, low, high in ((spec.latitude, latitude, -90, 90), (spec.longitude, longitude, -180, 360))
         if (wrong := (values < low) | (values > high)).any()
     ]

@@ -44,12 +44,14 @@ def push(
     as_json: JsonOption = False,
 ) -> None:
     """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""
+    from gatehouse.components.artifacts.hidden_values import hiding
     from gatehouse.components.features.online.opening import open_online
     from gatehouse.components.features.streaming.batch_folder import BatchFolder, BatchState, streams_folder
     from gatehouse.components.features.streaming.opening import open_stream
     from gatehouse.components.features.streaming.pusher import Pusher, push_streams
     from gatehouse.components.features.streaming.start import start_from
     from gatehouse.components.features.streaming.stream import MessageStream
+    from gatehouse.components.validation.sensitivity import sensitive_columns
 
     urls = _urls(source)
     opened = open_features(project)
@@ -73,14 +75,15 @@ def push(
             typer.echo(f"batch {state.number}: {rows:,} rows so far, known until {moment(_whole(state.as_of))}")
             aside.tell()
 
-    state = push_streams(
-        pusher,
-        streams,
-        interval=timedelta(seconds=interval),
-        wait=wait,
-        until_idle=until_idle,
-        progress=told,
-    )
+    with hiding(lambda: sensitive_columns(found, tables.reference)):
+        state = push_streams(
+            pusher,
+            streams,
+            interval=timedelta(seconds=interval),
+            wait=wait,
+            until_idle=until_idle,
+            progress=told,
+        )
     if as_json:
         print_json({"folder": str(folder), "as_of": state.as_of.isoformat(), "counts": state.counts})
     else:

@@ -11,12 +11,13 @@ import duckdb
 import pyarrow as pa
 
 from gatehouse.components.artifacts.database import out_of_memory
-from gatehouse.components.features.database import in_one_line, quoted
+from gatehouse.components.artifacts.hidden_values import said_by, unless_hidden
+from gatehouse.components.features.database import quoted
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Available
 from gatehouse.components.features.definitions.loading import FILE
 from gatehouse.components.features.definitions.repository import Repository, View, staged_by
 from gatehouse.components.features.definitions.sql_text import replacing_macros
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError, counted
 
 SQL_TYPES = {"numeric": "FLOAT", "double": "DOUBLE", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
 """The DuckDB type of each kind of feature and each type of key."""
@@ -129,17 +130,17 @@ def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
         typed = f"SELECT typeof({quoted(name)}) AS type, {text} AS text FROM (\n{view.query}\n)"
         try:
             found = connection.execute(
-                f"SELECT * FROM ({typed}) WHERE text IS NOT NULL AND type <> 'BOOLEAN' "
-                f"AND TRY_CAST(text AS {SQL_TYPES[declared]}) IS NULL LIMIT 1"
+                f"SELECT min(type), min(text), count(*) FROM ({typed}) WHERE text IS NOT NULL AND type <> 'BOOLEAN' "
+                f"AND TRY_CAST(text AS {SQL_TYPES[declared]}) IS NULL HAVING count(*) > 0"
             ).fetchall()
         except duckdb.Error:
             continue  # It is the query itself that does not run.
         if found:
-            kind, value = found[0]
+            kind, value, rows = found[0]
             kind = "text" if kind == "VARCHAR" else kind
             raise ConfigurationError(
-                f"views/{view.name}.sql: {name}: declared {declared}, found {kind}, such as {value!r}. Declare it "
-                "categorical, or give a number."
+                f"views/{view.name}.sql: {name}: declared {declared}, found {kind} in {counted(rows, 'row')}, "
+                f"{unless_hidden(f'such as {value!r}')}. Declare it categorical, or give a number."
             )
 
 
@@ -153,7 +154,8 @@ def _refuse_doubled(connection: duckdb.DuckDBPyConnection, view: View, table: st
         where = ", ".join(f"{name} {value}" for name, value in zip(names, found[0], strict=False))
         raise ConfigurationError(
             f"views/{view.name}.sql: expected one row for each of {', '.join(names)}, found {found[0][-1]} more, "
-            f"first {where}. Group the query by them, or keep one row with QUALIFY row_number() OVER (...) = 1."
+            f"{unless_hidden(f'first {where}')}. Group the query by them, or keep one row with QUALIFY row_number() "
+            "OVER (...) = 1."
         )
 
 
@@ -222,7 +224,7 @@ def _with_its_line(connection: duckdb.DuckDBPyConnection, query: str, error: duc
 def _broken(where: str, error: duckdb.Error, above: int = 1) -> GatehouseError:
     if memory := out_of_memory(error, f"The feature repository's {where}"):
         return memory
-    said = _PLACE.split(in_one_line(error))[0]
+    said = _PLACE.split(said_by(error))[0]
     place = _PLACE.search(str(error))
     # Where the user's query stands inside our own, the context shows names that no file of the user has.
     shown = f" (line {int(place[1]) - above}: {place[2].strip()})" if place and not _OWN.search(place[2]) else ""

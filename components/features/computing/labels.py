@@ -5,6 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.features.computing.compute import (
     SQL_TYPES,
     interval,
@@ -109,7 +110,8 @@ def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, la
         kind, shown = _others(connection, label)
         raise ConfigurationError(
             f"{where}: column {label.label}: expected {expected} in every row, as the task is {task.name}; found "
-            f"{wrong:,} of {rows.num_rows:,} rows with other values ({kind}), such as {', '.join(shown)}. "
+            f"{wrong:,} of {rows.num_rows:,} rows with other values ({kind}), "
+            f"{unless_hidden('such as ' + ', '.join(shown))}. "
             f"{_ADVICE[task.output].format(column=label.label)}"
         )
     kind = _TYPES.get(task.output, pa.float64())

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 import duckdb
 import pyarrow as pa
 
+from gatehouse.components.artifacts.hidden_values import said_by, unless_hidden
 from gatehouse.components.features.computing.compute import SQL_TYPES
-from gatehouse.components.features.database import cursor, in_one_line, quoted
+from gatehouse.components.features.database import cursor, quoted
 from gatehouse.components.features.definitions.repository import OnDemand
 from gatehouse.errors import ConfigurationError
 
@@ -88,7 +89,7 @@ def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
             place, value = found[0]
             raise ConfigurationError(
                 f"{where}: {name} in row {place}: expected a number, as the on-demand view {view.name} declares it, "
-                f"found {value!r}. Correct it, or leave it empty if it is not known."
+                f"found another value, {unless_hidden(repr(value))}. Correct it, or leave it empty if it is not known."
             )
 
 
@@ -126,7 +127,7 @@ def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
         except duckdb.Error as error:
             require_values(view, rows, f"The rows of {_file(view)}")
             raise ConfigurationError(
-                f"The feature repository's {_file(view)} does not run: {in_one_line(error)}"
+                f"The feature repository's {_file(view)} does not run: {said_by(error)}"
             ) from error
 
 

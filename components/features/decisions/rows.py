@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.features.computing.compute import SQL_TYPES, require_columns, stage_tables, table_of
 from gatehouse.components.features.computing.labels import UNLABELLED, labelled_rows
 from gatehouse.components.features.database import quoted, text_literal
@@ -92,7 +93,7 @@ def _faults(connection: duckdb.DuckDBPyConnection, named: list[str], as_of: date
         found = connection.sql(f"{chosen} ORDER BY {DECISION_TIME}, {names}").to_arrow_table()
         if found.num_rows:
             first = ", ".join(f"{name}={value}" for name, value in found.slice(0, 1).to_pylist()[0].items())
-            yield f"Rows that {what}: {found.num_rows:,}, the first {first}. {remedy}."
+            yield f"Rows that {what}: {found.num_rows:,}, {unless_hidden(f'the first {first}')}. {remedy}."
 
 
 def unlabelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:

@@ -10,8 +10,8 @@ A difference means that a value used something that was not known at T. The firs
 entity row of the window joined to it. The second checks the values that the model gets, as Feast retrieved them.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,16 @@ class Difference:
 
     def __str__(self) -> str:
         keys = ", ".join(f"{name} {value}" for name, value in self.first.items())
+        shown = f"first {keys}: stored {self.stored}, replayed {self.replayed}" if keys else self.stored
         return (
             f"{self.view}.{self.feature} holds what was not known at {self.cut}: {self.rows} of {self.of} rows "
-            f"of the {self.where} differ, first {keys}: stored {self.stored}, replayed {self.replayed}"
+            f"of the {self.where} differ, {shown}"
         )
+
+    def without_values(self, sensitive: Collection[str]) -> "Difference":
+        """The same without the values of the row: features are made of any columns, the sensitive ones too."""
+        hidden = f"not shown, as columns are sensitive ({', '.join(sorted(sensitive))})"
+        return replace(self, first={}, stored=hidden, replayed=hidden)
 
     def as_dict(self) -> dict[str, Any]:
         """The difference as in the report: JSON, with the two values as text."""

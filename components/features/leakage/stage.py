@@ -12,6 +12,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.spec import Reason
+from gatehouse.components.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     manifest = store.manifest(request.training_set)
     details, views = manifest.details, manifest.details["views"]
     _require_views(request.unchecked, views)
-    training_set = pq.read_table(store.paths(request.training_set))
+    hidden, training_set = sensitive_columns(store, manifest.reference), pq.read_table(store.paths(manifest.reference))
     tables, features = raw_tables(store, request.snapshot), feature_files(store, request.feature_tables)
     cuts, differences = list[dict[str, Any]](), list[Difference]()
     with store.workspace() as workspace, connect() as connection:
@@ -109,7 +110,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         for cut, chosen in plan(repository, features, training_set, views, request.cuts).items():
             rows, compared, found = replay(connection, repository, tables, features, training_set, chosen, cut)
             cuts.append({"cut": cut.isoformat(), "rows": rows, "views": compared})
-            differences += found
+            differences += (one.without_values(hidden) for one in found) if hidden else found
     task = TASKS[details["task"]]
     areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"])
     columns = (details["label"], details["decision_time"], details["numeric"], details["categorical"])

@@ -12,7 +12,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.database import connect, in_one_line, quoted, text_literal
+from gatehouse.components.artifacts.hidden_values import said_by
+from gatehouse.components.features.database import connect, quoted, text_literal
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP
 from gatehouse.components.features.point_in_time.csv_shape import flaw_of
 from gatehouse.errors import ConfigurationError
@@ -73,7 +74,7 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
         except duckdb.Error as error:
             _require_shape(path)
             # The rest of the message lists the options of DuckDB's reader.
-            reason = " ".join(re.split(r"\n\n|\nPossible ", str(error))[0].split())
+            reason = said_by(type(error)(re.split(r"\n\n|\nPossible ", str(error))[0]))
             raise ConfigurationError(f"{name} cannot be read: {reason}") from error
     if not rows.num_rows:
         raise ConfigurationError(f"{name}: expected entity rows, found none.")
@@ -163,4 +164,4 @@ def write_rows(batches: Sequence[pa.Table], path: Path) -> None:
             connection.register("rows", pa.concat_tables(batches))
             connection.execute(f"COPY rows TO {text_literal(path)} {kind}")
     except (OSError, duckdb.Error) as error:
-        raise ConfigurationError(f"{path} cannot be written: {in_one_line(error)}. Name another file.") from error
+        raise ConfigurationError(f"{path} cannot be written: {said_by(error)}. Name another file.") from error

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.features.database import in_one_line
+from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.features.point_in_time.source_files import SourceFiles
 from gatehouse.errors import ConfigurationError
 
@@ -55,7 +55,7 @@ class EntityRows:
             except (TypeError, ValueError) as error:
                 raise ConfigurationError(
                     f"Entity rows: {TIME}: expected times, or texts such as 2013-01-31T14:00:00Z, found {found} values "
-                    f"that cannot be read: {' '.join(str(error).split())}"
+                    f"that cannot be read: {said_by(error)}"
                 ) from error
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
         return cls(table.schema, lambda: table)
@@ -76,9 +76,7 @@ class EntityRows:
                 except duckdb.OutOfMemoryException:
                     raise  # The stage reports it: the query is not wrong.
                 except duckdb.Error as error:
-                    raise ConfigurationError(
-                        f"The query of the entity rows does not run: {in_one_line(error)}"
-                    ) from error
+                    raise ConfigurationError(f"The query of the entity rows does not run: {said_by(error)}") from error
 
         schema = run("LIMIT 0", lambda relation: relation.to_arrow_table()).schema
         return cls(schema, lambda: run("", _kept_on_disk))

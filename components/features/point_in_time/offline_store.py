@@ -29,6 +29,7 @@ from feast.utils import compute_non_entity_date_range
 from pydantic import field_validator
 
 from gatehouse import limits
+from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.features.database import connect, quoted
 from gatehouse.components.features.point_in_time.asof_join import asof_batches
 from gatehouse.components.features.point_in_time.entity_rows import EPOCH, EntityRows
@@ -289,7 +290,7 @@ def _explained(source: DataSource) -> Iterator[None]:
     except duckdb.OutOfMemoryException:
         raise  # The stage reports it: the source is not wrong.
     except duckdb.Error as error:
-        raise ConfigurationError(f"The source {source.name} cannot be read: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"The source {source.name} cannot be read: {said_by(error)}") from error
 
 
 def _memory(config: RepoConfig) -> int:

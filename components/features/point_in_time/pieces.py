@@ -14,7 +14,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from gatehouse.components.features.database import in_one_line, quoted
+from gatehouse.components.artifacts.hidden_values import said_by
+from gatehouse.components.features.database import quoted
 from gatehouse.components.features.point_in_time.times import Integers, Times
 from gatehouse.components.features.point_in_time.view_join import Joined
 from gatehouse.errors import ConfigurationError
@@ -80,7 +81,7 @@ def pieces_of(
     except duckdb.OutOfMemoryException:
         raise  # The stage reports it: the table is not wrong.
     except duckdb.Error as error:
-        raise ConfigurationError(f"A feature table cannot be read: {in_one_line(error)}") from error
+        raise ConfigurationError(f"A feature table cannot be read: {said_by(error)}") from error
 
 
 def _divided(
@@ -145,7 +146,7 @@ def _cast(entity_rows: pa.Table, view: Joined, key: str, wanted: pa.DataType) ->
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigurationError(
             f"Entity key {view.keys[key]}: expected values of type {wanted}, as the feature view's {key} has, found "
-            f"{column.type}: {error}. Cast the column."
+            f"{column.type}: {said_by(error)}. Cast the column."
         ) from error
 
 

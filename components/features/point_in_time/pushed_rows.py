@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 from feast import FileSource
 
+from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.features.database import quoted, write_parquet
 from gatehouse.components.features.point_in_time.source_files import EVENT_DATE, SourceFiles
 from gatehouse.errors import ConfigurationError
@@ -82,7 +83,9 @@ def _fitted(source: FileSource, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     try:
         return rows.select(schema.names).cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ConfigurationError(f"The source {source.name}: the pushed rows have another type: {error}") from error
+        raise ConfigurationError(
+            f"The source {source.name}: the pushed rows have another type: {said_by(error)}"
+        ) from error
 
 
 def _times(source: FileSource) -> list[str]:

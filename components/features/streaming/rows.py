@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.features.definitions.declarations import Source
 from gatehouse.components.features.streaming.stream import CLOCK_TOLERANCE, Message
 from gatehouse.components.messages.values import MisfitError, body_of, boolean, double, moment, text, whole
@@ -60,7 +61,7 @@ class RowReader:
         if about is not None and not _EARLIEST <= about <= latest:
             raise MisfitError(
                 f"column {column}: expected a time from 1900 on and until {latest.isoformat()}, as it arrived "
-                f"{arrived.isoformat()}, found {about.isoformat()}"
+                f"{arrived.isoformat()}, {unless_hidden(f'found {about.isoformat()}')}"
             )
         return row
 
@@ -71,7 +72,9 @@ class RowReader:
             try:
                 row[column] = None if value is None else read(value, typed)
             except ValueError as error:
-                raise MisfitError(f"column {column}: expected {error}, found {str(value)[:40]!r}") from None
+                raise MisfitError(
+                    f"column {column}: expected {error}, {unless_hidden(f'found {str(value)[:40]!r}')}"
+                ) from None
         return row
 
 

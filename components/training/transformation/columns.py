@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.arithmetic.finite import told_not_finite
+from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.errors import GatehouseError
 
 _TEXT, _NUMBERS, _BOOLEANS, _NOTHING = "text", "numbers", "booleans", "nothing"
@@ -67,8 +68,8 @@ def table_of_rows(rows: Sequence[Mapping[str, object]], wanted: Iterable[str]) -
         try:
             columns[name] = pa.array([row[name] for row in rows], from_pandas=True)
         except (pa.ArrowException, OverflowError) as error:
-            reason = " ".join(str(error).split())
-            raise FeatureError(f"Feature {name}: expected values of one type in all rows: {reason}.") from error
+            told = f"expected values of one type in all rows: {said_by(error)}"
+            raise FeatureError(f"Feature {name}: {told}.") from error
     return pa.table(columns)
 
 
@@ -140,8 +141,8 @@ def texts_of(name: str, column: pa.ChunkedArray, wanted: str = "") -> pa.Chunked
     try:
         return pc.cast(plain.cast(pa.type_for_alias(wanted)) if wanted else plain, pa.string())
     except pa.ArrowInvalid as error:
-        reason = " ".join(str(error).split())
-        raise FeatureError(f"Feature {name}: expected categories of type {wanted}: {reason}.") from error
+        told = f"expected categories of type {wanted}: {said_by(error)}"
+        raise FeatureError(f"Feature {name}: {told}.") from error
 
 
 def _family(column: pa.ChunkedArray) -> str:

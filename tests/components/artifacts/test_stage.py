@@ -1,6 +1,7 @@
 """The stage decorator: memo, force, verification, records, stale specs, non-determinism."""
 
 import errno
+import traceback
 from pathlib import Path
 
 import duckdb
@@ -234,6 +235,34 @@ def test_too_little_memory_is_said_in_words_and_is_tried_again(store: ArtifactSt
     for _ in range(2):
         with pytest.raises(OutOfMemoryError, match=r"this process may use [\d.]+ GB.*`resources` in project.yaml"):
             Stage(Declaration("split", "Split"), failing)(Request(value=1), store)
+
+
+@pytest.mark.parametrize("sensitive", [(), ("name",)])
+@pytest.mark.parametrize("caught", [False, True])
+def test_no_error_of_a_library_quotes_a_row_where_a_column_is_sensitive(
+    store: ArtifactStore, caught: bool, sensitive: tuple[str, ...]
+) -> None:
+    source = store.publish("datasets", "people", {}, details={"sensitive": sensitive} if sensitive else {})
+    data = str(store.publish("features", "v", {}, derived_from={"people": source}))
+
+    def failing(request: Request, store: ArtifactStore) -> Result:
+        try:
+            float("Slarti" + "bartfast")
+        except ValueError as error:
+            if caught:
+                raise ConfigurationError("v.sql: expected a number") from error
+            raise
+        raise AssertionError
+
+    with pytest.raises(Exception, match=r"number|float|not shown") as raised:
+        Stage(Declaration("split", "Split"), failing)(Request(value=1, data=data), store)
+    printed = "".join(traceback.format_exception(raised.value))
+    failed = next(event for event in _events(store) if event.event == "failed").body
+    assert ("Slartibartfast" in printed + failed["message"]) == (not sensitive)
+    assert "in failing" in printed
+    if sensitive:
+        hidden = "ValueError, whose words are not shown, as columns are sensitive (name), raised at test_stage.py:"
+        assert failed["message"].startswith("v.sql: expected" if caught else hidden)
 
 
 def test_arrow_has_the_threads_of_the_pod_and_not_of_its_machine(

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.leakage.stage import check_leakage
 from gatehouse.components.validation.contract import CONTRACT_FILE
 from gatehouse.components.validation.sensitivity import sensitive_columns
 from gatehouse.components.validation.skew.stage import skew
@@ -45,5 +46,5 @@ def test_nothing_is_validated_where_what_its_data_came_from_is_missing(store: Ar
 
 
 def test_how_columns_are_hidden_is_in_the_key_of_what_hides_them() -> None:
-    for stage in (validate, skew):
+    for stage in (validate, skew, check_leakage):
         assert sensitive_columns.__module__ in stage.sources().modules

@@ -9,7 +9,8 @@ from typing import Literal
 import duckdb
 import pytest
 
-from gatehouse.components.features.computing.compute import compute_views
+from gatehouse.components.artifacts.hidden_values import hiding
+from gatehouse.components.features.computing.compute import compute_views, run, table_of
 from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import FeatureView
 from gatehouse.components.features.definitions.repository import Repository, View
@@ -67,15 +68,48 @@ def test_aircraft_without_a_record_stay_unknown(january: duckdb.DuckDBPyConnecti
     assert table["aircraft_built"].null_count > 0
 
 
-@pytest.mark.parametrize(("value", "found"), [("'AA'", "text, such as 'AA'"), ("DATE '2013-01-01'", "DATE, such as")])
+@pytest.mark.parametrize("sensitive", [(), ("name",)])
+@pytest.mark.parametrize(("value", "found"), [("'AA'", "text in 2 rows"), ("DATE '2013-01-01'", "DATE in 2 rows")])
 @pytest.mark.parametrize("kind", ["numeric", "double"])
 def test_what_is_declared_a_number_and_is_none_is_named(
-    repository: Repository, kind: Literal["numeric", "double"], value: str, found: str
+    repository: Repository, kind: Literal["numeric", "double"], value: str, found: str, sensitive: tuple[str, ...]
 ) -> None:
     spec = FeatureView(name="v", entities=("carrier",), features={"n": kind, "f": kind}, static=True)
-    query = f"SELECT '9E' AS carrier, now() AS event_timestamp, 1 AS n, {value} AS f"
-    with connect() as connection, pytest.raises(ConfigurationError, match=f"v.sql: f: declared {kind}, found {found}"):
+    query = f"SELECT '9E' AS carrier, now() AS event_timestamp, 1 AS n, {value} AS f FROM range(2)"
+    shown = (
+        r"not shown, as columns are sensitive \(name\)\. Declare it"
+        if sensitive
+        else f"such as {value.removeprefix('DATE ')}"
+    )
+    told = f"v.sql: f: declared {kind}, found {found}, {shown}"
+    with connect() as connection, hiding(lambda: sensitive), pytest.raises(ConfigurationError, match=told):
         compute_views(connection, replace(repository, views={"v": View("v", spec, query)}))
+
+
+@pytest.mark.parametrize(
+    ("broken", "told", "kind"),
+    [
+        ("SELECT CAST(who AS INT) AS n FROM raw.people", "", "ConversionException"),
+        ("SELECT strptime(who, '%d') AS n FROM raw.people", "", "InvalidInputException"),
+        ("SELECT error('found ' || who) AS n FROM raw.people", "", "InvalidInputException"),
+        ("SELECT whom AS n FROM raw.people", 'Referenced column "whom" not found', ""),
+    ],
+)
+@pytest.mark.parametrize("sensitive", [(), ("who",)])
+def test_duckdb_quotes_no_row_where_a_column_is_sensitive(
+    broken: str, told: str, kind: str, sensitive: tuple[str, ...]
+) -> None:
+    with connect() as connection, hiding(lambda: sensitive):
+        connection.execute("CREATE TABLE raw.people AS SELECT 'Slartibartfast' AS who")
+        for make in (run, table_of):
+            query = f"CREATE TABLE staging.people AS\n{broken}" if make is run else broken
+            with pytest.raises(ConfigurationError, match=r"people\.sql does not run") as caught:
+                make(connection, query, "staging/people.sql")
+            said = str(caught.value)
+            assert told in said
+            if kind and sensitive:
+                assert f"{kind}, whose words are not shown, as columns are sensitive (who)" in said
+            assert ("Slartibartfast" in said) == bool(kind and not sensitive)
 
 
 def test_memory_that_is_not_enough_for_a_view_is_no_mistake_in_it(repository: Repository) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 import pytest
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.features.leakage import stage as leakage_stage
 from gatehouse.components.features.leakage.report import page
 from gatehouse.components.features.leakage.stage import LeakageRequest, LeakageResult, check_leakage
 from gatehouse.errors import ConfigurationError
@@ -95,8 +96,12 @@ def test_views_stamped_before_they_are_known_are_caught_and_no_others(flights: F
     assert canonical_json(body)
 
 
-def test_a_leak_in_a_view_of_few_rows_is_caught(flights: Flights) -> None:
+@pytest.mark.parametrize("sensitive", [(), ("tailnum",)])
+def test_a_leak_in_a_view_of_few_rows_is_caught(
+    flights: Flights, sensitive: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Legs of one aircraft on one day: a cut in the middle of all decisions meets none of them."""
+    monkeypatch.setattr(leakage_stage, "sensitive_columns", lambda *_: frozenset(sensitive))
     few = flights.changed(
         "views/aircraft_last_leg.sql",
         *LEAKS["aircraft_last_leg.last_leg_delay"],
@@ -104,6 +109,8 @@ def test_a_leak_in_a_view_of_few_rows_is_caught(flights: Flights) -> None:
     )
     result = checked(flights, few, cuts=1)
     assert any("last_leg_delay holds what was not known" in reason for reason in result.reasons)
+    for shown in (" ".join(result.reasons), page(flights.store, result.leakage)):
+        assert ("N730MQ" in shown) != ("not shown, as columns are sensitive (tailnum)" in shown) == bool(sensitive)
 
 
 def test_a_view_of_which_no_row_was_compared_is_not_checked(flights: Flights) -> None:

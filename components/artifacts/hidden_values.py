@@ -1,0 +1,77 @@
+"""Keeps values of rows out of errors where columns of the data are sensitive.
+
+Code that reads rows need not know which columns those are: its stage, or who else runs it, says so for all of it.
+"""
+
+import contextvars
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import extract_tb
+
+from gatehouse.errors import GatehouseError, HiddenValueError, is_interruption
+
+_NO_ROW_READ = ("BinderException", "CatalogException", "ParserException", "SyntaxException")
+"""DuckDB's errors before it reads a row: they quote the query alone."""
+_OF_VALUES = (ValueError, TypeError, LookupError, ArithmeticError)
+_READING_ROWS = ("_duckdb", "duckdb", "pyarrow", "pandas", "numpy", "pydantic", "feast")
+_columns: contextvars.ContextVar[Callable[[], Collection[str]]] = contextvars.ContextVar(
+    "gatehouse_hidden_columns", default=tuple
+)
+
+
+@contextmanager
+def hiding(columns: Callable[[], Collection[str]]) -> Iterator[None]:
+    """In this context errors show no value of a row, if `columns` gives any; it is called when there is an error.
+
+    A thread that is started here does not inherit this.
+    """
+    token = _columns.set(columns)
+    try:
+        yield
+    finally:
+        _columns.reset(token)
+
+
+def unless_hidden(told: str) -> str:
+    """The part of a message that quotes values; or instead, that they are not shown, and why."""
+    return f"not shown, as columns are sensitive ({named})" if (named := _named()) else told
+
+
+def said_by(error: Exception) -> str:
+    """The words of a library's error in one line; its kind alone where they may quote a row that may not be shown."""
+    kind = type(error).__name__
+    said = " ".join(str(error).split())
+    return said if kind in _NO_ROW_READ or not _named() else f"{kind}, whose words are {unless_hidden(said)}"
+
+
+def without_values(error: Exception) -> Exception:
+    """The error that a stage may end with: the same, unless values are hidden and a library's words may quote them.
+
+    Of an error of ours, only the library's error that caused it is cut off, because tracebacks print that too.
+    """
+    if not _may_quote(error):
+        above: BaseException = error
+        while below := above.__cause__ or (None if above.__suppress_context__ else above.__context__):
+            if _may_quote(below):
+                if _named():
+                    above.__cause__ = None  # which also keeps the context from being printed
+                break
+            above = below
+        return error
+    if not _named():
+        return error
+    frame = next(reversed(extract_tb(error.__traceback__)), None)
+    place = f", raised at {Path(frame.filename).name}:{frame.lineno}" if frame else ""
+    return HiddenValueError(f"{said_by(error)}{place}").with_traceback(error.__traceback__)
+
+
+def _may_quote(error: BaseException) -> bool:
+    if isinstance(error, GatehouseError) or (isinstance(error, Exception) and is_interruption(error)):
+        return False
+    package = type(error).__module__.partition(".")[0]
+    return type(error).__name__ not in _NO_ROW_READ and (package in _READING_ROWS or isinstance(error, _OF_VALUES))
+
+
+def _named() -> str:
+    return ", ".join(sorted(_columns.get()()))
