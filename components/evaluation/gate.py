@@ -191,7 +191,22 @@ class Cost:
         return cls(latency["hardware"], latency["single_row_ms"]["p95"], told.get("memory_mb"), measurement)
 
 
-UNSEEN = "unseen rows"
+UNSEEN, ENOUGH = "unseen rows", "test rows"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How much was measured.
+
+    Attributes:
+        units: Test rows, or groups of a ranking.
+        groups: Whether they are groups.
+        rarer: Test rows outside of the most frequent class; None where labels are no classes.
+    """
+
+    units: int
+    groups: bool = False
+    rarer: int | None = None
 
 
 @dataclass(frozen=True)
@@ -259,6 +274,7 @@ class Evidence:
         fairness: What was measured by each protected column, by its name.
         origins: Of the candidate's data; None where nobody looked.
         integration: What came of trying the candidate as serving would have it.
+        counted: How many rows were measured; None where an earlier evaluation does not say.
     """
 
     model: Manifest
@@ -275,6 +291,7 @@ class Evidence:
     fairness: Mapping[str, Fairness] = field(default_factory=dict)
     origins: Origins | None = None
     integration: Suite = NOT_TRIED
+    counted: Counted | None = None
 
 
 @dataclass(frozen=True)
@@ -319,8 +336,8 @@ def judge(policy: Termed, evidence: Evidence) -> tuple[Rule, ...]:
     """Apply every rule. The candidate passes if it breaks no rule that refuses; NaN breaks every rule that looks at it.
 
     Improving one metric and leaving the rest as it is never breaks a rule, except for the leakage alarm, which is there
-    to distrust a metric that is too good. Where too few test rows are left on which no model was fitted, a rule on
-    them is not broken but inconclusive.
+    to distrust a metric that is too good. Where there are too few test rows, or too few are left on which no model was
+    fitted, a rule on them is not broken but inconclusive.
 
     Args:
         policy: The promotion policy (`GatePolicy`), resolved for the task.
@@ -328,7 +345,7 @@ def judge(policy: Termed, evidence: Evidence) -> tuple[Rule, ...]:
     """
     applied = [(each.of_rows, rule) for each in families() for rule in each.rules(policy, evidence)]
     rules = [(of_rows, replace(rule, **dict(policy.terms_of(rule.name)))) for of_rows, rule in applied]
-    if any(rule.name == UNSEEN and rule.refuses and rule.inconclusive for _, rule in rules):
+    if any(rule.name in (UNSEEN, ENOUGH) and rule.refuses and rule.inconclusive for _, rule in rules):
         return tuple(replace(rule, inconclusive=not rule.holds) if of_rows else rule for of_rows, rule in rules)
     return tuple(rule for _, rule in rules)
 

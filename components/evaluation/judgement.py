@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.evaluation.bootstrap import Units
 from gatehouse.components.evaluation.comparison import compared
@@ -11,6 +13,7 @@ from gatehouse.components.evaluation.gate import (
     NOT_TRIED,
     Comparison,
     Cost,
+    Counted,
     DataCheck,
     Evidence,
     Origins,
@@ -134,10 +137,8 @@ def judged(
     found, judged_slices = tuple(slicing.found(features, effect)), [each for each in slices if each.judged]
     fairness = tuple(fairness_of(part.table, labels, shown, spec, task, units))
     values = {metric: {each.name: each.metrics[CANDIDATE][metric] for each in judged_slices} for metric in limits}
-    measured = (metrics[CANDIDATE], metrics[BASELINE], comparisons.get(by), values)
     evidence = Evidence(
-        model,
-        *measured,
+        *(model, metrics[CANDIDATE], metrics[BASELINE], comparisons.get(by), values),
         slices_asked=asked.slices is not None,
         data_checks=data_checks,
         cost=cost,
@@ -147,10 +148,18 @@ def judged(
         fairness={each.column: each for each in fairness},
         origins=origins,
         integration=integration,
+        counted=_counted(part, task),
     )
     rules, free = judge(policy, evidence), tuple(e.column for e in fairness if not policy.fairness.get(e.column))
     told = (rules, policy.unused(rules), seen, fairness, free, integration)
     return Judgement(metrics, uncertainty, comparisons, by, slices, found, *told)
+
+
+def _counted(part: Part, task: Task) -> Counted:
+    if part.groups is not None:
+        return Counted(len(np.unique(part.groups)), groups=True)
+    classes = np.unique(part.labels, return_counts=True)[1] if task.has_classes else None
+    return Counted(len(part.rows), rarer=None if classes is None else int(classes.sum() - classes.max()))
 
 
 def _comparisons(

@@ -8,10 +8,12 @@ from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import (
+    ENOUGH,
     NOT_TRIED,
     UNSEEN,
     Comparison,
     Cost,
+    Counted,
     DataCheck,
     Evidence,
     Seen,
@@ -25,6 +27,7 @@ from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.integration.spec import NOT_CHECKED
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
+from gatehouse.components.tasks.task import Task
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 
 NOT_KNOWN = "not known"
@@ -85,6 +88,7 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         seen=_seen(verdict.get("seen")),
         fairness=fairness_from(store.read_json(evaluation, FAIRNESS)) if manifest.entry(FAIRNESS) else {},
         integration=_suite(verdict.get("integration")),
+        counted=_counted(store, evaluation, task),
         slice_comparisons={
             entry["name"]: found[policy.champion.metric]
             for entry in slices
@@ -128,6 +132,20 @@ def _seen(written: Mapping[str, Any] | None) -> Seen | None:
     return Seen(**{**written, "unread": tuple(written["unread"])}) if written else None
 
 
+def _counted(store: ArtifactStore, evaluation: str, task: Task) -> Counted | None:
+    """How much was measured, from what every evaluation holds; None for a ranking whose groups were not drawn."""
+    rows = store.manifest(evaluation).details["rows"]
+    if task.counted == "group":
+        drawn = store.read_json(evaluation, "uncertainty.json")
+        return Counted(drawn["units"], groups=True) if drawn["unit"] == "group" else None
+    if not task.has_classes:
+        return Counted(rows)
+    classes: dict[int, int] = {}
+    for label, _, count in store.read_json(evaluation, "curves.json")["candidate"]["confusion"]:
+        classes[label] = classes.get(label, 0) + count
+    return Counted(rows, rarer=rows - max(count for label, count in classes.items() if label >= 0))
+
+
 def _suite(written: Mapping[str, Any] | None) -> Suite:
     if not written:
         return NOT_TRIED
@@ -168,6 +186,8 @@ def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, slices: 
             yield f"leakage alarm {name}"
     if evidence.seen is None and "champion" in metrics:
         yield UNSEEN
+    if evidence.counted is None:
+        yield ENOUGH
     if evidence.comparison is None and "champion" in metrics:
         yield f"champion {policy.champion.metric}"
     wanted = policy.regressions

@@ -28,6 +28,7 @@ from gatehouse.commands.table_roles import (
 )
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.rules.enough_rows import LEAST_TEST_ROWS
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import nearest
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from gatehouse.components.snapshot.sniffing import Sniffed
 
 _TRAIN, _VALIDATION = 0.7, 0.85
-_LEAST_OF_PART = 100
-"""Rows of a part below which what is measured on it is uncertain: a ROC AUC of 0.7 by 0.1 to both sides."""
 _MOST_ALIKE, _FEWEST_GROUPS = 0.01, 100
 _MOST_OF_GROUP = 20
 _VALUES_THAT_TELL = 3
@@ -200,12 +199,17 @@ def _advice(roles: Roles, sizes: Mapping[str, int]) -> Iterator[str]:
             f"{', '.join(roles.repeated)}: may name something that has several rows, such as a person; a feature now. "
             "--group COLUMN keeps these rows in one part and makes no feature of it, --without COLUMN leaves it out."
         )
-    if min(sizes.values()) < _LEAST_OF_PART:
+    if min(sizes.values()) < LEAST_TEST_ROWS:
         found = ", ".join(f"{part} {size:,}" for part, size in sizes.items())
-        enough = round(_LEAST_OF_PART / (1 - _VALIDATION), -2)
+        enough = round(LEAST_TEST_ROWS / (1 - _VALIDATION), -2)
+        gate = (
+            f" The gate lets no model pass on fewer than {LEAST_TEST_ROWS} test rows (least_test_rows in policy.yaml)."
+        )
         yield (
-            f"few rows: {found}. With fewer than {_LEAST_OF_PART} rows with a label in a part, what is measured on it "
+            f"few rows: {found}. With fewer than {LEAST_TEST_ROWS} rows with a label in a part, what is measured on it "
             f"is uncertain, a ROC AUC by 0.1 or more. Take a table of {enough:,.0f} rows or more."
+            + gate
+            * (roles.task != "ranking" and sizes["test"] < LEAST_TEST_ROWS)
         )
     if roles.label.values == 2 and roles.task != "binary":
         told = f" ({', '.join(roles.label.texts)})"

@@ -65,6 +65,7 @@ def _keys(project: Project, table: str) -> tuple[int, int]:
 def test_boundaries_of_time_move_along_with_the_rows(folder: Path) -> None:
     told = _init("visits", "--from", _visits(folder), "--label", "bought", "--positive", "yes").output
     assert "few rows: train 284, validation 58, test 58. With fewer than 100 rows" in told
+    assert "lets no model pass on fewer than 100 test rows" in " ".join(told.split())
     split = check_project(folder / "visits").file.split
     # Pairs of rows, 2.5 hours apart: the newest 120 rows are validation and test, the newest 60 are test.
     assert isinstance(split, TimeSplit)

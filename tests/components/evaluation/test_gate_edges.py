@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.components.evaluation.gate import LEAST_UNITS, Evidence, Origins, Rule, Seen, judge
+from gatehouse.components.evaluation.gate import LEAST_UNITS, Counted, Evidence, Origins, Rule, Seen, judge, verdict_of
 from gatehouse.components.evaluation.group_measures import Fairness, Group
 from gatehouse.components.evaluation.rules.bars import Bar
 from gatehouse.components.evaluation.spec import GatePolicy
@@ -113,6 +113,31 @@ def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
     size = {"cost": {"size_mb": 0.0001}}
     assert not found("model size", size, seen=few).inconclusive, "no row of the test part is in it"
     assert str(Seen({}, 10, 10)) == "none of the 10 test rows is among them" and "1 are left" in str(few)
+
+
+@pytest.mark.parametrize(
+    ("counted", "asked", "verdict", "told"),
+    [
+        (Counted(100, rarer=20), {}, "refused", "100 and 20"),
+        (Counted(99, rarer=40), {}, "inconclusive", "99 and 40; make the test part larger in `split`"),
+        (Counted(4, rarer=2), {}, "inconclusive", "4 and 2; make"),
+        (Counted(4, rarer=2), {"least_test_rows": 4, "least_rarer_rows": 2}, "refused", "4 and 2"),
+        (Counted(4, rarer=2), {"rules": {"test rows": {"severity": "warn"}}}, "refused", "4 and 2; make"),
+        (Counted(5_000, rarer=19), {}, "inconclusive", "5,000 and 19; make"),
+        (Counted(99), {}, "inconclusive", "99; make"),
+        (Counted(20, groups=True), {}, "refused", "20"),
+        (Counted(19, groups=True), {}, "inconclusive", "19; make"),
+    ],
+)
+def test_no_verdict_comes_of_fewer_rows_than_it_needs(
+    counted: Counted, asked: dict[str, Any], verdict: str, told: str
+) -> None:
+    asked = {"bars": {"roc_auc": {"min": 0.99}}, "champion": {}} | asked
+    rule = found("test rows", asked, counted=counted)
+    assert rule.found.startswith(told) and rule.holds == (told[-1].isdigit())
+    policy = GatePolicy.model_validate(asked).resolved(judging_of(BINARY))
+    evidence = Evidence(MODEL, GOOD, BASELINE, None, {}, False, counted=counted)
+    assert verdict_of(judge(policy, evidence)) == verdict
 
 
 def test_rules_that_are_of_no_test_row_are_as_sure_with_few_of_them() -> None:

@@ -28,7 +28,9 @@ STRICT = GatePolicy(
 )
 
 
-@pytest.mark.parametrize("policy", [LENIENT, STRICT, GatePolicy(regressions=RegressionRule())])
+@pytest.mark.parametrize(
+    "policy", [LENIENT, STRICT, GatePolicy(regressions=RegressionRule()), GatePolicy(least_rarer_rows=1501)]
+)
 def test_it_says_what_an_evaluation_under_that_policy_says(judged_bench: Bench, policy: GatePolicy) -> None:
     bad, good = judged_bench.models["bad"], judged_bench.models["good"]
     before = judged_bench.evaluate(bad, champion=good)
@@ -80,7 +82,7 @@ def test_what_it_does_not_hold_was_not_measured_then(recorded: Any) -> None:
     assert (found.verdict, found.broken) == ("not known", ())
     names = ("bar brier", "baseline brier", "champion log_loss", "regressions", "slices brier", "memory")
     assert found.not_measured == names
-    alarmed = policy.model_copy(update={"leakage_alarm": {"roc_auc": 0.5}})
+    alarmed = policy.model_copy(update={"leakage_alarm": {"roc_auc": 0.501}})
     assert rejudged(*recorded(forget), alarmed).verdict == "refused", "one rule that was measured is enough"
 
 

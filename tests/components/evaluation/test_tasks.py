@@ -10,6 +10,7 @@ import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.classes import by_class
+from gatehouse.components.evaluation.recorded import rejudged
 from gatehouse.components.evaluation.report import page
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.stage import EvaluateRequest, EvaluateResult, evaluate
@@ -94,6 +95,9 @@ def test_the_baseline_must_be_beaten_in_the_objective_by_default(bench: Bench) -
     refused = bench.evaluate(bench.model(steps=1), policy=GatePolicy())
     objective = judging_of(TASKS[bench.task]).objective
     assert any(reason.startswith(f"baseline {objective}") for reason in refused.reasons)
+    for rows, groups, verdict in ((500, 50, "refused"), (501, 51, "inconclusive")):
+        asked = GatePolicy(least_test_rows=rows, least_test_groups=groups)
+        assert rejudged(bench.store, refused.evaluation, asked).verdict == verdict
 
 
 def test_a_model_of_another_task_than_the_label_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ def _judged(gate: Gate, seed: int, roc_auc: float) -> str:
     said = "pass" if roc_auc >= 0.7 else "refused"
     metrics = {"candidate": {"roc_auc": roc_auc, "log_loss": 0.49}, "baseline": {"roc_auc": 0.6, "log_loss": 0.6}}
     verdict = {"verdict": said, "rules": [rule], "comparison": None, "policy": identity_of(POLICY), "warnings": []}
-    bodies = {"metrics": metrics, "slices": [], "verdict": verdict}
+    curves = {"candidate": {"confusion": [[0, 0, 500], [1, 0, 500]]}}
+    bodies = {"metrics": metrics, "slices": [], "verdict": verdict, "curves": curves}
     evaluation = gate.store.publish(
         "evaluations",
         NAME,
@@ -31,7 +32,7 @@ def _judged(gate: Gate, seed: int, roc_auc: float) -> str:
         derived_from={"model": model, "training_set": gate.training_set, "split": gate.split}
         | ({"champion": champion} if (champion := gate.resolve(model)) else {}),
         configuration={"policy": identity_of(POLICY), "spec": {}},
-        details={"task": "binary"},
+        details={"task": "binary", "rows": 1000},
     )
     gate.register(model, str(evaluation))
     return model
