@@ -2,24 +2,38 @@
 
 import numpy as np
 
-from gatehouse.components.metrics.catalogue.declared import mean_metric
-from gatehouse.components.metrics.catalogue.metric import Array
+from gatehouse.components.metrics.catalogue.declared import metric
+from gatehouse.components.metrics.catalogue.metric import Array, OnDraw
 
 _TINY = float(np.finfo(np.float64).eps)
 
 
-@mean_metric(
+def _prepare(labels: Array, values: Array) -> OnDraw:
+    counts = np.flatnonzero(np.abs(labels) >= _TINY)
+    found = np.abs(values[counts] - labels[counts]) / np.abs(labels[counts])
+
+    def mean(times: Array) -> float:
+        drawn = times[counts]
+        return float(np.einsum("i,i", drawn, found) / drawn.sum()) if drawn.any() else 0.0
+
+    return mean
+
+
+@metric(
     title="mean absolute percentage error",
     better="lower",
     tasks=("regression",),
     reads="scores",
     form=".4g",
-    caveat="labels near zero outweigh all others, and one of zero makes it astronomic: judge by another metric there",
+    prepare=_prepare,
+    caveat="it is that of the rows whose label is not 0, as an error is no share of 0; labels near 0 outweigh all "
+    "others, so judge by another metric where there are such labels",
 )
-def mape(labels: Array, values: Array) -> Array:
-    """Absolute error of each row over its label's absolute value, as a share: 0.1 is 10 %; all of shape (rows,).
+def mape(labels: Array, values: Array) -> float:
+    """Mean absolute error over the label's absolute value, as a share: 0.1 is 10 %; labels and values (rows,).
 
-    A label within 2.2e-16 of zero counts as that far from it, as in scikit-learn. So one label of zero that is not met
-    makes the mean astronomic, and labels near zero outweigh all others: where such labels are, judge by another metric.
+    Rows with a label of 0, or nearer to it than 2.2e-16, are left out, as no error is a share of 0; 0.0 where no other
+    row is left. Scikit-learn divides by 2.2e-16 there, so that one such row makes the mean 1e15. Labels near 0 still
+    outweigh all others.
     """
-    return np.asarray(np.abs(values - labels) / np.maximum(np.abs(labels), _TINY))
+    return float(_prepare(labels, values)(np.ones(len(labels))))
