@@ -285,8 +285,21 @@ def _repeated(subject: Subject, most: float, kind: str, words: str) -> Iterator[
         if count > most * one.rows:
             share, allowed = f"{100 * count / one.rows:.2f} %", f"{100 * most:g} %"
             text = f"{count} of {one.rows} rows of {one.later} ({share}, at most {allowed}) have {words} a row of "
-            labels = f"; their labels differ {one.differ:.0%} as often as those of any two rows" * (kind == "exact")
-            yield (one.earlier, one.later), text + one.earlier + labels
+            told = f". {_of_copies(one.differ)}" if kind == "exact" else ""
+            yield (one.earlier, one.later), text + one.earlier + told
+
+
+def _of_copies(differ: float) -> str:
+    """What the labels of rows with equal features say of them.
+
+    Args:
+        differ: How often they differ, as a share of how often those of any two rows do.
+    """
+    if differ < _COPIES:
+        return "Their labels agree (nearly) always, as those of copies do"
+    if differ < 1:
+        return f"Their labels differ less often than those of any two rows do ({differ:.2f} times as often)"
+    return "Their labels differ as often as those of any two rows do, so these may be other events that look alike"
 
 
 def _single_feature(subject: Subject) -> Iterator[Finding | Remark]:
