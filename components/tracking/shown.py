@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -56,7 +56,9 @@ def is_shown_later() -> bool:
 
 
 @contextmanager
-def warning_on_failure(store: ArtifactStore, label: str, title: str = "MLflow") -> Iterator[Showing]:
+def warning_on_failure(
+    store: ArtifactStore, label: str, title: str = "MLflow", noted: Callable[[], bool] = lambda: True
+) -> Iterator[Showing]:
     """In this context an exception becomes a warning in the log and the run record, so that it never fails a run.
 
     It counts as failed, so that it is tried again, unless an artifact is gone, which no later attempt will find.
@@ -65,6 +67,7 @@ def warning_on_failure(store: ArtifactStore, label: str, title: str = "MLflow") 
         store: The artifact store with the run record.
         label: Name of the entry in the run record.
         title: Name of the place, for the message.
+        noted: Whether the store holds that it is left to be shown; else no later run knows of it.
     """
     showing = Showing()
     try:
@@ -72,7 +75,8 @@ def warning_on_failure(store: ArtifactStore, label: str, title: str = "MLflow") 
     except Exception as error:
         showing.failed = not isinstance(error, (MissingArtifactError, ErasedArtifactError))
         cause = " ".join(redacted(str(error)).split())[:500]
-        later = ", the next run tries again" * showing.failed
+        again = "the next run tries again" if noted() else "and no later run tries again, as no note of it was written"
+        later = f", {again}" * showing.failed
         message = f"{title} could not be written{later}: {type(error).__name__}: {cause}"
         logger.warning(message)
         with suppress(GatehouseError, OSError):  # Such as of a full disk.
