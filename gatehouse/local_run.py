@@ -122,11 +122,11 @@ def run_pipeline(
         finally:
             stop_carrying(RUN_ID, run.run, grace=GRACE_SECONDS if driver.poll() is None else 0.5)
             driver.wait()
-    _refresh(run, store)
-    # Errors that occur while a run is stopped are not its cause.
-    run.failure = None if received else _failure(run, store)
-    run.exit_code = _exit_code(run, driver.returncode, received)
-    record_own_end(run, store)
+        _refresh(run, store)
+        # Errors that occur while a run is stopped are not its cause.
+        run.failure = None if received else _failure(run, store)
+        run.exit_code = _exit_code(run, driver.returncode, received)
+        record_own_end(run, store)  # A second signal does not keep it from being recorded.
     watch(run)
     return run
 

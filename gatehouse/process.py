@@ -101,10 +101,11 @@ def stop_descendants(pid: int, grace: float) -> None:
 def stop_carrying(variable: str, value: str, grace: float) -> None:
     """End the descendants that were started with this value of a variable, as `stop_tree` does.
 
-    Other descendants keep running.
+    Other descendants keep running. What one of them started meanwhile is looked for again, and ended at once.
     """
     wanted = f"{variable}={value}".encode()
-    _stop([pid for pid in descendants(os.getpid()) if wanted in _environment(pid)], grace)
+    for patience in (grace, 0.0, 0.0):
+        _stop([pid for pid in descendants(os.getpid()) if wanted in _environment(pid)], patience)
 
 
 def _environment(pid: int) -> list[bytes]:

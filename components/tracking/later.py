@@ -15,7 +15,7 @@ from pathlib import Path
 from gatehouse.components.artifacts.records import create_record, read_records, remove_record
 from gatehouse.components.artifacts.run import RUN_ID, end_of, events
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.mlflow_client import PARENT, RUN, tracking_of
+from gatehouse.components.tracking.mlflow_client import PARENT, RUN, every, tracking_of
 from gatehouse.components.tracking.shipping import is_left
 from gatehouse.components.tracking.shown import warning_on_failure
 from gatehouse.components.tracking.stages import SHOWN_BY_THEIR_RESULT, is_due
@@ -114,8 +114,9 @@ def _is_left(store: ArtifactStore, run: str) -> bool:
 
 
 def was_stopped(store: ArtifactStore, run: str) -> bool:
-    """Whether a signal or a user ended a run, so that none of its tasks could end what MLflow shows of it."""
-    return (end_of(store, run) or {}).get("state") == "stopped"
+    """Whether a signal, a user or the system ended a run, so that no task could end what MLflow shows of it."""
+    end = end_of(store, run) or {}
+    return end.get("state") == "stopped" or end.get("error") == "KilledError"
 
 
 def close_run(store: ArtifactStore, run: str, killed: bool) -> None:
@@ -146,9 +147,9 @@ def end_shown(store: ArtifactStore, run: str, killed: bool) -> bool:
     if tracking is None or (tracking.embedded and not (tracking.embedded / "mlflow.db").is_file()):
         return True
     with warning_on_failure(store, "run:tracking") as showing, tracking.client() as client:
-        experiments = [str(each.experiment_id) for each in client.search_experiments()]
-        for above in client.search_runs(experiments, f"tags.`{RUN}` = '{run}'"):
-            below = client.search_runs(experiments, f"tags.`{PARENT}` = '{above.info.run_id}'")
+        experiments = [str(each.experiment_id) for each in every(client.search_experiments)]
+        for above in every(client.search_runs, experiments, f"tags.`{RUN}` = '{run}'"):
+            below = every(client.search_runs, experiments, f"tags.`{PARENT}` = '{above.info.run_id}'")
             ending = [each for each in below if each.info.status == "RUNNING"]
             for each in [above, *ending] if killed or above.info.status == "RUNNING" else ending:
                 client.set_terminated(each.info.run_id, "KILLED")

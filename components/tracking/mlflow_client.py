@@ -13,7 +13,7 @@ import posixpath
 import re
 import socket
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -51,7 +51,7 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
 _MOST_PARAMS, _MOST_METRICS = 100, 900
-_MOST_EXPERIMENTS = 1000
+PAGE = 1000
 _LONGEST_PARAM, _LONGEST_TAG, _LONGEST_NAME = 6000, 5000, 250
 
 _CONNECT_SECONDS = 3.0
@@ -129,6 +129,16 @@ def tracking_of(store: ArtifactStore) -> Tracking | None:
     return None
 
 
+def every(search: Callable[..., Any], *asked: Any) -> list[Any]:
+    """All that an MLflow search finds, page by page."""
+    found, token = list[Any](), None
+    while True:
+        page = search(*asked, max_results=PAGE, page_token=token)
+        found += page
+        if not (token := page.token):
+            return found
+
+
 def find_run(client: "MlflowClient", experiment: str, tag: str, value: str, *, newest: bool = False) -> "Run | None":
     """The first run of an experiment whose tag has this value, or the `newest`; or None."""
     order = [f"start_time {'DESC' if newest else 'ASC'}"]
@@ -142,7 +152,7 @@ def find_anywhere(client: "MlflowClient", tag: str, value: str) -> "Run | None":
 
     token: str | None = None
     while True:
-        page = client.search_experiments(ViewType.ACTIVE_ONLY, max_results=_MOST_EXPERIMENTS, page_token=token)
+        page = client.search_experiments(ViewType.ACTIVE_ONLY, max_results=PAGE, page_token=token)
         order = ["start_time DESC"]
         experiments = [str(each.experiment_id) for each in page]
         runs = client.search_runs(experiments, f"tags.`{tag}` = '{value}'", max_results=1, order_by=order)

@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gatehouse.components.tracking.mlflow_client import PARENT, quiet_client
+from gatehouse.components.tracking.mlflow_client import PAGE, PARENT, every, quiet_client
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-PAGE = 1000
 SYSTEM = "system/"
 _INFINITE = 1.797e308
 
@@ -91,22 +90,13 @@ class RunReader:
             ConfigurationError: if there is no such experiment.
         """
         self._client = quiet_client(uri)
-        self._experiments = {str(each.experiment_id): str(each.name) for each in self._all_experiments()}
+        self._experiments = {str(each.experiment_id): str(each.name) for each in every(self._client.search_experiments)}
         if experiment:
             known = self._experiments
             self._experiments = {key: name for key, name in known.items() if name == experiment}
             if not self._experiments:
                 listed = ", ".join(sorted(known.values())) or "(none)"
                 raise ConfigurationError(f"--experiment: expected one of {listed}, found {experiment!r}.")
-
-    def _all_experiments(self) -> Iterator[Any]:
-        token: str | None = None
-        while True:
-            page = self._client.search_experiments(max_results=PAGE, page_token=token)
-            yield from page
-            token = page.token
-            if not token:
-                return
 
     def runs(self, condition: str = "", limit: int | None = None) -> Iterator[TrackedRun]:
         """Runs that match an MLflow filter, newest first; one call per thousand runs."""

@@ -56,12 +56,18 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
     )
     if listed:
         known = replace(known, began=_at(listed[0]) - seconds_of(listed[0]), seconds=_at(listed[-1]) - _at(listed[0]))
+    canceled = said.startswith("CANCEL")
     if not broken and said in ("", "SUCCEEDED"):
         return known
     if not broken:
         told = f"KFP says {said}, and no stage left a failure on the record: a pod that never began or was evicted."
-        return replace(known, state="stopped" if said.startswith("CANCEL") else "failed", message=told)
+        return replace(known, state="stopped" if canceled else "failed", message=told)
+    if canceled:  # A signal ends a task before it notes anything.
+        broken = [one for one in broken if one.event == "failed"] or broken
     first = broken[0]
+    if first.event == "started" and canceled:
+        told = f"{first.stage} was stopped before it ended."
+        return replace(known, state="stopped", stage=first.stage, error="StoppedError", message=told)
     if first.event == "started":
         told = f"{first.stage} began and left no end: it was killed, as for memory, or with its node."
         return replace(known, state="failed", stage=first.stage, error="KilledError", message=told)

@@ -16,6 +16,7 @@ from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.outcome import outcome_of, record_end
 from gatehouse.components.registry.showing import run as showing
+from gatehouse.components.tracking import mlflow_client
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.tracking.later import close_run, leave_ledger, left_by, runs_left, show_apart, why_left
 from gatehouse.components.tracking.mlflow_client import pipeline_run, tracking_of
@@ -65,7 +66,8 @@ def test_the_exit_code_is_that_of_the_run_also_where_the_disk_is_full(
     Attempt(store, "validate").note("failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
     monkeypatch.setattr(type(store.objects), "put_bytes", full)
     assert _command(LocalRun("run-1", tmp_path / "run.log", exit_code=3), store, monkeypatch).exit_code == 3
-    assert "MLflow could not be written, the next run tries again: OSError" in caplog.text
+    told = "MLflow could not be written, and no later run tries again, as no note of it was written: OSError"
+    assert told in caplog.text
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -107,16 +109,30 @@ def test_what_the_tasks_left_is_shown_once_with_its_price_and_also_of_a_run_that
     assert show_apart(store, "run-1", Path("/dev/null")) is None
 
 
-def test_a_run_that_a_signal_stopped_is_shown_as_killed(store: ArtifactStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("said", ["CANCELED", "FAILED"], ids=["by a signal", "by the system"])
+@pytest.mark.parametrize("worked", [False, True])
+def test_a_run_that_was_stopped_is_shown_as_killed_with_every_page_of_its_trials(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, said: str, worked: bool
+) -> None:
+    monkeypatch.setattr(mlflow_client, "PAGE", 2)
     tracking = tracking_of(store)
     assert tracking is not None
     with tracking.client() as client:
-        pipeline_run(tracking, client, tracking.experiment(client, "delays"), "run-1")
+        experiment = tracking.experiment(client, "pipelines")
+        above = pipeline_run(tracking, client, experiment, "run-1")
+        for number in range(5):
+            mlflow_client.create_run(client, experiment, "trial", str(number), f"trial-{number}", {}, above)
+    if worked:
+        Attempt(store, "split").note("finished", result={}, memo=True)
     Attempt(store, "tune")
-    record_end(store, "run-1", outcome_of([], "CANCELED"), "gatehouse run", project="delays", pipeline="training")
-    apart = show_apart(store, "run-1", tmp_path / "log")
-    assert apart is not None and apart.wait(300) == 0
-    assert (_shown(store, "delays")["run-1"].info.status, runs_left(store)) == ("KILLED", [])
+    happened = [event for _, event in events(store, "run-1")]
+    record_end(store, "run-1", outcome_of(happened, said), "gatehouse run", project="delays", pipeline="training")
+    create_record(store.objects, "tracking/left/run-1/run.json", {})
+    showing.main(store.address, "run-1")
+    runs = _shown(store, "pipelines")
+    assert runs.pop("split").info.status == "FINISHED" if worked else "split" not in runs
+    assert {run.info.status for run in runs.values()} == {"KILLED"} and len(runs) == 6
+    assert runs_left(store) == []
 
 
 def test_what_could_not_be_shown_is_shown_after_the_next_run(
