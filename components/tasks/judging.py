@@ -65,7 +65,7 @@ _JUDGED = {
     "multiclass": Judging(
         objective="log_loss",
         leakage_alarm={"accuracy": 0.99},
-        feature_alarm=0.80,
+        feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
         slices={},
         curves=("confusion", "confidence"),
         row_loss="log_loss",
@@ -75,7 +75,7 @@ _JUDGED = {
     "regression": Judging(
         objective="rmse",
         leakage_alarm={"r2": 0.99},
-        feature_alarm=0.995,  # docs/decisions/alarm-for-numbers.md
+        feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
         slices={},
         curves=("predicted", "residuals"),
         row_loss="mse",

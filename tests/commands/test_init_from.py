@@ -238,7 +238,7 @@ def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
     ("label", "task", "policy", "strategy", "alarm"),
     [
         ("stars", "regression", ("rmse", {"r2": 0.99}), "random", 0.995),
-        ("stars", "multiclass", ("log_loss", {"accuracy": 0.99}), "stratified", 0.80),
+        ("stars", "multiclass", ("log_loss", {"accuracy": 0.99}), "stratified", 0.995),
     ],
 )
 def test_numbers_and_classes(
