@@ -15,6 +15,8 @@ from zoneinfo import ZoneInfo
 _MORE_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _LONGEST_WHOLE = 20  # Digits of 2**64, or with a sign of 2**63; Python converts no text of thousands.
+_KINDS = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
+"""What JSON calls the types that Python makes of it."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|[+-]?Infinity")
 
 
@@ -65,9 +67,11 @@ def parse_json(text: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise MisfitError("expected JSON in UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise MisfitError("expected a JSON object", found=f"text that is not one ({error})") from None
+        # Python's own words name a setting of Python.
+        why = "a number has more than 4,300 digits" if "integer string conversion" in str(error) else error
+        raise MisfitError("expected a JSON object", found=f"text that is not one ({why})") from None
     if not isinstance(body, dict):
-        raise MisfitError("expected a JSON object", found=type(body).__name__)
+        raise MisfitError("expected a JSON object", found=_KINDS[type(body)])
     return body
 
 

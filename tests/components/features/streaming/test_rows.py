@@ -49,7 +49,9 @@ def test_a_row_is_read_from_json_and_from_fields_of_text() -> None:
     [
         (None, "the message has no value"),
         (b"\xff", "expected JSON in UTF-8"),
-        (b"[1]", "expected a JSON object, found list"),
+        (b"[1]", "expected a JSON object, found an array"),
+        (b"true", "expected a JSON object, found a boolean"),
+        (b'{"ride": 1%s}' % (b"0" * 4300), "found text that is not one (a number has more than 4,300 digits)"),
         (b'{"ride": 1, "ride": 2}', "a key occurs twice"),
         (b'{"ride": 1, "fare": NaN}', "NaN is not JSON"),
         (b'{"ride": 1, "fare": -Infinity}', "-Infinity is not JSON"),

@@ -265,7 +265,7 @@ def test_messages_that_do_not_fit_are_set_aside_with_their_reason(cluster: Clust
     assert raw.rejected["place"].to_pylist() == [f"partition 0, offset {offset}" for offset in range(1, 12)]
     reasons = [f"{row['reason']}, found {row['found']}" for row in raw.rejected.to_pylist()]
     assert reasons[0].startswith("expected a JSON object")
-    assert "no value" in reasons[1] and "found list" in reasons[2] and "found 1.0" in reasons[3]
+    assert "no value" in reasons[1] and "found an array" in reasons[2] and "found 1.0" in reasons[3]
     assert "found True" in reasons[4] and "9223372036854775808" in reasons[5] and "found '5'" in reasons[6]
     assert "twice" in reasons[7] and "NaN" in reasons[8] and "UTF-8" in reasons[9] and "UTF-8" in reasons[10]
 
