@@ -45,7 +45,8 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
 
     Args:
         found: Its events.
-        said: KFP's state of the run (`SUCCEEDED`, `FAILED`, `CANCELED`, …); empty if it is not known.
+        said: KFP's state of the run (`SUCCEEDED`, `FAILED`, `CANCELED`, …), or `KILLED` of one whose process is
+            gone; empty if it is not known.
     """
     listed = sorted((event for event in found if event.stage not in _ENDS), key=_at)
     broken = unsuccessful(listed)
@@ -61,7 +62,7 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
         return known
     if not broken:
         told = f"KFP says {said}, and no stage left a failure on the record: a pod that never began or was evicted."
-        return replace(known, state="stopped" if canceled else "failed", message=told)
+        return replace(known, state="stopped" if canceled or said == "KILLED" else "failed", message=told)
     if canceled:  # A signal ends a task before it notes anything.
         broken = [one for one in broken if one.event == "failed"] or broken
     first = broken[0]

@@ -25,7 +25,7 @@ class Unreported:
     Attributes:
         run: Its id.
         pipeline: Its pipeline; empty if its record does not say.
-        said: KFP's status, or `CANCELED` if it was killed.
+        said: KFP's status, or `KILLED` if its process is gone.
         ended: When, in seconds since 1970.
     """
 
@@ -87,7 +87,7 @@ def ended_by_their_record(
         else:
             gone = 0 < last < time.time() - 3600 * quiet_hours
         if gone:
-            yield Unreported(run, str(plan.get("pipeline", "")), "CANCELED", last or time.time())
+            yield Unreported(run, str(plan.get("pipeline", "")), "KILLED", last or time.time())
 
 
 def _lives(process: str) -> bool:

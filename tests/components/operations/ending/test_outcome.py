@@ -44,6 +44,8 @@ def happened(*told: str) -> list[Event]:
         (["train.1.started", "train.2.started", "train.2.finished"], "", "succeeded", ""),
         (["train.1.started"], "SUCCEEDED", "failed", "train"),
         (["train.1.started"], "CANCELED", "stopped", "train"),
+        (["train.1.started"], "KILLED", "failed", "train"),
+        (["snapshot.1.started", "snapshot.1.hit"], "KILLED", "stopped", ""),
         (["train.1.started", "probe.1.started", "probe.1.failed"], "CANCELED", "failed", "probe"),
         (["train.1.started", "train.1.stopped"], "FAILED", "stopped", "train"),
         (["train.1.started", "train.1.tolerated"], "", "succeeded", ""),
