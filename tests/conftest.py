@@ -21,6 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.later import show_apart
+from gatehouse.components.tracking.mlflow_client import tracking_of
 from gatehouse.local_run import LocalRun
 from tests.kfp_api import KfpServer, serving
 from tests.small_example import PLANTED, explain, run, write_project, write_raw_files
@@ -186,6 +187,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Nor does pytest's own search at the end, which takes each worker two seconds."""
+    gc.freeze()
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Bytes never name a test: an archive holds the time it was packed at, and all workers must agree on the names."""
     return "bytes" if isinstance(val, bytes) else None
@@ -220,6 +226,25 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
         return folder
 
     return made
+
+
+@pytest.fixture(scope="session")
+def with_mlflow(once: Once) -> Callable[[ArtifactStore], ArtifactStore]:
+    """Gives a store an MLflow database that is empty: MLflow takes two seconds to make its tables."""
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+            tracking = tracking_of(ArtifactStore.open(folder))
+        assert tracking is not None
+        with tracking.client() as client:
+            client.get_experiment_by_name("Default")
+
+    def give(store: ArtifactStore) -> ArtifactStore:
+        shutil.copytree(once("mlflow", make) / "mlflow", Path(store.address) / "mlflow")
+        return store
+
+    return give
 
 
 @pytest.fixture(scope="session")

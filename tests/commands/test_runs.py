@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +32,13 @@ RATES = ("0.00005", "0.0001", "0.0005", "0.001", "0.01")
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
+def store(
+    tmp_path_factory: pytest.TempPathFactory, with_mlflow: Callable[[ArtifactStore], ArtifactStore]
+) -> ArtifactStore:
     """A store with a pipeline run, and below it five trials and a failed one."""
     from mlflow.entities import Metric, Param
 
-    made = ArtifactStore.open(tmp_path_factory.mktemp("store"))
+    made = with_mlflow(ArtifactStore.open(tmp_path_factory.mktemp("store")))
     tracking = tracking_of(made)
     assert tracking is not None
     with tracking.client() as client:

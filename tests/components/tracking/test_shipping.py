@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,27 +27,10 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database with its tables made, to copy: making them takes seconds."""
-    template = ArtifactStore.open(tmp_path_factory.mktemp("template"))
-    tracking = shipping.tracking_of(template)
-    assert tracking is not None and tracking.embedded is not None
-    with tracking.client() as client:
-        client.get_experiment_by_name("flights")
-    return tracking.embedded / "mlflow.db"
-
-
 @pytest.fixture
-def store(tmp_path: Path, database: Path) -> ArtifactStore:
+def store(tmp_path: Path, with_mlflow: Callable[[ArtifactStore], ArtifactStore]) -> ArtifactStore:
     """An artifact store with an empty MLflow database."""
-    return _with_database(ArtifactStore.open(tmp_path / "store"), database)
-
-
-def _with_database(made: ArtifactStore, database: Path) -> ArtifactStore:
-    (Path(made.address) / "mlflow").mkdir()
-    shutil.copyfile(database, Path(made.address) / "mlflow" / "mlflow.db")
-    return made
+    return with_mlflow(ArtifactStore.open(tmp_path / "store"))
 
 
 def _client(store: ArtifactStore) -> "MlflowClient":
@@ -229,12 +213,15 @@ def test_the_next_process_delivers_the_spool_of_a_killed_one_and_says_that_it_wa
 
 
 def test_the_next_pod_delivers_a_spool_that_is_on_a_volume(
-    store: ArtifactStore, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ArtifactStore,
+    with_mlflow: Callable[[ArtifactStore], ArtifactStore],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "volume"))
     _killed_job(store, tmp_path)
     assert not (tmp_path / "store" / "scratch").exists()
-    another = _with_database(ArtifactStore.open(tmp_path / "another"), database)
+    another = with_mlflow(ArtifactStore.open(tmp_path / "another"))
     deliver(another)
     assert len(_steps(another)) > 3000 and list((tmp_path / "volume").iterdir()) == []
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from gatehouse.components.training.loop.metrics import log_epochs
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
-    """One store for all tests: making MLflow's tables takes two seconds."""
-    return ArtifactStore.open(tmp_path_factory.mktemp("store"))
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, with_mlflow: Callable[[ArtifactStore], ArtifactStore]
+) -> ArtifactStore:
+    """One store for all tests."""
+    return with_mlflow(ArtifactStore.open(tmp_path_factory.mktemp("store")))
 
 
 @pytest.fixture(autouse=True)

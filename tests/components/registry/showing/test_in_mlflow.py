@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,24 +20,13 @@ from gatehouse.components.tracking.mlflow_client import tracking_of
 from tests.components.registry.gate import MANUAL, NAME, Gate, make_gate
 
 
-@pytest.fixture(scope="session")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database with its tables made, to copy: making them takes two seconds."""
-    store = ArtifactStore.open(tmp_path_factory.mktemp("template"))
-    tracking = tracking_of(store)
-    assert tracking is not None and tracking.embedded is not None
-    with tracking.client() as client:
-        client.get_experiment_by_name("Default")
-    return tracking.embedded / "mlflow.db"
-
-
 @pytest.fixture
-def shown(store: ArtifactStore, database: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+def shown(
+    store: ArtifactStore, with_mlflow: Callable[[ArtifactStore], ArtifactStore], monkeypatch: pytest.MonkeyPatch
+) -> Gate:
     """A gate whose ledger is shown in the store's own MLflow database."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (Path(store.address) / "mlflow").mkdir()
-    shutil.copyfile(database, Path(store.address) / "mlflow" / "mlflow.db")
-    return make_gate(store)
+    return make_gate(with_mlflow(store))
 
 
 def _aliases(store: ArtifactStore) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ from tests.small_example import EXAMPLE
 def of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv(RUN_ID, "run-1")
+
+
+@pytest.fixture
+def tracked(store: ArtifactStore, with_mlflow: Callable[[ArtifactStore], ArtifactStore]) -> None:
+    """The store has an empty MLflow database."""
+    with_mlflow(store)
 
 
 def _shown(store: ArtifactStore, experiment: str) -> dict[str, Any]:
@@ -70,6 +77,7 @@ def test_the_exit_code_is_that_of_the_run_also_where_the_disk_is_full(
     assert told in caplog.text
 
 
+@pytest.mark.usefixtures("tracked")
 @pytest.mark.parametrize("away", [False, True])
 def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_the_run(
     away: bool, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -109,6 +117,7 @@ def test_what_the_tasks_left_is_shown_once_with_its_price_and_also_of_a_run_that
     assert show_apart(store, "run-1", Path("/dev/null")) is None
 
 
+@pytest.mark.usefixtures("tracked")
 @pytest.mark.parametrize("said", ["CANCELED", "FAILED"], ids=["by a signal", "by the system"])
 @pytest.mark.parametrize("worked", [False, True])
 def test_a_run_that_was_stopped_is_shown_as_killed_with_every_page_of_its_trials(
