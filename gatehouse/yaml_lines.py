@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 import yaml
@@ -234,6 +235,7 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: Sequence[set[st
     return f"{name}:{lines.get(known, 1)}: {key}: {said}{found}"
 
 
+@cache
 def _keys_of(model: type[BaseModel]) -> list[set[str]]:
     """The names of the keys of a model, and of each one in it."""
     schema = model.model_json_schema()

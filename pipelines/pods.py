@@ -69,7 +69,8 @@ def _name_image(task: PipelineTask, platform: Platform) -> None:
         raise ConfigurationError(
             f"images of the platform {platform.name}: expected one for {own}, found {', '.join(platform.images)}."
         )
-    task.set_container_image(named.get(own, own))
+    if own in named:
+        task.set_container_image(named[own])
 
 
 def _place(task: PipelineTask, own: Pods) -> None:
