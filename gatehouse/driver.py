@@ -133,8 +133,8 @@ SECTIONS |= {"compare_online": "integration", "integrate": "integration", "alert
 def not_asked_for(stage: str) -> ConfigurationError:
     """The error if a project has no section that enables a stage."""
     return ConfigurationError(
-        f"--until: expected a stage of this run, found {stage!r}: the project has no `{SECTIONS[stage]}` that asks "
-        "for it."
+        f"--until: expected a stage of this run, found {stage!r}: the project has no `{SECTIONS[stage]}` that enables "
+        "it."
     )
 
 

@@ -22,7 +22,7 @@ from tests.small_example import EXAMPLE
         ),
         ("measure", "training", "found 'measure'. Its stages are, in order: "),
         ("split", "monitoring", "stage of monitoring, found 'split'"),
-        ("alert", "training", "found 'alert': the project has no `alerts` that asks for it"),
+        ("alert", "training", "found 'alert': the project has no `alerts` that enables it"),
         ("split", "trainin", r"--pipeline: expected one of training, .*\(did you mean training\?\)"),
     ],
 )

@@ -128,7 +128,7 @@ def test_a_run_until_a_stage_keeps_the_tasks_up_to_it(flights: Project) -> None:
 
 def test_a_run_until_a_stage_whose_section_the_project_lacks_says_so(flights: Project) -> None:
     plain = dataclasses.replace(flights, file=flights.file.model_copy(update={"tuning": None}))
-    with pytest.raises(ConfigurationError, match="the project has no `tuning` section"):
+    with pytest.raises(ConfigurationError, match="the project has no `tuning` that enables it"):
         cut_after("tune", with_a_short_stack(build, "training", plain))
 
 
