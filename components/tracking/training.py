@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 COMPLETE = "gatehouse.complete"
 OBJECTIVE = "objective."
 """Before the names of a trial's metrics that the search went by: under the bare names stand those of every epoch."""
+BEST = "best_"
+"""Before the names of the values of the epoch that a model kept, as in what MLflow's own integrations log."""
 _NOTE = "mlflow.note.content"
 _OF_TRIAL = (
     "`objective.*` are the values that the search chose by: those of the model that the trial kept, at its best epoch. "
@@ -145,12 +147,16 @@ def show_training(
         run = ensure_run(client, experiment, REFERENCE, str(model), name, made, parent, started)
     if COMPLETE not in run.data.tags:
         # A job spools its own history; here points are added that were lost, or of a model from elsewhere.
-        known = not manifest.entry("history.json") or (job and is_spooled(store, job))
-        history = [] if known else store.read_json(model, "history.json")
+        known = job and is_spooled(store, job)
+        history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
         # The run may have started with the job, before the model's lineage and the run's place were known.
         placed = {RUN_NAME: name, REFERENCE: str(model)} | ({PARENT: parent} if parent else {})
         _log_inputs(client, run, manifest.derived_from)
-        points = _points(history, run) + _spent(seconds, measured.get("place", {}), new)
+        points = (
+            ([] if known else _points(history, run))
+            + _kept(history, manifest.details)
+            + _spent(seconds, measured.get("place", {}), new)
+        )
         settings = measured.get("settings", manifest.configuration)
         log(client, run, flat(settings), points, tags | placed | {COMPLETE: "true"})
         _end(tracking, client, run, parent, seconds)
@@ -235,6 +241,19 @@ def _environment(measured: Mapping[str, Any]) -> dict[str, str]:
     return (Environment(**known) if known else capture_environment()).tags()
 
 
+def _kept(history: list[dict[str, float]], details: Mapping[str, Any]) -> list[Point]:
+    """The epoch whose weights the model has, and its values: under the bare names MLflow shows the last epoch's."""
+    best = details.get("best_epoch")
+    if best is None or best >= len(history):
+        return []
+    shown = {f"{BEST}{name}": value for name, value in history[best].items() if name != "epoch" and _is_number(value)}
+    return [(name, float(value), 0) for name, value in ({f"{BEST}epoch": best} | shown).items()]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _points(history: list[dict[str, float]], run: "Run") -> list[Point]:
     """All numbers of the epochs that the run lacks; the step is the epoch."""
     reached = {metric.key: metric.step for metric in run.data.to_proto().metrics}
@@ -242,6 +261,6 @@ def _points(history: list[dict[str, float]], run: "Run") -> list[Point]:
         (name, float(value), step)
         for step, epoch in enumerate(history)
         for name, value in epoch.items()
-        if name != "epoch" and isinstance(value, (int, float)) and not isinstance(value, bool)
+        if name != "epoch" and _is_number(value)
         if step > reached.get(metric_name(name), -1)
     ]

@@ -39,7 +39,8 @@ def _model(store: ArtifactStore, name: str, epochs: int = 3, **configuration: An
     history = [{"epoch": epoch, "log_loss": 0.6 - epoch / 10_000, "roc_auc": 0.7} for epoch in range(epochs)]
     files = {"history.json": canonical_json(history), "model.json": "{}"}
     inputs = {"training_set": training_set}
-    return str(store.publish("models", name, files, derived_from=inputs, configuration=configuration))
+    details = {"best_epoch": 1}
+    return str(store.publish("models", name, files, derived_from=inputs, configuration=configuration, details=details))
 
 
 def _runs(store: ArtifactStore, experiment: str) -> list[Any]:
@@ -68,7 +69,8 @@ def test_a_run_has_parameters_history_lineage_and_environment(shared: ArtifactSt
     track_training(shared, model)
     above, run = _runs(shared, "one")
     assert run.data.params == {"learning_rate": "0.002", "hidden": "[256, 128]"}
-    assert run.data.metrics == {"log_loss": pytest.approx(0.5998), "roc_auc": 0.7}
+    best = {"best_epoch": 1, "best_log_loss": 0.5999, "best_roc_auc": 0.7}
+    assert run.data.metrics == pytest.approx({"log_loss": 0.5998, "roc_auc": 0.7} | best)
     assert run.data.tags["gatehouse.lineage.training-sets.delay"] == lineage_of(shared, model)[0]
     assert run.data.tags["gatehouse.hardware"] and run.data.tags["gatehouse.version.pydantic"]
     assert run.data.tags["mlflow.parentRunId"] == above.info.run_id
