@@ -18,8 +18,9 @@ from gatehouse.components.launchers.timeouts import stage_minutes
 from gatehouse.components.probing.stage import probe
 from gatehouse.components.registry.registering.stage import register
 from gatehouse.components.registry.resolving.stage import resolve
+from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.splitting.stage import split
-from gatehouse.components.tasks.judging import judging_of
+from gatehouse.components.tasks.judging import Judging, judging_of
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.training.spec import operation_of, settings_of, task_of
 from gatehouse.components.training.stage import train
@@ -28,7 +29,7 @@ from gatehouse.components.tuning.stage import tune
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project
+from gatehouse.project import Project, ProjectFile
 
 
 def training(project: Project, tasks: Tasks) -> Any:
@@ -89,8 +90,18 @@ def _add_split_tasks(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any]]:
     )
     verdict, reasons, report = (checked.outputs[name] for name in ("verdict", "reasons", "leakage"))
     clean = tasks.add(require_no_leakage, verdict=verdict, reasons=reasons, report=report)
-    divided = tasks.add(split, training_set=data.training_set, spec=configuration_slice(file.split)).after(clean)
+    spec = configuration_slice(split_of(file, judging))
+    divided = tasks.add(split, training_set=data.training_set, spec=spec).after(clean)
     return divided.outputs["split"], {"leakage": report, "split_checks": divided.outputs["split_checks"]}
+
+
+def split_of(file: ProjectFile, judging: Judging) -> SplitSpec:
+    """The split, which by default warns of no feature that the leakage check lets pass."""
+    checks = file.split.checks
+    if "single_feature_auc" in checks.model_fields_set:
+        return file.split
+    alarm = max(checks.single_feature_auc, file.features.leakage_alarm or judging.feature_alarm)
+    return file.split.model_copy(update={"checks": checks.model_copy(update={"single_feature_auc": alarm})})
 
 
 def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any:

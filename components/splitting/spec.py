@@ -81,7 +81,8 @@ class Checks(Spec):
         0.95,
         gt=0.5,
         le=1,
-        description="ROC AUC on validation above which a single feature predicts the label too well.",
+        description="ROC AUC on validation above which a single feature predicts the label too well; where a project "
+        "does not give it, no less than the leakage alarm of its features.",
     )
     duplicates: float = Field(
         0.01,

@@ -18,11 +18,15 @@ from gatehouse.components.evaluation.gate import Terms
 from gatehouse.components.integration.spec import IntegrationSpec
 from gatehouse.components.probing.spec import ProbeSpec
 from gatehouse.components.snapshot.sources.catalog import parse_source
+from gatehouse.components.splitting.spec import Checks
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.training.spec import train_spec
 from gatehouse.driver import cut_after
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.catalog import build
 from gatehouse.pipelines.choices import require_choices
+from gatehouse.pipelines.training import split_of
 from gatehouse.platforms import Platform, load_platform
 from gatehouse.project import Project, load_project
 from gatehouse.signatures import NAMES, parameters
@@ -73,6 +77,26 @@ def test_a_refit_and_a_leakage_alarm_that_only_warns_are_asked_for_by_the_projec
             )
         ]
     assert given == {"usual": [False, "refuse", 0.80], "asked": [True, "warn", 0.80]}
+
+
+@pytest.mark.parametrize(
+    ("task", "alarm", "checks", "expected"),
+    [
+        ("binary", None, {}, 0.95),
+        ("binary", 0.97, {"duplicates": 0.5}, 0.97),
+        ("multiclass", None, {}, 0.995),
+        ("regression", None, {}, 0.995),
+        ("regression", None, {"single_feature_auc": 0.95}, 0.95),
+    ],
+)
+def test_the_split_warns_of_no_feature_that_the_leakage_check_lets_pass(
+    flights: Project, task: str, alarm: float | None, checks: dict[str, float], expected: float
+) -> None:
+    divided = flights.file.split.model_copy(update={"checks": Checks.model_validate(checks)})
+    features = flights.file.features.model_copy(update={"leakage_alarm": alarm})
+    file = flights.file.model_copy(update={"split": divided, "features": features})
+    found = split_of(file, judging_of(TASKS[task])).checks
+    assert found == divided.checks.model_copy(update={"single_feature_auc": expected})
 
 
 def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_for(flights: Project) -> None:
