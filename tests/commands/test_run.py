@@ -44,6 +44,6 @@ def test_the_stages_that_are_offered_are_those_of_the_pipeline_in_its_order(pipe
 
 def test_a_stage_that_the_project_has_no_section_for_is_told_before_a_run_begins(tmp_path: Path) -> None:
     (tmp_path / "project.yaml").write_text("name: small\ntuning:\n")
-    with pytest.raises(ConfigurationError, match=r"--until: .* found 'tune': the project has no `tuning` that asks"):
+    with pytest.raises(ConfigurationError, match=r"--until: .* found 'tune': the project has no `tuning` that enables"):
         run(tmp_path, store=str(tmp_path / "store"), until="tune")
     assert not list(tmp_path.rglob("logs"))
