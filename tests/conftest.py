@@ -19,6 +19,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from gatehouse import limits
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.later import show_apart
 from gatehouse.components.tracking.mlflow_client import tracking_of
@@ -137,14 +138,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Give the session a folder for temporary files, which is removed with what processes that were killed left there.
 
-    The folders of `tmp_path` stay where they are, so that one can look at them.
+    The folders `tmp_path` of tests that fail stay where they are, so that one can look at them.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    folder = tempfile.mkdtemp(prefix="gatehouse-tests-")
+    root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _place_for_files())
+    folder = tempfile.mkdtemp(prefix="gatehouse-tests-", dir=root)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _place_for_files() -> str:
+    """Where temporary files are kept: in memory where it is large enough, unless TMPDIR names another place.
+
+    A store waits until the disk has each of its files, 200,000 times in all tests; together they write 2 GB.
+    """
+    memory = "/dev/shm"
+    if "TMPDIR" in os.environ or not os.access(memory, os.W_OK) or os.statvfs(memory).f_flag & os.ST_NOEXEC:
+        return tempfile.gettempdir()
+    large = shutil.disk_usage(memory).free > 4 << 30 and limits.memory() > 12e9
+    return memory if large else tempfile.gettempdir()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

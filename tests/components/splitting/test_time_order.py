@@ -225,5 +225,5 @@ def test_a_boundary_may_be_counted_back_from_the_newest_decision() -> None:
     assert [len(parts[name]) for name in ("train", "validation", "test")] == [9, 6, 5]
     with pytest.raises(ValidationError, match="longer before the newest decision"):
         TimeSplit.model_validate(spec | {"validation_until": "P10D"})
-    with pytest.raises(ValidationError, match="expected a time such as .* found '-P1D'"):
+    with pytest.raises(ValidationError, match=r"expected a time such as .* found '-P1D'"):
         TimeSplit.model_validate(spec | {"validation_until": "-P1D"})
