@@ -132,7 +132,7 @@ def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str], tm
 def test_skew_after_a_push_is_that_of_the_pushed_tables(
     made: Path, redis_url: tuple[Redis, str], tmp_path: Path
 ) -> None:
-    shutil.copytree(made, own := tmp_path / "own", ignore=shutil.ignore_patterns("streams", "online"))
+    shutil.copytree(made, own := tmp_path / "own", ignore=shutil.ignore_patterns("streams", "online", "data"))
     options = ["--project", str(own / "project"), "--store", str(own / "store")]
 
     def skew(*more: str) -> Result:

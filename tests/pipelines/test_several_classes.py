@@ -24,7 +24,7 @@ def visibility(tmp_path: Path) -> Path:
     project["split"] = {"train_until": "2013-01-16", "validation_until": "2013-01-20", "gap": "PT3H"}
     project["training"]["stopping"] = {"rounds": 20}
     project |= {"tuning": None, "monitoring": {"min_rows": 100}}
-    policy = yaml.safe_load((folder / "policy.yaml").read_text()) | {"must_beat_baseline": []}
+    policy = yaml.safe_load((folder / "policy.yaml").read_text()) | {"must_beat_baseline": [], "least_rarer_rows": 1}
     (folder / "project.yaml").write_text(yaml.safe_dump(project))
     (folder / "policy.yaml").write_text(yaml.safe_dump(policy))
     return folder

@@ -400,7 +400,9 @@ def test_a_calibrated_model_becomes_champion_and_is_served_with_the_probabilitie
     model = calibrate(asked, store).model
     gate = Gate(store, training_set, split)
     gate.say_how_it_was_made(trained)
-    lenient = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}})
+    lenient = GatePolicy.model_validate(
+        {"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}, "least_test_rows": 30, "least_rarer_rows": 1}
+    )
     judged = EvaluateRequest(
         model=model,
         champion=gate.resolve(model, lenient),

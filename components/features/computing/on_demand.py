@@ -89,7 +89,7 @@ def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
             place, value = found[0]
             raise ConfigurationError(
                 f"{where}: {name} in row {place}: expected a number, as the on-demand view {view.name} declares it, "
-                f"found another value, {unless_hidden(repr(value))}. Correct it, or leave it empty if it is not known."
+                f"found {unless_hidden(repr(value))}. Correct it, or leave it empty if it is not known."
             )
 
 
