@@ -139,7 +139,7 @@ def not_asked_for(stage: str) -> ConfigurationError:
 
 
 def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
-    """Remove the tasks after a stage, except those that end the run.
+    """Remove the tasks after a stage, except the one that requires its verdict and those that end the run.
 
     No task before the stage needs them, because tasks are planned in order.
 
@@ -158,6 +158,7 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
             f"--until: expected a stage of this run ({known}), found {stage!r}{nearest(stage, stages)}."
         )
     last = len(stages) - stages[::-1].index(stage)
+    last += last < len(stages) and stages[last].startswith("require_")
     for task, _, _ in planned[last:]:
         del pipeline.tasks[task]
     return replace(pipeline, plan=[*planned[:last], *ends])

@@ -55,6 +55,6 @@ def test_a_local_run_loads_no_client_of_a_cluster_and_retries_nothing(tmp_path: 
         "cluster": [],
         "cached": True,
         "retried": [],
-        "refused": "oracel://me:***@db/studies: NoSuchModule",
+        "refused": "oracel://me:***@db/studies: Can't load p",
         "tasks": True,
     }

@@ -192,7 +192,7 @@ def _csv(path: Path) -> Sniffed:
         delimiter, header = shape_of(plain, path.name)
         columns = [_Column(name, dict.fromkeys(_candidates(), 0)) for name in header]
         rows = 0
-        for batch in _batches(connection, plain, delimiter, len(header)):
+        for batch in _batches(connection, plain, delimiter, len(header), path.name):
             rows += batch.num_rows
             for column, cells in zip(columns, batch.columns, strict=True):
                 _look(column, cells)
@@ -218,7 +218,7 @@ def _csv(path: Path) -> Sniffed:
 
 
 def _batches(
-    connection: duckdb.DuckDBPyConnection, plain: Path, delimiter: str, width: int
+    connection: duckdb.DuckDBPyConnection, plain: Path, delimiter: str, width: int, name: str
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file as texts; those of another width are left out, and stand in the table reject_errors."""
     types = ", ".join(f"'column{index}': 'VARCHAR'" for index in range(width))
@@ -226,7 +226,14 @@ def _batches(
         f"SELECT * FROM read_csv('{plain}', auto_detect=false, header=true, columns={{{types}}}, "
         f"delim='{delimiter}', quote='\"', escape='\"', store_rejects=true, nullstr='')"
     )
-    yield from connection.sql(query).to_arrow_reader(_ROWS_AT_ONCE)
+    try:
+        yield from connection.sql(query).to_arrow_reader(_ROWS_AT_ONCE)
+    except duckdb.Error:  # Its words name a temporary file, and may quote a row.
+        raise SourceError(
+            f"{name}: expected rows of {width} columns separated by {delimiter!r}, found text that cannot be "
+            "divided into rows, such as a lone carriage return within one. Write the file again with the same end of "
+            "line everywhere, and quote cells that hold one."
+        ) from None
 
 
 def _candidates() -> Iterator[_Candidate]:

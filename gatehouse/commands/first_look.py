@@ -132,6 +132,13 @@ def repeated_rows(store: ArtifactStore, dataset: str) -> int:
         return int(connection.execute(query).fetchall()[0][0])
 
 
+def tell_repeated(console: Console, rows: int) -> None:
+    """Print how many rows are equal to an earlier one, if there are any."""
+    if rows:
+        same = "row is equal to an earlier one" if rows == 1 else "rows are each equal to an earlier one"
+        console.print(Text(f"{rows:,} {same} in all columns: look whether they were delivered twice", style="yellow"))
+
+
 def _source_text(body: dict[str, Any]) -> str:
     told = "# How the file is read: what was found in it. Check the types, the times and their zone.\nsource:\n"
     return told + indented(body)
@@ -173,7 +180,7 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
         told = f"{counted(sniffed.uneven, 'row')} {have} more or fewer cells than the header, {are} rejected."
         console.print(Text(told, style="yellow"))
     if not sniffed.event_time:
-        told = "No column holds times: each row gets the file's own time, as delivered_at."
+        told = "No column is read as a time: unless you name one, each row gets the file's own time, as delivered_at."
         console.print(Text(told, style="yellow"))
 
 
@@ -192,7 +199,7 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
     if column.form:
         notes.append(f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970")
     elif column.epoch:
-        notes.append(f"times: {{{column.name}: {column.epoch}}} would make it a time")
+        notes.append(f"may be {column.epoch} since 1970: `gatehouse init --time {column.name}`")
     if column.too_fine:
         notes.append("times finer than a microsecond stay texts: cut them at the source")
     if column.also:
@@ -221,10 +228,6 @@ def _tell(console: Console, look: FirstLook, name: str, written: list[Path], rep
     for label, text in lines.items():
         if text:
             console.print(Text.assemble((f"{label:<10}", "dim"), text))
-    if repeated:
-        same = "row is equal to an earlier one" if repeated == 1 else "rows are each equal to an earlier one"
-        console.print(
-            Text(f"{repeated:,} {same} in all columns: look whether they were delivered twice", style="yellow")
-        )
+    tell_repeated(console, repeated)
     for warning in look.taken.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"))

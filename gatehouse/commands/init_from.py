@@ -13,7 +13,15 @@ from pydantic import TypeAdapter
 from rich.console import Console
 from rich.text import Text
 
-from gatehouse.commands.first_look import FirstLook, declared, show, table_name, taken
+from gatehouse.commands.first_look import (
+    FirstLook,
+    declared,
+    repeated_rows,
+    show,
+    table_name,
+    taken,
+    tell_repeated,
+)
 from gatehouse.commands.place import DEFAULT_STORE, whole_or_none
 from gatehouse.commands.table_project import project_files, write_files
 from gatehouse.commands.table_roles import (
@@ -70,11 +78,13 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float | Non
         roles, boundaries, alike, sizes = _roles(
             store, look, table, source["tables"][table], wanted, bool(sniffed.event_time)
         )
+        again = repeated_rows(store, store.manifest(look.taken.snapshot).derived_from[table])
         write_files(made, project_files(name, table, source, roles, boundaries, alike, alarm))
         report = target / look.pages[0].relative_to(made)
     if not asked:  # Without questions, an error is the only output.
         show(console, file, found)
     _tell(console, target, name, roles, report, boundaries)
+    tell_repeated(console, again)
     for advice in _advice(roles, sizes):
         console.print(Text(advice, style="yellow"))
     console.print(f"\n{target} is ready: gatehouse run {name}")

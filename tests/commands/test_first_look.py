@@ -91,7 +91,7 @@ def test_files_that_are_there_are_not_written_over(
 def test_a_file_that_a_package_ships(tmp_path: Path, store: ArtifactStore) -> None:
     file = Path(str(resources.files("sklearn.datasets") / "data" / "linnerud_exercise.csv"))
     output = _try(file, store, "--out", str(tmp_path / "made")).output
-    assert "20 rows, separated by" in output and "No column holds times" in output
+    assert "20 rows, separated by" in output and "No column is read as a time" in output
 
 
 def test_a_file_that_cannot_be_read_leaves_no_folder(tmp_path: Path, store: ArtifactStore) -> None:

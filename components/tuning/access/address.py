@@ -60,7 +60,7 @@ def refuse(url: str, error: Exception, kind: type[StoreError] = StoreError) -> N
         raise StorageAddressError(
             f"{wanted}, found more than one @: write each @ of the password as %40. {mend}"
         ) from None
-    said = " ".join(str(error.__cause__ or error).split())
+    said = " ".join(str(error.__cause__ or error).split()).rstrip(".")
     for secret in (str(parsed.password or ""), *map(str, parsed.query.values())):
         said = said.replace(secret, "***") if secret else said
-    raise kind(f"{wanted}, found {shown(url)}: {type(error).__name__}: {said} {mend}") from None
+    raise kind(f"{wanted}, found {shown(url)}: {said}. {mend}") from None

@@ -153,6 +153,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStor
         ("t.csv", "My table\n\na,b\n" + "1,2\n" * 9, "2 lines stand before the table"),
         ("t.csv", "a,b\n" + "1,2,\n" * 9, "expected a header of 3 cells, as most rows have, found 2"),
         ("t.csv", "a,b\n1,\x00\n", "expected text in UTF-8"),
+        ("t.csv", "a,b\n" + "1,x\n" * 300 + "1,x\r3\n1,x\n", "such as a lone carriage return within one"),
         ("t.csv.gz", "a,b\n1,2\n", "is not intact gzip"),
         ("t.inter", "a,b\n1,2\n", "rename it to .csv or .tsv"),
     ],
