@@ -40,7 +40,7 @@ def test_commands_find_a_broken_query_before_anything_else(tmp_path: Path, comma
 def test_a_mistake_on_the_command_line_does_not_end_as_a_verdict_does_and_is_told_in_our_words(
     words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["gatehouse", *words])
+    monkeypatch.setattr(sys, "argv", ["gatehouse", *words])  # What a shell would give.
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == ConfigurationError.exit_code != 2

@@ -35,7 +35,7 @@ def require_form(url: str) -> None:
         if parsed.host and "@" in f"{parsed.host}{parsed.database}":
             raise ValueError("more than one @")
         parsed.get_dialect().import_dbapi()
-    except Exception as error:
+    except Exception as error:  # Drivers raise errors of any kind; `refuse` tells each.
         refuse(url, error, StorageAddressError)
 
 
@@ -54,7 +54,7 @@ def refuse(url: str, error: Exception, kind: type[StoreError] = StoreError) -> N
     mend = "Mend the secret, or remove it to keep experiments in the artifact store."
     try:
         parsed = make_url(url)
-    except Exception:
+    except Exception:  # Its words would show the URL with its password.
         raise StorageAddressError(f"{wanted}, or {PROXY}HOST:PORT of its proxy; found what is no URL. {mend}") from None
     if parsed.host and "@" in f"{parsed.host}{parsed.database}":  # The rest of a password would be shown as a host.
         raise StorageAddressError(

@@ -101,6 +101,7 @@ def test_a_leak_in_a_view_of_few_rows_is_caught(
     flights: Flights, sensitive: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Legs of one aircraft on one day: a cut in the middle of all decisions meets none of them."""
+    # The tables of this test have no contract.
     monkeypatch.setattr(leakage_stage, "sensitive_columns", lambda *_: frozenset(sensitive))
     few = flights.changed(
         "views/aircraft_last_leg.sql",

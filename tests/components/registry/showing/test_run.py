@@ -58,7 +58,7 @@ def _trained(store: ArtifactStore) -> str:
 
 def _command(ended: LocalRun, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Result:
     """What `gatehouse run` does after a run."""
-    monkeypatch.setattr(run_module, "run_pipeline", lambda *arguments: ended)
+    monkeypatch.setattr(run_module, "run_pipeline", lambda *arguments: ended)  # What follows a run is tested.
     app = typer.Typer()
     app.command()(run_module.run)
     return CliRunner().invoke(app, [str(EXAMPLE), "--store", store.address])
@@ -71,7 +71,7 @@ def test_the_exit_code_is_that_of_the_run_also_where_the_disk_is_full(
         raise OSError(28, "No space left on device")
 
     Attempt(store, "validate").note("failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
-    monkeypatch.setattr(type(store.objects), "put_bytes", full)
+    monkeypatch.setattr(type(store.objects), "put_bytes", full)  # Nothing here can fill the disk.
     assert _command(LocalRun("run-1", tmp_path / "run.log", exit_code=3), store, monkeypatch).exit_code == 3
     told = "MLflow could not be written, and no later run tries again, as no note of it was written: OSError"
     assert told in caplog.text
@@ -123,7 +123,7 @@ def test_what_the_tasks_left_is_shown_once_with_its_price_and_also_of_a_run_that
 def test_a_run_that_was_stopped_is_shown_as_killed_with_every_page_of_its_trials(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, said: str, worked: bool
 ) -> None:
-    monkeypatch.setattr(mlflow_client, "PAGE", 2)
+    monkeypatch.setattr(mlflow_client, "PAGE", 2)  # A page of MLflow holds a thousand.
     tracking = tracking_of(store)
     assert tracking is not None
     with tracking.client() as client:
@@ -170,6 +170,7 @@ def test_where_three_runs_cannot_be_shown_the_others_wait(
 ) -> None:
     monkeypatch.setenv(PRICES, "{}")  # `main` sets it, and is in this process here.
     tried: list[str] = []
+    # Only which runs are tried is tested.
     monkeypatch.setattr(showing, "show_run", lambda _, run: tried.append(run) or run == "run-4")
     showing.main(store.address, "run-5", "run-4", "run-3", "run-2", "run-1")
     assert tried == ["run-5", "run-4", "run-3", "run-2"]
