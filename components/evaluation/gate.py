@@ -41,8 +41,7 @@ class Termed(Spec):
     rules: dict[str, Terms] = Field(
         default_factory=dict,
         description="Severity, owner and reason of rules, by the name that verdicts show, or by its first words: "
-        "`slice` for "
-        "all slices, `slice carrier=OO` for one. If several names match a rule, the longest one applies.",
+        "`slice` for all slices, `slice carrier=OO` for one. If several names match a rule, the longest one applies.",
     )
 
     @field_validator("rules")
