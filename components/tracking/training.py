@@ -40,7 +40,7 @@ COMPLETE = "gatehouse.complete"
 OBJECTIVE = "objective."
 """Before the names of a trial's metrics that the search went by: under the bare names stand those of every epoch."""
 BEST = "best_"
-"""Before the names of the values of the epoch that a model kept, as in what MLflow's own integrations log."""
+"""Before the names of the values of the epoch whose weights a model kept."""
 _NOTE = "mlflow.note.content"
 _OF_TRIAL = (
     "`objective.*` are the values that the search chose by: those of the model that the trial kept, at its best epoch. "
