@@ -2,7 +2,7 @@
 
     <prefix>/<sequence>/<digest>.bin     the tensors of one rank, one after another
     <prefix>/<sequence>/part-<rank>.json where they lie, the other values, and the file's digest
-    <prefix>/<sequence>/manifest.json    step, world and the digests of all parts
+    <prefix>/<sequence>/manifest.json    step, world size and the digests of all parts
 
 Whoever reads the manifest has everything before it. A file that is missing, short or altered is seen by its digest, and
 the checkpoint before it is used. Keys are created once: a sequence number is never used again. A file that
@@ -161,7 +161,7 @@ class CheckpointStore:
         body = json.loads(text)
         if body.pop("format") != FORMAT:
             raise self._torn(sequence, MANIFEST, f"is not of the format {FORMAT}")
-        world_sizes = tuple((int(step), int(world)) for step, world in body["world_sizes"])
+        world_sizes = tuple((int(step), int(size)) for step, size in body["world_sizes"])
         return Saved(
             **body | {"world_sizes": world_sizes, "reasons": tuple(body["reasons"]), "parts": tuple(body["parts"])},
         )

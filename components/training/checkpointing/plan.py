@@ -71,13 +71,13 @@ def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: d
         values: The other values of the state, by name.
         group: The processes that write one checkpoint together.
     """
-    rank, world = (dist.get_rank(group), dist.get_world_size(group)) if group else (0, 1)
+    rank, world_size = (dist.get_rank(group), dist.get_world_size(group)) if group else (0, 1)
     mine = _Held(sorted(tensors), sorted(values), any(map(is_spread, tensors.values())))
-    held = _exchanged(mine, world, group)
+    held = _exchanged(mine, world_size, group)
     lower = {path for each in held[:rank] for path in (*each.tensors, *each.values)}
     if any(each.sharded for each in held):
         planner = _planner(tensors)
-        agreed, _ = planner.create_global_plan(_exchanged(planner.create_local_plan(), world, group))
+        agreed, _ = planner.create_global_plan(_exchanged(planner.create_local_plan(), world_size, group))
         items = tuple(agreed[rank].items)
         chunks, end = _laid_out(map(_chunk, items))
     else:
@@ -102,9 +102,9 @@ class _Held(NamedTuple):
     sharded: bool
 
 
-def _exchanged(mine: T, world: int, group: dist.ProcessGroup | None) -> list[T]:
+def _exchanged(mine: T, world_size: int, group: dist.ProcessGroup | None) -> list[T]:
     """What each rank has said, by rank."""
-    said = [mine] * world
+    said = [mine] * world_size
     if group:
         dist.all_gather_object(said, mine, group=group)
     return said

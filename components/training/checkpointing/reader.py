@@ -1,4 +1,4 @@
-"""Reads a checkpoint into the state of a run, on the same world or another."""
+"""Reads a checkpoint into the state of a run, with the same number of processes or another."""
 
 import mmap
 from collections.abc import Mapping

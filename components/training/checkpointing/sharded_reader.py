@@ -1,4 +1,4 @@
-"""Fills the shards of a run from a checkpoint of the same world or another, with torch.distributed.checkpoint."""
+"""Fills the shards of a run from a checkpoint of any number of processes, with torch.distributed.checkpoint."""
 
 import warnings
 from collections.abc import Callable, Iterable

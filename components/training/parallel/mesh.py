@@ -56,11 +56,13 @@ def lay_out(spec: ParallelismSpec, device: str) -> Layout:
     Raises:
         ValueError: if the number of its members is no multiple of tensor x pipeline.
     """
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank, world_size = dist.get_rank(), dist.get_world_size()
     tensor, pipeline = spec.tensor, spec.pipeline
-    data, left = divmod(world, tensor * pipeline)
+    data, left = divmod(world_size, tensor * pipeline)
     if left:
-        raise ValueError(f"{world} processes started; expected a multiple of {tensor} x {pipeline} (tensor, pipeline)")
+        raise ValueError(
+            f"{world_size} processes started; expected a multiple of {tensor} x {pipeline} (tensor, pipeline)"
+        )
     sharded = spec.data == "fsdp"
     mesh = None
     if sharded or tensor * pipeline > 1:

@@ -82,10 +82,10 @@ class BoostingTrainer:
         """Read this process's share of the train rows, and all of the validation rows, if any; collective."""
         self.spec, self.directory = spec, directory
         self.loss = loss_of(spec.loss)
-        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         whole = Rows.load(directory / "train")
         self.rows = whole.numbers.shape[0]
-        self.train_rows = _share(whole, self.rank, self.world)
+        self.train_rows = _share(whole, self.rank, self.world_size)
         held_out = [] if spec.stopping.refit else [Rows.load(directory / "validation")]
         types = column_types(architecture["width"], len(architecture["cardinalities"]))
         given = {"feature_types": types, "enable_categorical": True, "nthread": spec.parallelism.threads}
@@ -204,14 +204,14 @@ def train(
 @contextmanager
 def _collective() -> Iterator[None]:
     """XGBoost's own collective over the processes of the group, by a tracker in rank 0; nothing for one process."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    if world == 1:
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if world_size == 1:
         yield
         return
     box: list[Any] = [None]
     if rank == 0:
         host = socket.gethostbyname(os.environ.get("MASTER_ADDR", "localhost"))
-        tracker = RabitTracker(n_workers=world, host_ip=host, sortby="task")
+        tracker = RabitTracker(n_workers=world_size, host_ip=host, sortby="task")
         tracker.start()
         box = [tracker.worker_args()]
     dist.broadcast_object_list(box, src=0)
@@ -239,7 +239,7 @@ def _matrix(rows: Rows) -> dict[str, Any]:
     return given
 
 
-def _share(rows: Rows, rank: int, world: int) -> Rows:
+def _share(rows: Rows, rank: int, world_size: int) -> Rows:
     """The rows of one process, one after another; a group stays whole.
 
     Raises:
@@ -249,17 +249,17 @@ def _share(rows: Rows, rank: int, world: int) -> Rows:
     starts = torch.arange(len(rows))
     if rows.groups is not None:
         starts = torch.searchsorted(rows.groups, torch.unique_consecutive(rows.groups))
-    if len(starts) < world:
+    if len(starts) < world_size:
         what = "rows" if rows.groups is None else "groups"
         raise ConfigurationError(
-            f"training.parallelism.processes={world} for {len(starts)} {what} of the part train: xgboost needs some on "
-            "every process. Give it fewer processes."
+            f"training.parallelism.processes={world_size} for {len(starts)} {what} of the part train: xgboost needs "
+            "some on every process. Give it fewer processes."
         )
     cuts = [0]
-    for each in range(1, world):
-        near = int(torch.searchsorted(starts, len(rows) * each // world))
+    for each in range(1, world_size):
+        near = int(torch.searchsorted(starts, len(rows) * each // world_size))
         # At least one for each process before, and for each after.
-        cuts.append(min(max(near, cuts[-1] + 1), len(starts) - world + each))
+        cuts.append(min(max(near, cuts[-1] + 1), len(starts) - world_size + each))
     ends = [*(int(starts[cut]) for cut in cuts), len(rows)]
     taken = slice(ends[rank], ends[rank + 1])
     arrays = (rows.numbers, rows.ids, rows.labels, rows.weights, rows.groups)

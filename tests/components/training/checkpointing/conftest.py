@@ -27,7 +27,9 @@ def rehearse() -> Iterator[Rehearse]:
 
     def attempt(**asked: Any) -> dict[str, Any]:
         assert server.stdin is not None and server.stdout is not None
-        server.stdin.write(json.dumps({"kind": "ddp", "world": 1, "steps": 20, "every": 3} | asked, default=str) + "\n")
+        server.stdin.write(
+            json.dumps({"kind": "ddp", "world_size": 1, "steps": 20, "every": 3} | asked, default=str) + "\n"
+        )
         server.stdin.flush()
         answer: dict[str, Any] = json.loads(server.stdout.readline())
         return answer

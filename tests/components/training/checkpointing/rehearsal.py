@@ -2,9 +2,10 @@
 
     python rehearsal.py      reads one JSON request a line, answers with one JSON line
 
-A request names world, kind (ddp or fsdp), folder, steps, every (steps), and what goes wrong: `kill` is [rank, step],
-`kill_after` seconds after which rank 0 gets `signal`, `flag_after` those after which a preemption's flag rises;
-`deadline` is that of the checkpointer, `broken` a rank that has the folder `broken` in that folder for its own.
+A request names world_size, kind (ddp or fsdp), folder, steps, every (steps), and what goes wrong: `kill` is
+[rank, step], `kill_after` the seconds after which rank 0 gets `signal`, `flag_after` those after which a preemption's
+flag rises; `deadline` is that of the checkpointer, `broken` a rank that has the folder `broken` in that folder for its
+own.
 """
 
 import hashlib
@@ -74,11 +75,11 @@ class Run:
         if "rank" in state:
             set_random_state(state["rank"]["random"], CPU)
 
-    def train_step(self, data: Tensor, rank: int, world: int) -> None:
+    def train_step(self, data: Tensor, rank: int, world_size: int) -> None:
         epoch, at = divmod(self.step * BATCH, ROWS)
         order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(epoch))[at : at + BATCH]
         self.seen = [*self.seen, *order.tolist()]
-        mine = data[order.chunk(world)[rank]]
+        mine = data[order.chunk(world_size)[rank]]
         loss = (self.parallel(mine[:, :6]).squeeze(1) - mine[:, 6]).square().mean()
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -97,10 +98,10 @@ class Run:
 
 
 def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
-    world = asked["world"]
+    world_size = asked["world_size"]
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world, timeout=timedelta(seconds=30)
+        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size, timeout=timedelta(seconds=30)
     )
     checkpointer_module._DEADLINE_SECONDS = asked.get("deadline", 60.0)
     run = Run(asked["kind"], rank)
@@ -114,7 +115,7 @@ def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
     data = torch.randn(ROWS, 7, generator=torch.Generator().manual_seed(1))
     barrier = StepBarrier()
     while run.step < asked["steps"]:
-        run.train_step(data, rank, world)
+        run.train_step(data, rank, world_size)
         if asked.get("kill") == [rank, run.step]:
             os.kill(os.getpid(), signal.SIGKILL)
         checkpointer.maybe_save(run, run.step)
@@ -128,7 +129,7 @@ def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
     digest = run.digest()
     if rank == 0:
         result = {"digest": digest, "first": first, "seen": run.seen, "written": written}
-        result["world_sizes"] = restored.world_sizes if restored else ((0, world),)
+        result["world_sizes"] = restored.world_sizes if restored else ((0, world_size),)
         Path(asked["result"]).write_text(json.dumps(result))
     dist.destroy_process_group()
 
@@ -140,7 +141,7 @@ def _attempt(asked: dict[str, Any]) -> dict[str, Any]:
         asked["result"] = f"{folder}/result"
         os.environ[FLAG] = f"{folder}/flag"
         ranks: dict[int, int] = {}
-        for rank in range(asked["world"]):
+        for rank in range(asked["world_size"]):
             pid = os.fork()
             if pid == 0:
                 try:

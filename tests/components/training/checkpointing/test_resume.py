@@ -20,29 +20,31 @@ WORLDS = [("ddp", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2)]
 
 @pytest.fixture(scope="module")
 def whole(rehearse: Rehearse, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], dict[str, Any]]:
-    """Runs that nothing interrupts, by kind and world."""
+    """Runs that nothing interrupts, by kind and world size."""
     folder = tmp_path_factory.mktemp("whole")
     return {
-        (kind, world): rehearse(kind=kind, world=world, folder=folder / f"{kind}-{world}", steps=STEPS, every=EVERY)
-        for kind, world in WORLDS
+        (kind, world_size): rehearse(
+            kind=kind, world_size=world_size, folder=folder / f"{kind}-{world_size}", steps=STEPS, every=EVERY
+        )
+        for kind, world_size in WORLDS
     }
 
 
-@pytest.mark.parametrize(("kind", "world"), WORLDS)
+@pytest.mark.parametrize(("kind", "world_size"), WORLDS)
 def test_a_run_killed_at_random_steps_ends_in_the_same_bits(
-    rehearse: Rehearse, tmp_path: Path, whole: dict[tuple[str, int], dict[str, Any]], kind: str, world: int
+    rehearse: Rehearse, tmp_path: Path, whole: dict[tuple[str, int], dict[str, Any]], kind: str, world_size: int
 ) -> None:
-    expected = whole[kind, world]
-    assert expected["codes"] == [0] * world and expected["first"] == 0
-    draw = random.Random(f"{kind}{world}")
+    expected = whole[kind, world_size]
+    assert expected["codes"] == [0] * world_size and expected["first"] == 0
+    draw = random.Random(f"{kind}{world_size}")
     done = 0
     for kill in sorted(draw.sample(range(EVERY, STEPS), 2)):
-        asked = {"kind": kind, "world": world, "folder": tmp_path, "steps": STEPS, "every": EVERY}
-        ended = rehearse(**asked, kill=[draw.randrange(world), kill])
+        asked = {"kind": kind, "world_size": world_size, "folder": tmp_path, "steps": STEPS, "every": EVERY}
+        ended = rehearse(**asked, kill=[draw.randrange(world_size), kill])
         assert -9 in ended["codes"]
         done = max(done, kill)
     last = rehearse(**asked)
-    assert last["codes"] == [0] * world
+    assert last["codes"] == [0] * world_size
     assert 0 <= done - last["first"] <= EVERY, "more steps were repeated than lie between two checkpoints"
     assert (last["digest"], last["seen"]) == (expected["digest"], expected["seen"])
 
@@ -51,8 +53,8 @@ def test_a_run_killed_at_any_moment_ends_in_the_same_bits(
     rehearse: Rehearse, tmp_path: Path, whole: dict[tuple[str, int], dict[str, Any]]
 ) -> None:
     for seconds in (0.35, 0.6, 0.9):
-        rehearse(world=2, folder=tmp_path, steps=STEPS, every=1, pause=0.05, kill_after=seconds)
-    last = rehearse(world=2, folder=tmp_path, steps=STEPS, every=EVERY)
+        rehearse(world_size=2, folder=tmp_path, steps=STEPS, every=1, pause=0.05, kill_after=seconds)
+    last = rehearse(world_size=2, folder=tmp_path, steps=STEPS, every=EVERY)
     assert (last["digest"], last["seen"]) == (whole["ddp", 2]["digest"], whole["ddp", 2]["seen"])
 
 
@@ -65,31 +67,31 @@ def test_another_world_size_neither_drops_nor_repeats_a_sample(
     before: int,
     after: int,
 ) -> None:
-    rehearse(kind=kind, world=before, folder=tmp_path, steps=STEPS, every=EVERY, kill=[0, 11])
-    last = rehearse(kind=kind, world=after, folder=tmp_path, steps=STEPS, every=EVERY)
+    rehearse(kind=kind, world_size=before, folder=tmp_path, steps=STEPS, every=EVERY, kill=[0, 11])
+    last = rehearse(kind=kind, world_size=after, folder=tmp_path, steps=STEPS, every=EVERY)
     assert last["first"] == 9
     assert last["seen"] == whole["ddp", 1]["seen"]
     assert last["world_sizes"] == [[0, before], [9, after]], "the history of world sizes is incomplete"
 
 
 def test_the_state_of_another_world_size_is_the_same_to_the_bit(rehearse: Rehearse, tmp_path: Path) -> None:
-    saved = rehearse(kind="fsdp", world=2, folder=tmp_path, steps=6, every=3)
-    assert rehearse(kind="fsdp", world=3, folder=tmp_path, steps=6, every=3)["digest"] == saved["digest"]
+    saved = rehearse(kind="fsdp", world_size=2, folder=tmp_path, steps=6, every=3)
+    assert rehearse(kind="fsdp", world_size=3, folder=tmp_path, steps=6, every=3)["digest"] == saved["digest"]
 
 
 def test_a_preempted_run_is_saved_at_the_step_that_all_ranks_agreed_on(
     rehearse: Rehearse, tmp_path: Path, whole: dict[tuple[str, int], dict[str, Any]]
 ) -> None:
-    ended = rehearse(world=2, folder=tmp_path, steps=STEPS, every=1000, pause=0.1, flag_after=0.8, grace=20)
+    ended = rehearse(world_size=2, folder=tmp_path, steps=STEPS, every=1000, pause=0.1, flag_after=0.8, grace=20)
     assert ended["codes"] == [0, 0]
     (step, saved), (other, _) = ended["preempted"]
     assert saved and step == other and 0 < step < STEPS
-    last = rehearse(world=2, folder=tmp_path, steps=STEPS, every=1000)
+    last = rehearse(world_size=2, folder=tmp_path, steps=STEPS, every=1000)
     assert (last["first"], last["digest"]) == (step, whole["ddp", 2]["digest"])
 
 
 def test_sigterm_without_the_flag_ends_at_once_and_saves_nothing(rehearse: Rehearse, tmp_path: Path) -> None:
-    asked = {"world": 2, "folder": tmp_path, "steps": 1000, "every": 1000, "pause": 0.05}
+    asked = {"world_size": 2, "folder": tmp_path, "steps": 1000, "every": 1000, "pause": 0.05}
     ended = rehearse(**asked, kill_after=1.0, signal=int(signal.SIGTERM))
     assert ended["codes"][0] == -15 and ended["codes"][1] in (-15, 1)
     assert ended["seconds"] < 10
@@ -99,22 +101,22 @@ def test_sigterm_without_the_flag_ends_at_once_and_saves_nothing(rehearse: Rehea
 def test_parts_that_one_rank_cannot_write_do_not_make_the_others_wait(rehearse: Rehearse, tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "steps").write_text("a file where a folder should be")
-    ended = rehearse(world=2, folder=tmp_path, steps=2, every=2, broken=1)
+    ended = rehearse(world_size=2, folder=tmp_path, steps=2, every=2, broken=1)
     assert ended["codes"] == [0, 0]
     assert not ended["written"] and list(near(tmp_path).saved()) == []
     assert ended["seconds"] < 30, "rank 0 waited for parts that were lost"
 
 
 def test_a_writer_that_does_not_end_keeps_its_numbers(rehearse: Rehearse, tmp_path: Path) -> None:
-    rehearse(world=2, folder=tmp_path, steps=3, every=3)
+    rehearse(world_size=2, folder=tmp_path, steps=3, every=3)
     with open(tmp_path / "writer-1.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        assert rehearse(world=2, folder=tmp_path, steps=6, every=3, deadline=0.1)["first"] == 3
+        assert rehearse(world_size=2, folder=tmp_path, steps=6, every=3, deadline=0.1)["first"] == 3
     assert near(tmp_path).sequences() == [4, 1]
 
 
 def _one_run(rehearse: Rehearse, folder: Path) -> CheckpointStore:
-    assert rehearse(world=2, folder=folder, steps=9, every=3, kind="fsdp")["written"]
+    assert rehearse(world_size=2, folder=folder, steps=9, every=3, kind="fsdp")["written"]
     store = near(folder)
     assert store.sequences() == [3, 2, 1]
     return store
