@@ -33,6 +33,11 @@ def hiding(columns: Callable[[], Collection[str]]) -> Iterator[None]:
         _columns.reset(token)
 
 
+def hidden_columns() -> list[str]:
+    """The columns because of which no value is shown here, for a process that is started to read the same rows."""
+    return sorted(_columns.get()())
+
+
 def unless_hidden(told: str) -> str:
     """The part of a message that quotes values; or instead, that they are not shown, and why."""
     return f"not shown, as columns are sensitive ({named})" if (named := _named()) else told
@@ -74,4 +79,4 @@ def _may_quote(error: BaseException) -> bool:
 
 
 def _named() -> str:
-    return ", ".join(sorted(_columns.get()()))
+    return ", ".join(hidden_columns())

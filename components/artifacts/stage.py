@@ -92,11 +92,13 @@ class Stage(Generic[Req, Res]):
         declared: Declaration,
         function: Callable[[Req, ArtifactStore], Res],
         outside: Callable[[Req], str] | None = None,
+        sensitive: Callable[[Req], Collection[str]] | None = None,
     ) -> None:
         self.declared = declared
         self.name = declared.name
         self.function = function
         self.outside = outside
+        self.sensitive = sensitive
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self.request: type[Req]
@@ -153,7 +155,7 @@ class Stage(Generic[Req, Res]):
             follow_owner()
             _end_on_sigterm()
         attempt = Attempt(store, label, digest_of([identity_of(request), code, force]))
-        with _inside(label, force, functools.partial(_sensitive, request, store)):
+        with _inside(label, force, functools.partial(self._sensitive, request, store)):
             try:
                 _require_no_verdict(attempt)
                 inject_fault(self.name, "start", attempt)
@@ -223,6 +225,17 @@ class Stage(Generic[Req, Res]):
         except ValidationError:
             return None
 
+    def _sensitive(self, request: Req, store: ArtifactStore) -> Collection[str]:
+        """The sensitive columns of a request and of what it names; where that cannot be read, any may be."""
+        module, _, name = _SENSITIVE.partition(":")
+        columns = getattr(importlib.import_module(module), name)
+        declared = set(self.sensitive(request)) if self.sensitive else set()
+        try:
+            named = references_in(request.model_dump(mode="json"))
+            return declared | {each for one in named for each in columns(store, one)}
+        except GatehouseError:
+            return ("unknown, as a manifest cannot be read",)
+
     def _draw_pages(self, store: ArtifactStore, outputs: Sequence[Reference], attempt: Attempt) -> None:
         """Draw the pages of new artifacts; an error becomes a warning, because no result depends on pages."""
         for reference in outputs:
@@ -247,16 +260,6 @@ def _inside(label: str, force: str, sensitive: Callable[[], Collection[str]]) ->
         _forced.reset(forced)
 
 
-def _sensitive(request: StageModel, store: ArtifactStore) -> Collection[str]:
-    """The sensitive columns of what a request names; where that cannot be read, any may be."""
-    module, _, name = _SENSITIVE.partition(":")
-    columns = getattr(importlib.import_module(module), name)
-    try:
-        return {each for one in references_in(request.model_dump(mode="json")) for each in columns(store, one)}
-    except GatehouseError:
-        return ("unknown, as a manifest cannot be read",)
-
-
 STAGES: dict[str, Stage[Any, Any]] = {}
 """The stages whose modules are imported, by name; `declared_stages` imports all of them."""
 
@@ -270,6 +273,7 @@ def stage(
     pages: Mapping[str, str] | None = None,
     inner: bool = False,
     outside: Callable[[Any], str] | None = None,
+    sensitive: Callable[[Any], Collection[str]] | None = None,
 ) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
     """Make a function `(request, store) -> result` a stage.
 
@@ -282,10 +286,11 @@ def stage(
             `package.module:name`.
         inner: Whether only other stages call it, and no task does.
         outside: Digest of code outside `gatehouse` that a request names and its result depends on; empty for none.
+        sensitive: The columns that a request itself declares sensitive, besides those of the references that it names.
     """
 
     def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
-        declared = Stage(Declaration(name, title, effects, resources, pages or {}, inner), function, outside)
+        declared = Stage(Declaration(name, title, effects, resources, pages or {}, inner), function, outside, sensitive)
         STAGES[name] = declared
         return declared
 

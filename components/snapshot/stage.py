@@ -57,6 +57,10 @@ class SnapshotResult(StageModel):
     unchanged: bool = False
 
 
+def _sensitive(request: SnapshotRequest) -> set[str]:
+    return {column for table in request.source.tables.values() for column in table.sensitive}
+
+
 @stage(
     "snapshot",
     title="Snapshot the source",
@@ -70,6 +74,7 @@ class SnapshotResult(StageModel):
         "snapshots": "gatehouse.components.snapshot.report:page",
         "rejected": "gatehouse.components.snapshot.report:rejected_page",
     },
+    sensitive=_sensitive,
 )
 def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
     """Look at the source, read what no earlier snapshot of it holds, and record the delivery.

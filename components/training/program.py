@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 from gatehouse.components.artifacts.atomic_file import write_json
+from gatehouse.components.artifacts.hidden_values import hiding, without_values
 from gatehouse.components.launchers.launcher import FAILURE, JOB, RESULT, RETRY_CODE
 from gatehouse.components.launchers.timeouts import collective_seconds
 from gatehouse.components.launchers.worker.heartbeat import Heartbeat
@@ -67,23 +70,34 @@ def main() -> None:
     backend = "nccl" if compute.device == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=collective_seconds()))
     try:
-        result = _train(spec, job["architecture"], directory, heartbeat)
-        if result is not None and dist.get_rank() == 0:
-            write_json(directory / RESULT, result)
-    except (RuntimeError, OSError, MemoryError):
-        raise  # A peer or the machine may be the cause: torchrun starts the workers again, from the last checkpoint.
+        with hiding(lambda: job["hidden"]), _ended(directory):
+            result = _train(spec, job["architecture"], directory, heartbeat)
+            if result is not None and dist.get_rank() == 0:
+                write_json(directory / RESULT, result)
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _ended(directory: Path) -> Iterator[None]:
+    """Tell the launcher why the training ended: by a failure file, where a restart would only repeat the error."""
+    try:
+        yield
     except StoreError as error:
         logger.error("StoreError: %s", error)
         sys.exit(RETRY_CODE)
-    except Exception as error:
-        known = isinstance(error, DivergedError | GatehouseError)
-        message = str(error) if known else f"{type(error).__name__}: {error}"
+    except Exception as raised:
+        known = isinstance(raised, DivergedError | GatehouseError)
+        shown = raised if known else without_values(raised)
+        if isinstance(shown, RuntimeError | OSError | MemoryError):
+            raise  # A peer or the machine may be the cause: torchrun starts again, from the last checkpoint.
+        message = str(shown) if known or shown is not raised else f"{type(shown).__name__}: {shown}"
         write_json(directory / FAILURE, {"message": message})
         if known:
             sys.exit(message)  # It says all that there is: frames would push the log's own words out of sight.
-        raise
-    finally:
-        dist.destroy_process_group()
+        if shown is raised:
+            raise
+        raise shown from None
 
 
 def _train(

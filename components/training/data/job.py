@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gatehouse.components.artifacts.hidden_values import hidden_columns
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import JOB, stopped
 from gatehouse.components.launchers.stopping import stop_here
@@ -136,7 +137,7 @@ def prepare_job(
         _write(directory / name, part, fitted, targets[name])
     # Not the timeout: given more of it, a run goes on at the checkpoints of the same job.
     settings = spec.model_dump(mode="json", exclude={"operation": {"timeout_minutes"}})
-    job = {"spec": settings, "architecture": architecture}
+    job = {"spec": settings, "architecture": architecture, "hidden": hidden_columns()}
     (directory / JOB).write_text(json.dumps(job, sort_keys=True))
     schema = parts["train"].schema
     inputs = {column.name: str(schema.field(column.name).type) for column in fitted.columns}

@@ -2,6 +2,8 @@
 
 import json
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,17 +15,20 @@ from gatehouse.components.launchers.launcher import FAILURE, JOB
 from gatehouse.components.training import program
 from gatehouse.components.training.compute.spec import ComputeSpec
 from gatehouse.components.training.loop.divergence import DivergedError
-from gatehouse.errors import StoreError
+from gatehouse.errors import HiddenValueError, StoreError
 from tests.components.training.specs import network
 
 
-def _end_of(error: Exception, directory: Path, monkeypatch: pytest.MonkeyPatch) -> BaseException:
+def _end_of(
+    error: Exception, directory: Path, monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...] = ()
+) -> BaseException:
     """What the program ends with where training ends in `error`."""
 
     def train(*_: object) -> None:
         raise error
 
-    (directory / JOB).write_text(json.dumps({"spec": network().model_dump(mode="json"), "architecture": {}}))
+    job = {"spec": network().model_dump(mode="json"), "architecture": {}, "hidden": hidden}
+    (directory / JOB).write_text(json.dumps(job))
     monkeypatch.setattr(sys, "argv", ["program", str(directory)])
     monkeypatch.setenv("RANK", "0")
     for name in ("die_with_parent", "follow_owner", "prepare_process"):
@@ -31,7 +36,7 @@ def _end_of(error: Exception, directory: Path, monkeypatch: pytest.MonkeyPatch) 
     for name in ("init_process_group", "destroy_process_group"):
         monkeypatch.setattr(dist, name, lambda *_, **__: None)
     monkeypatch.setattr(program, "_train", train)
-    with pytest.raises((SystemExit, type(error))) as ended:
+    with pytest.raises((SystemExit, type(error), HiddenValueError)) as ended:
         program.main()
     return ended.value
 
@@ -52,6 +57,24 @@ def test_an_error_that_says_all_ends_the_program_without_frames(
     message = json.loads((tmp_path / FAILURE).read_text())["message"]
     assert message == ("the loss" if ends is SystemExit else "KeyError: 'depth'")
     assert isinstance(ended, ends) and (ends is KeyError or ended.args == (message,))
+
+
+def _later() -> RuntimeError:
+    error = RuntimeError("a worker's thread failed")
+    error.__cause__ = ValueError("918273")
+    return error
+
+
+@pytest.mark.parametrize("hidden", [(), ("name",)])
+@pytest.mark.parametrize("failed", [lambda: IndexError("Target 918273 is out of bounds"), _later])
+def test_a_training_process_quotes_no_row_where_a_column_is_sensitive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: Callable[[], Exception], hidden: tuple[str, ...]
+) -> None:
+    ended = _end_of(error := failed(), tmp_path, monkeypatch, hidden)
+    failure = (tmp_path / FAILURE).read_text() if (tmp_path / FAILURE).exists() else ""
+    assert ("918273" in failure + "".join(traceback.format_exception(ended))) == (not hidden)
+    assert isinstance(error, RuntimeError) or not hidden or "IndexError, whose words are not shown" in failure
+    assert (failure == "") == isinstance(error, RuntimeError)
 
 
 @pytest.mark.parametrize(("device", "forked"), [("cpu", True), ("cuda", False)])

@@ -1,6 +1,7 @@
 """Preparing a job: what is refused and how it is named, the share of rows, and the lock on the job's directory."""
 
 import fcntl
+import json
 import os
 import threading
 import time
@@ -10,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gatehouse.components.artifacts.hidden_values import hiding
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.launcher import TrainingStoppedError
+from gatehouse.components.launchers.launcher import JOB, TrainingStoppedError
 from gatehouse.components.launchers.stopping import STOP, Stop
 from gatehouse.components.training.data.job import job_directory, prepare_job
 from gatehouse.components.training.data.parts import read_part
@@ -62,6 +64,12 @@ def test_a_batch_of_more_rows_than_there_are_is_refused(store: ArtifactStore, tm
         ConfigurationError, match=f"batch_size: expected at most the 1,003 rows of the part train, found {rows:,}"
     ):
         prepare_job(store, *data, vary(SPEC, batch_size=rows), tmp_path)
+
+
+def test_the_processes_that_train_know_that_columns_are_sensitive(store: ArtifactStore, tmp_path: Path) -> None:
+    with hiding(lambda: {"name", "code"}):
+        prepare_job(store, *synthetic.lay_out(store), SPEC, tmp_path)
+    assert json.loads((tmp_path / JOB).read_text())["hidden"] == ["code", "name"]
 
 
 def test_a_split_of_another_training_set_is_refused(store: ArtifactStore) -> None:

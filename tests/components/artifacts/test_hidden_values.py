@@ -1,0 +1,124 @@
+"""No error, log or record of a stage quotes a row of data that have a sensitive column, whatever read the row."""
+
+import logging
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from gatehouse.components.arithmetic.finite import told_not_finite
+from gatehouse.components.artifacts import stage as stage_module
+from gatehouse.components.artifacts.database import connect
+from gatehouse.components.artifacts.hidden_values import hiding
+from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.artifacts.stage import STAGES, StageModel, declared_stages
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.slice_columns import slice_columns
+from gatehouse.components.evaluation.spec import EvaluationSpec
+from gatehouse.components.features.decisions.rows import _faults
+from gatehouse.components.features.definitions.declarations import Source
+from gatehouse.components.features.point_in_time.entity_rows import EntityRows
+from gatehouse.components.features.streaming.rows import RowReader
+from gatehouse.components.features.streaming.stream import Message
+from gatehouse.components.messages.values import MisfitError
+from gatehouse.components.snapshot.sources.catalog import parse_source
+from gatehouse.components.snapshot.stage import SnapshotRequest
+from gatehouse.components.splitting.divide import divide
+from gatehouse.components.training.transformation.columns import table_of_rows, texts_of
+from gatehouse.errors import ConfigurationError, GatehouseError, HiddenValueError
+from tests.components.splitting.conftest import opened, spec_of
+
+SECRET = "918273"
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+declared_stages()
+
+
+class Request(StageModel):
+    """What any stage may be asked about."""
+
+    data: str
+
+
+def _split(folder: Path) -> None:
+    columns = {"key": [1], "latitude": [float(SECRET)], "longitude": [0.0]}
+    divided = divide(
+        spec_of(strategy="geographic", latitude="latitude", longitude="longitude"), opened(folder, columns)
+    )
+    raise ConfigurationError(" ".join(divided.problems))
+
+
+def _slices(_: Path) -> None:
+    slice_columns(pa.table({"name": [f"x{SECRET}"]}), EvaluationSpec(slices={"wrong": "name::INT"}))
+
+
+def _decisions(_: Path) -> None:
+    with connect() as connection:
+        rows = pa.table({"name": [SECRET] * 2, "decision_time": pa.array([NOON] * 2)})
+        connection.register("asked", rows)
+        raise ConfigurationError(" ".join(_faults(connection, ["name", "decision_time"], NOON)))
+
+
+def _message(_: Path) -> None:
+    reader = RowReader(Source(table="rides", event_time="at"), pa.schema({"seats": pa.int64()}), ())
+    reader.read(Message("", (1,), NOON, b'{"seats": "x%s"}' % SECRET.encode()), NOON)
+
+
+def _time(_: Path) -> None:
+    EntityRows.of_frame(pd.DataFrame({"event_timestamp": [f"x{SECRET}"]}))
+
+
+def _types(_: Path) -> None:
+    table_of_rows([{"name": 1}, {"name": f"x{SECRET}"}], ["name"])
+
+
+def _categories(_: Path) -> None:
+    texts_of("name", pa.chunked_array([[float(SECRET) + 0.5]]), "int64")
+
+
+def _endless(_: Path) -> None:
+    raise ConfigurationError(told_not_finite("f", np.array([0]), "1 rows", "name", SECRET, np.inf))
+
+
+def _unexpected(_: Path) -> None:
+    logging.getLogger("gatehouse").info("reading")
+    pa.array([f"x{SECRET}"]).cast(pa.int64())
+
+
+@pytest.mark.parametrize("sensitive", [(), ("name",)])
+@pytest.mark.parametrize("fails", [_split, _slices, _decisions, _message, _time, _types, _categories, _endless])
+def test_no_reader_of_rows_quotes_one(
+    tmp_path: Path, fails: Callable[[Path], None], sensitive: tuple[str, ...]
+) -> None:
+    with hiding(lambda: sensitive), pytest.raises((GatehouseError, MisfitError)) as raised:
+        fails(tmp_path)
+    assert (SECRET in str(raised.value)) == (not sensitive)
+
+
+@pytest.mark.parametrize("name", sorted(STAGES))
+def test_no_stage_quotes_a_row(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setenv(RUN_ID, "run")
+    source = store.publish("datasets", "people", {}, details={"sensitive": ["name"]})
+    data = str(store.publish("features", "v", {}, derived_from={"people": source}))
+    declared = STAGES[name]
+    request: StageModel = Request(data=data)
+    if name == "snapshot":
+        table = {"member": "people.csv", "columns": {"name": "string"}, "sensitive": ["name"]}
+        held = {"name": "small", "kind": "files", "path": str(tmp_path), "tables": {"people": table}}
+        request = SnapshotRequest(source=parse_source(held))
+    monkeypatch.setattr(declared, "function", lambda *_: _unexpected(tmp_path))
+    monkeypatch.setattr(declared, "outside", None)
+    monkeypatch.setattr(declared, "code", lambda: "code")
+    monkeypatch.setattr(stage_module, "record_code", lambda *_: None)
+    with caplog.at_level(logging.DEBUG), pytest.raises(HiddenValueError, match=r"sensitive \(name\)") as raised:
+        declared(request, store)
+    assert SECRET not in "".join(traceback.format_exception(raised.value)) + caplog.text
+    recorded = [path for path in Path(store.address).rglob("*") if path.is_file() and "runs" in path.parts]
+    assert any("failed" in path.name for path in recorded)
+    assert not [path for path in recorded if SECRET in path.read_text()]
