@@ -85,7 +85,7 @@ _JUDGED = {
     "ranking": Judging(
         objective="ndcg",
         leakage_alarm={"ndcg": 0.99},
-        feature_alarm=0.80,
+        feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
         slices={},
         curves=("positions",),
         row_loss="",

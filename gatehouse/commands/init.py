@@ -42,8 +42,8 @@ def init(
         typer.Option(
             min=0.5,
             max=1,
-            help="ROC AUC above which a feature or a model is taken for a leak; default: 0.8, of several classes or a "
-            "regression 0.995.",
+            help="ROC AUC above which a feature or a model is taken for a leak; default: 0.8, or 0.995 except for two "
+            "classes.",
         ),
     ] = None,
 ) -> None:

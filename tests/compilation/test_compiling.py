@@ -86,6 +86,7 @@ def test_a_refit_and_a_leakage_alarm_that_only_warns_are_asked_for_by_the_projec
         ("binary", 0.97, {"duplicates": 0.5}, 0.97),
         ("multiclass", None, {}, 0.995),
         ("regression", None, {}, 0.995),
+        ("ranking", None, {}, 0.995),
         ("regression", None, {"single_feature_auc": 0.95}, 0.95),
     ],
 )

@@ -112,14 +112,18 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
             cuts.append({"cut": cut.isoformat(), "rows": rows, "views": compared})
             differences += (one.without_values(hidden) for one in found) if hidden else found
     task = TASKS[details["task"]]
-    areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"])
+    group = details.get("group", "") if task.counted == "group" else ""
+    areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"], group)
     columns = (details["label"], details["decision_time"], details["numeric"], details["categorical"])
     together = joint_auc(training_set, *columns) if request.model_alarm < 1 and task.output == "probability" else None
     unchecked = _unchecked(lacking, static, cuts)
     refused = [text for name, text in unchecked.items() if name not in request.unchecked]
     accepted = {name: reason.rstrip(".") for name, reason in request.unchecked.items()}
     warnings = [_CONSENTED.format(text, accepted[name]) for name, text in unchecked.items() if name in accepted]
-    reasons = [*_reasons(differences, areas, request.alarm, _told(task)), *(f"{text} {_ADVICE}" for text in refused)]
+    reasons = [
+        *_reasons(differences, areas, request.alarm, _told(task, group)),
+        *(f"{text} {_ADVICE}" for text in refused),
+    ]
     if together and together.area > request.model_alarm:
         failing = request.model_alarm_severity == "refuse" and together.low > request.model_alarm
         (reasons if failing else warnings).append(_too_good(together, request))
@@ -130,7 +134,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "warnings": warnings,
         "alarm": request.alarm,
         "rows": training_set.num_rows,
-        "told": _told(task),
+        "told": _told(task, group),
         "views": {name: _status(name, static, unchecked) for name in views},
         "planned": request.cuts,
         "cuts": cuts,
@@ -189,8 +193,10 @@ def _too_good(together: "Together", request: LeakageRequest) -> str:
     )
 
 
-def _told(task: "Task") -> str:
+def _told(task: "Task", group: str) -> str:
     """What a feature alone is asked for."""
+    if group:
+        return f"by its place among the rows of a {group} whether the label is above the median there"
     return "the label" if task.has_classes else "whether the label is above its median"
 
 

@@ -1,5 +1,6 @@
 """What one feature alone tells about the label, in the cases where it tells most or nothing."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -39,6 +40,28 @@ def test_a_number(values: list[float | None], area: float) -> None:
 def test_a_category(values: list[str | None], area: float) -> None:
     table = pa.table({"label": LABEL, "x": pa.array(values, pa.string())})
     assert single_feature_auc(table, "label", BINARY, [], ["x"]) == {"x": area}
+
+
+@pytest.mark.parametrize("kind", ["numeric", "categorical"])
+def test_of_a_ranking_only_the_order_within_its_groups_is_told(kind: str) -> None:
+    random = np.random.default_rng(7)
+    groups = np.repeat(np.arange(300), 7)
+    level, order = (
+        np.repeat(random.normal(size=300) * 9, 7),
+        random.permuted(np.tile(np.arange(7.0), (300, 1)), axis=1).ravel(),
+    )
+    table = pa.table({"label": level + order, "group": groups.astype(str), "level": level, "place": order})
+    features = {"numeric": ["level", "place"], "categorical": []}
+    features = features if kind == "numeric" else dict(zip(features, reversed(features.values()), strict=True))
+    within = single_feature_auc(table, "label", TASKS["ranking"], **features, group="group")
+    over_all = single_feature_auc(table, "label", TASKS["ranking"], **features)
+    assert within == {"level": pytest.approx(0.5), "place": pytest.approx(1.0)}
+    assert over_all["level"] > 0.9 and over_all["place"] < 0.7
+
+
+def test_groups_whose_labels_do_not_differ_tell_nothing_of_an_order() -> None:
+    table = pa.table({"label": [0, 1, 1, 2, 2, 2], "group": [1, 1, 1, 3, 3, 3], "x": [1.0, 2.0, 3.0, 9.0, 8.0, 7.0]})
+    assert single_feature_auc(table, "label", TASKS["ranking"], ["x"], [], "group") == {"x": 1.0}
 
 
 def test_nothing_is_told_where_only_one_label_is() -> None:
