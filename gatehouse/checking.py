@@ -38,6 +38,7 @@ from gatehouse.yaml_lines import at_line, lines_of, nearest
 
 if TYPE_CHECKING:
     from gatehouse.components.features.computing.dry_run import Labelled
+    from gatehouse.components.splitting.time_order import Times
 
 _FEAST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
 _Key = tuple[str | int, ...]
@@ -127,6 +128,7 @@ def _run_queries(
 ) -> None:
     """Run the queries on the first rows, or on none; where these are all rows, their labels must fit the split."""
     from gatehouse.components.features.computing.dry_run import Labelled, dry_run, teaches_nothing
+    from gatehouse.components.features.computing.short_history import short_history
 
     repo, odd = os.path.relpath(repository.folder, parts.folder), list[str]()
     labelled = list[Labelled]()
@@ -141,6 +143,9 @@ def _run_queries(
     for each in labelled if "split" in stages else ():
         parts.problems.extend(_placed(repo, teaches_nothing(each)))
         parts.note(_of_parts, parts.file, each, lines)
+        if parts.file and parts.file.features.service in repository.services:
+            service, trained_on = parts.file.features.service, _trained_on(parts.file, each)
+            parts.warnings.extend(_placed(repo, short_history(repository, service, first.tables, trained_on)))
 
 
 def _of_parts(file: ProjectFile, found: "Labelled", lines: Mapping[_Key, int]) -> Iterator[str]:
@@ -148,11 +153,25 @@ def _of_parts(file: ProjectFile, found: "Labelled", lines: Mapping[_Key, int]) -
     from gatehouse.components.splitting.empty_parts import empty_parts
 
     if isinstance(file.split, TimeSplit | RollingOriginSplit):
-        decision, known = (
-            found.rows[name].to_numpy().astype("datetime64[us]") for name in ("decision_time", "label_time")
-        )
-        for name, why in empty_parts(decision, known, file.split).items():
+        for name, why in empty_parts(*_times(found), file.split).items():
             yield at_line(PROJECT_FILE, lines, f"split: {name} {why}")
+
+
+def _times(found: "Labelled") -> tuple["Times", "Times"]:
+    """When each row is decided, and when its label is known, shape (rows,)."""
+    decision, known = (found.rows[name].to_numpy().astype("datetime64[us]") for name in ("decision_time", "label_time"))
+    return decision, known
+
+
+def _trained_on(file: ProjectFile, found: "Labelled") -> "Times":
+    """Decision times of the part train, shape (rows,); of all rows where these are not divided by time."""
+    from gatehouse.components.splitting.time_order import divide
+
+    decision, known = _times(found)
+    if not isinstance(file.split, TimeSplit | RollingOriginSplit):
+        return decision
+    last = file.split if isinstance(file.split, TimeSplit) else file.split.at(file.split.origins - 1)
+    return decision[divide(decision, known, last)["train"]]
 
 
 def _tables(file: ProjectFile) -> dict[str, dict[str, str]] | None:

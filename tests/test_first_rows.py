@@ -167,3 +167,35 @@ def test_a_run_looks_at_the_rows_of_a_small_source_as_the_check_does_and_no_furt
         with pytest.raises(ConfigurationError, match=f"(?s){told}"):
             look()
     look_at_rows(load_project(project), stages - {"split"} if "split" in stages else set())
+
+
+@pytest.mark.parametrize(
+    ("days", "split", "told"),
+    [
+        (400, "", r"of the 60 decisions to train on, 60 \(100%\), those before 2025-02-04T10:00:00Z, see"),
+        (31, "", r"of the 60 decisions to train on, 31 \(52%\), those before 2024-02-01T10:00:00Z, see"),
+        (29, "", ""),
+        (29, "train_until: 2024-02-20\n  validation_until: 2024-02-25", r"of the 50 decisions .*, 29 \(58%\)"),
+        (29, "train_until: 2024-02-20\n  validation_until: 2024-02-25\n  train_from: 2024-01-30", ""),
+    ],
+)
+def test_a_window_that_begins_before_the_first_row_for_most_decisions_is_a_warning(
+    project: Path, days: int, split: str, told: str
+) -> None:
+    row = "o{0},c1,books,9.5,2024-{1:02}-{2:02}T10:00:00Z,2024-{1:02}-{2:02}T10:00:00Z,{3}\n"
+    (project / "data").mkdir()
+    (project / "data" / "orders.csv").write_text(
+        "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
+        + "".join(row.format(day, 1 + day // 31, 1 + day % 31, day % 2) for day in range(60))
+    )
+    definitions = project / "features" / "definitions.py"
+    definitions.write_text(definitions.read_text().replace("window=timedelta(0)", f"window=timedelta(days={days})"))
+    text = (project / PROJECT).read_text()
+    (project / PROJECT).write_text(text.replace("strategy: random", split + "\n  gap: P0D") if split else text)
+    found = [each for each in check_project(project, data=True).warnings if "looks back" in each]
+    assert len(found) == bool(told)
+    if told:
+        begins = (
+            rf"views/order_content\.sql: looks back {days} days \(window\), but raw\.orders begins at 2024-01"
+        )
+        assert re.search(rf"(?s){begins}.*{told}", found[0])

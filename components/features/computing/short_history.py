@@ -1,0 +1,67 @@
+"""Feature views that look further back than the source's rows reach, so that training sees a part of their window only."""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gatehouse.components.features.definitions.repository import Repository, tables_of
+
+_TOLD = 0.5
+"""Share of the decisions for training from which on a window that is not full is worth a warning."""
+_UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("minutes", timedelta(minutes=1)))
+
+
+def short_history(
+    repository: Repository,
+    service: str,
+    tables: Mapping[str, pa.Table],
+    trained_on: npt.NDArray[np.datetime64],
+) -> Iterator[str]:
+    """A sentence for each view of a service whose window begins before the first row of a table, for most decisions.
+
+    Args:
+        repository: The feature definitions.
+        service: The feature service that the training set is retrieved through.
+        tables: All rows of the raw tables.
+        trained_on: Decision times of the part train, datetime64[us] in UTC, shape (rows,).
+    """
+    if not len(trained_on):
+        return
+    for name in repository.services[service].views:
+        view = repository.views[name]
+        begins = dict(_begins(repository, view.query, tables))
+        if view.spec.static or view.spec.window is None or not begins:
+            continue
+        table, first = max(begins.items(), key=lambda item: item[1])
+        full = first + np.timedelta64(view.spec.window // timedelta(microseconds=1), "us")
+        short = int((trained_on < full).sum())
+        if short >= _TOLD * len(trained_on):
+            window = _words(view.spec.window)
+            yield (
+                f"views/{name}.sql: looks back {window} (window), but raw.{table} begins at {_text(first)}. So of the "
+                f"{len(trained_on):,} decisions to train on, {short:,} ({short / len(trained_on):.0%}), those before "
+                f"{_text(full)}, see a part of this time only, and their features differ from those of later "
+                f"decisions. Bring earlier rows, train on decisions from {_text(full)} on (split.train_from), or look "
+                "back less in the query and in `window`"
+            )
+
+
+def _begins(repository: Repository, query: str, tables: Mapping[str, pa.Table]) -> Iterator[tuple[str, np.datetime64]]:
+    """The first event of each table of events that a query reads."""
+    for table in tables_of(repository, [query]):
+        if table in repository.sources and table in tables:
+            first = pc.min(tables[table][repository.sources[table].event_time])
+            if first.is_valid:
+                yield table, np.datetime64(first.cast(pa.timestamp("us", "UTC")).value, "us")
+
+
+def _words(span: timedelta) -> str:
+    return next((f"{span // unit} {name}" for name, unit in _UNITS if span >= unit and not span % unit), str(span))
+
+
+def _text(time: np.datetime64) -> str:
+    return f"{time.astype('datetime64[s]')}Z"
