@@ -1,4 +1,4 @@
-"""Feature views that look further back than the source's rows reach, so that training sees part of their window only."""
+"""Feature views that look further back than the source's rows reach: training sees only a part of their window."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
