@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gatehouse.components.splitting.divide import unit_of
 from gatehouse.components.splitting.duplicates import Shared, shared_rows
 from gatehouse.components.splitting.empty_parts import empty_parts
+from gatehouse.components.splitting.empty_shares import empty_shares
 from gatehouse.components.splitting.geography import near_pairs
 from gatehouse.components.splitting.outcome import COULD_NOT_RUN, FAILED, NOTED, PASSED, USABLE, Check
 from gatehouse.components.splitting.partition import PAIRS, PARTS, Partition, Parts
@@ -189,15 +190,20 @@ def _unusable(subject: Subject) -> Iterator[str]:
     """Parts and folds on which nothing can be fitted or measured, and times that make no sense."""
     rows, decision, known = subject.training_set.rows, subject.decision, subject.label_time
     task = subject.training_set.task
-    empty: dict[str, str] = {}
+    by_time, empty = isinstance(subject.spec, TimeSplit | RollingOriginSplit), dict[str, str]()
     if isinstance(subject.spec, TimeSplit | RollingOriginSplit) and decision is not None and known is not None:
         empty = empty_parts(decision, known, subject.spec)
+    elif not by_time:
+        empty = empty_shares(subject.spec, subject.training_set, subject.parts)
     yield from unusable(rows, subject.labels, task, subject.parts, empty)
     for name, part in subject.parts.items():
         yield from senseless_times(decision, known, name, part)
     for number, fold in subject.partition.every_fold():
         if number < subject.partition.folds - 1:
-            yield from (f"fold {number}: {text}" for text in unusable(rows, subject.labels, task, fold))
+            told_before = by_time or bool(empty)
+            why = {} if told_before else empty_shares(subject.spec, subject.training_set, fold)
+            empty = empty or why
+            yield from (f"fold {number}: {text}" for text in unusable(rows, subject.labels, task, fold, why))
 
 
 def _scopes(subject: Subject) -> Iterator[tuple[str, tuple[Pair, ...], Parts]]:

@@ -51,7 +51,7 @@ def _span(index: int, bounds: list[np.datetime64 | None], spec: TimeSplit) -> It
         if bound is None:
             continue
         given = getattr(spec, _KEYS[at])
-        ahead = f", {_iso(given)} before the newest" if isinstance(given, timedelta) else ""
+        ahead = f", {iso(given)} before the newest" if isinstance(given, timedelta) else ""
         yield f"{word} {_text(bound)}{f' ({_KEYS[at]}{ahead})' * bool(ahead)}"
     if bounds[index] is None and bounds[index + 1] is None:
         yield "of any time"
@@ -61,7 +61,7 @@ def _cure(inside: int, name: str, timed: Times, spec: TimeSplit | RollingOriginS
     """What to set instead."""
     if inside and name != PARTS[-1]:
         return (
-            f"Of the {inside:,} in this span, none is {_iso(spec.gap)} (gap) before its end and has a label that was "
+            f"Of the {inside:,} in this span, none is {iso(spec.gap)} (gap) before its end and has a label that was "
             "known by then: set a shorter gap, or another end"
         )
     if isinstance(spec, RollingOriginSplit):
@@ -71,7 +71,7 @@ def _cure(inside: int, name: str, timed: Times, spec: TimeSplit | RollingOriginS
     if not ahead[-1]:
         return "Bring rows of more times, or divide by another strategy than time"
     relative = isinstance(spec.train_until, timedelta)
-    until = [_iso(_rounded(each.item())) if relative else _text(timed.max() - each) for each in ahead]
+    until = [iso(_rounded(each.item())) if relative else _text(timed.max() - each) for each in ahead]
     return f"Set boundaries between these times, such as train_until: {until[0]} and validation_until: {until[1]}"
 
 
@@ -80,7 +80,7 @@ def _rounded(span: timedelta) -> timedelta:
     return timedelta(days=span.days) if span.days > 1 else span
 
 
-def _iso(span: timedelta) -> str:
+def iso(span: timedelta) -> str:
     """An ISO 8601 duration in its largest whole unit, as a person writes it: P810D."""
     return next(
         (form.format(span // unit) for form, unit in _UNITS.items() if not span % unit), f"PT{span.total_seconds():g}S"

@@ -1,0 +1,111 @@
+"""Says of each part of a split by hash that has no rows what was divided, how much of it there is, and what to set."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import numpy as np
+
+from gatehouse.components.splitting import geography
+from gatehouse.components.splitting.divide import divide, unit_of
+from gatehouse.components.splitting.empty_parts import iso
+from gatehouse.components.splitting.partition import PARTS, Parts
+from gatehouse.components.splitting.spec import Fractions, GeographicSplit, KFoldSplit, SplitSpec, StratifiedSplit
+from gatehouse.components.splitting.time_order import moment, ticks
+from gatehouse.components.splitting.training_set import TrainingSet
+
+_ENOUGH = 20
+"""Units from which on a part without any is no chance, but too small a share."""
+_TRIED, _SEEDS, _ROWS = 64, 16, 20_000_000
+"""Other specifications that are tried, seeds for each number of folds, and rows that are divided for it at most."""
+_TEST = 0.15
+_MINUTE = np.timedelta64(1, "m")
+
+
+def empty_shares(spec: SplitSpec, training_set: TrainingSet, parts: Parts) -> dict[str, str]:
+    """Why parts have no rows, by part; of the first also what to do.
+
+    Args:
+        spec: A strategy by hash.
+        training_set: Its rows; without any nothing is told.
+        parts: The parts of the split, or of one fold.
+    """
+    empty = [name for name, rows in parts.items() if not len(rows)] if training_set.rows else []
+    told = {name: f"has no rows. {_found(spec, training_set, name)}" for name in empty}
+    return told | {name: f"{told[name]}. {_cure(spec, training_set, name)}" for name in empty[:1]}
+
+
+def _found(spec: SplitSpec, training_set: TrainingSet, name: str) -> str:
+    if isinstance(spec, KFoldSplit) and spec.test_from and _is_misplaced(spec, training_set, name):
+        times = training_set.times(training_set.decision_time)
+        first, last = (each.astype("datetime64[s]") for each in (times.min(), times.max()))
+        side = "is the beginning" if name == PARTS[-1] else f"with its gap of {iso(spec.gap)} ends train and validation"
+        return f"test_from: {spec.test_from.isoformat()} {side}; the decisions are from {first} to {last}"
+    count, units = _units(spec, training_set)
+    held = f"The {training_set.rows:,} rows have {count:,} different {units}, each of which stays in one part"
+    if isinstance(spec, KFoldSplit):
+        share = f" and test_fraction: {spec.test_fraction:g}" if spec.test_fraction else ""
+        return f"{held}; none came here of folds: {spec.folds}{share}"
+    shares = getattr(spec, "fractions", Fractions())
+    return f"{held}; none came here by fractions.{name}: {getattr(shares, name):g}"
+
+
+def _is_misplaced(spec: KFoldSplit, training_set: TrainingSet, name: str) -> bool:
+    """Whether the part has no rows because of the time at which the test part begins."""
+    decision, known = (training_set.times(each) for each in (training_set.decision_time, training_set.label_time))
+    begins = moment(spec.test_from or datetime.max)
+    return name == PARTS[-1] or not ((decision <= begins - ticks(spec.gap)) & (known <= begins)).any()
+
+
+def _units(spec: SplitSpec, training_set: TrainingSet) -> tuple[int, str]:
+    """How many units the hash divides, and what they are."""
+    if isinstance(spec, GeographicSplit):
+        places = np.stack([training_set.numbers(name) for name in (spec.latitude, spec.longitude)])
+        latitude, longitude = places[:, ~np.isnan(places).any(axis=0)]
+        grid = geography.Grid(spec.cell_km)
+        return len(np.unique(grid.hashes(*grid.cells(latitude, longitude), 0))), f"cells of {spec.cell_km:g} km"
+    unit = unit_of(spec, training_set)
+    hashes, null = training_set.hashes(unit, 0)
+    return len(np.unique(hashes[~null])), f"values of {' with '.join(unit)}"
+
+
+def _cure(spec: SplitSpec, training_set: TrainingSet, name: str) -> str:
+    if isinstance(spec, KFoldSplit) and spec.test_from and _is_misplaced(spec, training_set, name):
+        times = training_set.times(training_set.decision_time)
+        begins = times.max() - (times.max() - times.min()) * _TEST // _MINUTE * _MINUTE
+        return f"Set a time between these, such as test_from: {begins.astype('datetime64[s]')}, and a gap that fits"
+    count, units = _units(spec, training_set)
+    if lines := next(_filling(spec, training_set, count), None):
+        return f"Set {lines}, with which every part has rows"
+    if isinstance(spec, StratifiedSplit):
+        return "Name strata that have more rows each, or set strategy: random"
+    if isinstance(spec, GeographicSplit):
+        return "Set a smaller cell_km and buffer_km, or set strategy: random"
+    return f"Bring rows with more {units}, or set strategy: random, which divides row by row"
+
+
+def _filling(spec: SplitSpec, training_set: TrainingSet, units: int) -> Iterator[str]:
+    """Lines of a specification that differs in a key or two, and leaves no part empty."""
+    for change in itertools.islice(_changes(spec, units), max(1, min(_TRIED, _ROWS // training_set.rows))):
+        partition = divide(spec.model_copy(update=change), training_set).partition
+        scopes = itertools.chain([partition.parts], (fold for _, fold in partition.every_fold()))
+        if all(len(rows) for parts in scopes for rows in parts.values()):
+            yield " and ".join(f"{key}: {_written(value)}" for key, value in change.items())
+
+
+def _changes(spec: SplitSpec, units: int) -> Iterator[Mapping[str, int | float | Fractions]]:
+    if isinstance(spec, KFoldSplit):
+        if spec.test_fraction and units >= _ENOUGH:
+            yield {"test_fraction": _TEST}
+        for folds in range(min(spec.folds, units), 1, -1):
+            yield from ({"folds": folds} | ({"seed": seed} if seed else {}) for seed in range(_SEEDS))
+        return
+    if units >= _ENOUGH:
+        yield {"fractions": Fractions()}
+    yield from ({"seed": seed} for seed in range(1, _TRIED))
+
+
+def _written(value: int | float | Fractions) -> str:
+    if isinstance(value, Fractions):
+        return f"{{{', '.join(f'{part}: {share:g}' for part, share in value)}}}"
+    return f"{value:g}"
