@@ -55,8 +55,8 @@ and key. A key that is not listed here is a mistake, not a comment.
 A rule of the contract that is *graded* may carry its own severity and owner: `max: 3`, or
 `max: {value: 3, severity: warn, owner: ops}`.
 
-Durations are ISO 8601 (`P1D`, `PT6H`) or as `1 day`, in Python `timedelta`. Times without a zone are UTC. A key with
-neither a default nor **required** may be left out.
+Durations are ISO 8601 without months (`P1D`, `PT6H`, `P1DT12H`), in Python `timedelta`. Times without a zone are UTC. A
+key with neither a default nor **required** may be left out.
 
 """
 

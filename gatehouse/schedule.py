@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from gatehouse.components.artifacts.duration import Duration
 from gatehouse.cron import Cron
 
 _MOST_AT_ONCE = 10
@@ -21,9 +22,7 @@ class Schedule(BaseModel):
     )
     description: str = Field("", max_length=100, description="What it is for.")
     cron: str = Field("", description="When: six fields, the first is seconds, as 0 0 4 * * 1; or @daily and the like.")
-    interval: timedelta | None = Field(
-        None, description="Instead of `cron`: a duration of whole seconds, such as PT6H."
-    )
+    interval: Duration | None = Field(None, description="Instead of `cron`: a duration of whole seconds, such as PT6H.")
     time_zone: str = Field("UTC", description="Time zone of `cron`; KFP must use the same.")
     start: datetime | None = Field(None, description="Earliest time of the first run; null for now.")
     end: datetime | None = Field(None, description="Latest time of the last run; null for no end.")

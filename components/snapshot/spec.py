@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
+from gatehouse.components.artifacts.duration import Duration
 from gatehouse.components.artifacts.identity import Spec, Unordered
 from gatehouse.components.snapshot.time_formats import EPOCHS, format_problem
 
@@ -38,8 +39,8 @@ class Guards(Spec):
     duplicate_part: Policy = Field("fail", description="The same rows were delivered twice: a file, or a whole part.")
     duplicate_rows: Policy = Field("warn", description="New rows are the same as rows of the earlier snapshot.")
     late: Policy = Field("warn", description="New rows are older than the earlier watermark minus `late_allowance`.")
-    late_allowance: timedelta = Field(timedelta(0), description="How late a row may arrive without counting as late.")
-    stale_after: timedelta | None = Field(
+    late_allowance: Duration = Field(timedelta(0), description="How late a row may arrive without counting as late.")
+    stale_after: Duration | None = Field(
         None,
         ge=timedelta(0),
         description="Largest age of the newest row, by the clock of the machine that runs the stage; by default no "
@@ -49,7 +50,7 @@ class Guards(Spec):
     rewrite: Policy = Field(
         "fail", description="Rows of the earlier snapshot changed or vanished; `--backfill` with a reason lets it pass."
     )
-    rewrite_allowance: timedelta | None = Field(
+    rewrite_allowance: Duration | None = Field(
         None, description="How long before the watermark rows may still change; by default the availability lag."
     )
 
@@ -66,7 +67,7 @@ class TableSpec(Spec):
         description="How timestamp columns are written, if not in ISO 8601: seconds, milliseconds, "
         "microseconds or nanoseconds since 1970, or a format such as %d.%m.%Y %H:%M.",
     )
-    availability_lag: timedelta = Field(
+    availability_lag: Duration = Field(
         timedelta(0), description="How long after its event time a row may become known."
     )
     order_by: tuple[str, ...] = Field((), description="Columns that order the rows.")

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import numpy as np
 
+from gatehouse.components.artifacts.duration import iso
 from gatehouse.components.splitting.partition import PARTS
 from gatehouse.components.splitting.spec import RollingOriginSplit, TimeSplit
 from gatehouse.components.splitting.time_order import Times, boundaries, divide
@@ -12,7 +13,6 @@ from gatehouse.components.splitting.time_order import Times, boundaries, divide
 _KEYS = ("train_from", "train_until", "validation_until", "test_until")
 _SHARES = (0.3, 0.15)
 """Shares of the rows' span that validation and test together, and test alone, get where boundaries are proposed."""
-_UNITS = {"P{}D": timedelta(days=1), "PT{}H": timedelta(hours=1), "PT{}M": timedelta(minutes=1)}
 _MINUTE = np.timedelta64(1, "m")
 
 
@@ -78,13 +78,6 @@ def _cure(inside: int, name: str, timed: Times, spec: TimeSplit | RollingOriginS
 def _rounded(span: timedelta) -> timedelta:
     """Whole days where there are some."""
     return timedelta(days=span.days) if span.days > 1 else span
-
-
-def iso(span: timedelta) -> str:
-    """An ISO 8601 duration in its largest whole unit, as a person writes it: P810D."""
-    return next(
-        (form.format(span // unit) for form, unit in _UNITS.items() if not span % unit), f"PT{span.total_seconds():g}S"
-    )
 
 
 def _text(time: np.datetime64) -> str:

@@ -6,9 +6,9 @@ from datetime import datetime
 
 import numpy as np
 
+from gatehouse.components.artifacts.duration import iso
 from gatehouse.components.splitting import geography
 from gatehouse.components.splitting.divide import divide, unit_of
-from gatehouse.components.splitting.empty_parts import iso
 from gatehouse.components.splitting.partition import PARTS, Parts
 from gatehouse.components.splitting.spec import Fractions, GeographicSplit, KFoldSplit, SplitSpec, StratifiedSplit
 from gatehouse.components.splitting.time_order import moment, ticks

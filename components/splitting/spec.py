@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from gatehouse.components.artifacts.duration import Duration
 from gatehouse.components.artifacts.identity import Spec, Unordered
 
 Severity = Literal["fail", "warn", "note"]
@@ -43,7 +44,7 @@ def _in_its_form(value: Any) -> Any:
     return value
 
 
-Boundary = Annotated[Moment | Annotated[timedelta, Field(gt=timedelta(0))], BeforeValidator(_in_its_form)]
+Boundary = Annotated[Moment | Annotated[Duration, Field(gt=timedelta(0))], BeforeValidator(_in_its_form)]
 """A time, or how long before the newest decision: then it moves along with the rows, as a model that is trained again
 needs."""
 Columns = tuple[str, ...]
@@ -134,7 +135,7 @@ class TimeSplit(_Split):
     )
     validation_until: Boundary = Field(description="Where validation ends and test begins, in the same way.")
     test_until: Moment | None = Field(None, description="Where test ends; null for the latest.")
-    gap: timedelta = Field(
+    gap: Duration = Field(
         timedelta(hours=24), ge=timedelta(0), description="Gap before each boundary: rows in it are in no part."
     )
 
@@ -229,7 +230,7 @@ class KFoldSplit(_Hashed):
         None, gt=0, lt=1, description="Share of the units that the hash puts into the test part."
     )
     test_from: Moment | None = Field(None, description="Rows with a decision time from here on are the test part.")
-    gap: timedelta = Field(
+    gap: Duration = Field(
         timedelta(hours=24), ge=timedelta(0), description="Gap before `test_from`: rows in it are in no part."
     )
 
@@ -251,15 +252,15 @@ class RollingOriginSplit(_Split):
 
     strategy: Literal["rolling_origin"] = Field(description="In folds, by decision time.")
     origins: int = Field(5, ge=1, le=1000, description="Number of origins.")
-    horizon: timedelta = Field(gt=timedelta(0), description="Length of each validation part.")
-    step: timedelta | None = Field(None, gt=timedelta(0), description="Time between origins; null for the horizon.")
-    window: timedelta | None = Field(
+    horizon: Duration = Field(gt=timedelta(0), description="Length of each validation part.")
+    step: Duration | None = Field(None, gt=timedelta(0), description="Time between origins; null for the horizon.")
+    window: Duration | None = Field(
         None, gt=timedelta(0), description="Length of a sliding train part; null for an expanding one."
     )
     train_from: Moment | None = Field(None, description="First decision time of any train part; null for the earliest.")
     test_from: Moment = Field(description="Where the last horizon ends and test begins.")
     test_until: Moment | None = Field(None, description="Where test ends; null for the latest.")
-    gap: timedelta = Field(
+    gap: Duration = Field(
         timedelta(hours=24), ge=timedelta(0), description="Gap before each boundary: rows in it are in no part."
     )
 

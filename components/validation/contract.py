@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.duration import Duration
 from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.validation.column_contract import ColumnContract, reversed_bounds, unsuited_if_sensitive
 from gatehouse.components.validation.contract_names import name_problems
@@ -30,7 +31,7 @@ class Freshness(Graded):
     """
 
     column: str
-    within: timedelta = Field(ge=timedelta(0), description="ISO 8601 duration, e.g. P2D or PT6H.")
+    within: Duration = Field(ge=timedelta(0), description="ISO 8601 duration, e.g. P2D or PT6H.")
 
 
 class Expression(Graded):

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from pydantic import Field
 
+from gatehouse.components.artifacts.duration import Duration
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.evaluation.gate import Evidence, Rule, family
 
@@ -14,7 +15,7 @@ _DAY = timedelta(days=1)
 class TrainingAge(Spec):
     """How old the training data may be."""
 
-    max_training_age: timedelta | None = Field(
+    max_training_age: Duration | None = Field(
         None,
         ge=timedelta(0),
         description="Longest time from the newest decision that the model was trained on (after a refit, also of the "

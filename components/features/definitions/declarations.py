@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from gatehouse.components.artifacts.duration import Duration
 from gatehouse.components.artifacts.identity import Spec, operational
 from gatehouse.components.tasks.task import TaskName
 from gatehouse.errors import ConfigurationError
@@ -34,9 +35,11 @@ def problems_listed(problems: list[str]) -> Iterator[None]:
         _listed.reset(token)
 
 
-def _in_words(detail: Any) -> str:
+def _told(detail: Any) -> str:
+    """What an error of pydantic says, and what was found."""
     one = '; one value is written ("name",), with its comma' if detail["type"] == "tuple_type" else ""
-    return in_words(detail) + one
+    said = in_words(detail) + one
+    return said if detail["type"] == "missing" or ", found " in said else f"{said}, found {_shown(detail['input'])}"
 
 
 def _shown(value: Any) -> str:
@@ -56,8 +59,7 @@ class _Definition(Spec):
                 called = f"{type(self).__name__} {data.get('name', data.get('table', ''))}".rstrip()
                 for detail in error.errors():
                     where = ".".join(str(part) for part in detail["loc"])
-                    found = "" if detail["type"] == "missing" else f", found {_shown(detail['input'])}"
-                    problems.append(f"definitions.py: {called}: {where}: {_in_words(detail)}{found}")
+                    problems.append(f"definitions.py: {called}: {where}: {_told(detail)}")
 
 
 class Available(Spec):
@@ -66,7 +68,7 @@ class Available(Spec):
     column: str = Field(
         description="Column of the query; `event_timestamp` if a row is known from the time of its event."
     )
-    lag: timedelta = Field(timedelta(0), ge=timedelta(0), description="How long after that time the row is published.")
+    lag: Duration = Field(timedelta(0), ge=timedelta(0), description="How long after that time the row is published.")
 
     def __init__(self, column: str, lag: timedelta = timedelta(0)) -> None:
         given: dict[str, Any] = {"column": column, "lag": lag}
@@ -75,9 +77,7 @@ class Available(Spec):
         except ValidationError as error:
             detail = error.errors()[0]
             where = detail["loc"][0]
-            raise ConfigurationError(
-                f"Available: {where}: {_in_words(detail)}, found {_shown(detail['input'])}"
-            ) from error
+            raise ConfigurationError(f"Available: {where}: {_told(detail)}") from error
 
 
 class Source(_Definition):
@@ -85,7 +85,7 @@ class Source(_Definition):
 
     table: str = Field(description="The table, which queries read as `raw.<table>`.")
     event_time: str = Field(description="Its column with the event time of a row.")
-    lead: timedelta = Field(
+    lead: Duration = Field(
         timedelta(0),
         ge=timedelta(0),
         description="How long before its event time a row may be known, for example in a timetable.",
@@ -99,7 +99,7 @@ class Stream(_Definition):
     key: tuple[str, ...] = Field(
         min_length=1, description="Columns that tell rows apart: a later message with the same key replaces the row."
     )
-    lateness: timedelta = Field(
+    lateness: Duration = Field(
         timedelta(0),
         ge=timedelta(0),
         description="A row counts as late if it is older than the newest row by more than this.",
@@ -121,17 +121,17 @@ class FeatureView(_Definition):
     features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
     available: Available | None = Field(None, description="From when on a row is known; required unless static.")
     static: bool = Field(False, description="Its rows were always known and have no time.")
-    ttl: timedelta | None = Field(
+    ttl: Duration | None = Field(
         None, gt=timedelta(0), description="How long a row stays usable after its event; without a value, for ever."
     )
-    window: timedelta | None = Field(
+    window: Duration | None = Field(
         None,
         ge=timedelta(0),
         description="Longest look-back: a row depends on source rows whose event time is at most this much older. "
         "Without it, "
         "a row may depend on the whole past, which is read again after every change.",
     )
-    freshness: timedelta | None = operational(
+    freshness: Duration | None = operational(
         None,
         gt=timedelta(0),
         description="How old its newest event may be when features are computed; if it is older, there is a warning.",
@@ -164,7 +164,7 @@ class LabelView(_Definition):
     )
     group: str = Field("", description="For the task ranking: the entity whose rows are ranked together.")
     arrives: Available = Field(description="Column with the time at which the label arrives, and its delay.")
-    horizon: timedelta = Field(
+    horizon: Duration = Field(
         timedelta(0),
         ge=timedelta(0),
         description="A label is used only after this time since its decision, even if it arrived earlier; before "

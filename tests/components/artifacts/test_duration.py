@@ -1,0 +1,77 @@
+"""Every duration of every file takes one form, and says of any other what to write instead."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from gatehouse.components.artifacts.duration import in_iso, iso
+from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.components.features.definitions.declarations import Available
+from gatehouse.project import ProjectFile
+
+declared_stages()
+
+
+def _fields(model: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str]]:
+    for each in model.__subclasses__():
+        if each.__module__.startswith("gatehouse.") and not each.__name__.startswith("_"):
+            yield from ((each, name) for name, field in each.model_fields.items() if _holds(field.annotation))
+        yield from _fields(each)
+
+
+def _holds(annotation: Any) -> bool:
+    return annotation is timedelta or any(_holds(each) for each in get_args(annotation))
+
+
+FIELDS = sorted(set(_fields(BaseModel)), key=str)
+
+
+def _told(model: type[BaseModel], name: str, value: Any) -> str:
+    """What is said of a value of one field, whatever is said of others."""
+    others = {"column": "c"} if model is Available else {}
+    try:
+        model.model_validate(others | {name: value})
+    except ValidationError as error:
+        return " ".join(each["msg"] for each in error.errors() if name in each["loc"])
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def test_fields_are_found() -> None:
+    names = {name for _, name in FIELDS}
+    assert ProjectFile and len(FIELDS) > 20
+    assert {"gap", "horizon", "window", "ttl", "lag", "within", "interval", "availability_lag"} <= names
+
+
+@pytest.mark.parametrize(("model", "name"), FIELDS)
+def test_every_duration_is_iso_8601_and_nothing_else(model: type[BaseModel], name: str) -> None:
+    for value in ("P1D", "PT12H", "P1DT12H", "P2W", "PT1M30S", timedelta(days=1)):
+        assert not _told(model, name, value), value
+    for value in ("1 day", "1d", "24:00:00", "1 days, 01:00:00", "-P1D", "P1M", "p1d", "P", "PT", "", 6, 1.5, True):
+        assert ", found " in _told(model, name, value), value
+
+
+@pytest.mark.parametrize(
+    ("value", "lines"),
+    [
+        (6, "gap: P6D or gap: PT6H or gap: PT6S"),
+        ("1 day", "gap: P1D"),
+        ("36:00:00", "gap: PT36H"),
+        ("p1dt1h", "gap: PT25H"),
+        ("P1M", "gap: P30D"),
+        ("soon", "gap: P1D"),
+        (-3, "gap: P1D"),
+    ],
+)
+def test_the_line_to_write_is_said(value: Any, lines: str) -> None:
+    with pytest.raises(ValueError, match=rf"found {value!r}; write {lines}$"):
+        in_iso(value, "gap")
+
+
+@pytest.mark.parametrize("span", [timedelta(0), timedelta(days=400), timedelta(minutes=90), timedelta(seconds=1.5)])
+def test_what_is_offered_is_accepted(span: timedelta) -> None:
+    assert in_iso(iso(span), "gap") == iso(span)
