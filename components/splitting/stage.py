@@ -71,6 +71,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     from gatehouse.components.splitting.checks import as_json, run_checks
     from gatehouse.components.splitting.divide import divide
     from gatehouse.components.splitting.measures import measures
+    from gatehouse.components.splitting.no_values import without_values
     from gatehouse.components.splitting.outcome import COULD_NOT_RUN, FAILED, USABLE
     from gatehouse.components.splitting.training_set import TrainingSet
 
@@ -92,7 +93,8 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
             else _refused(request.training_set, told)
         )
     parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
-    warnings = tuple(text for one in checks if one.status == FAILED for text in one.told)
+    failed = (text for one in checks if one.status == FAILED for text in one.told)
+    warnings = (*failed, *without_values(subject))
     found = store.publish(
         "split-checks",
         parts.name,

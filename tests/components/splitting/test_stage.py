@@ -282,3 +282,31 @@ def test_an_empty_part_of_a_split_by_hash_is_told_with_what_was_divided_and_what
         changed = keys | yaml.safe_load("\n".join(line[1].split(" and ")))
         partition = divide(spec_of(**changed), TrainingSet.open(store, publish(_few(4)))).partition
         assert all(map(len, partition.parts.values()))
+
+
+def _known(count: int, rows: range) -> pa.Array:
+    return pa.array([1.5 + row % 7 if row in rows else None for row in range(count)], pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        (range(0), ["size: none of 996 rows of train has a value, so a model learns nothing of it. "]),
+        (range(1000, COUNT), ["size: none of 996 rows of train has a value"]),
+        (
+            range(1500),
+            ["size: none of 500 rows of test has a value, but 996 of 996 of train do: test measures "],
+        ),
+        (range(900, 1500), []),
+        (range(COUNT), []),
+    ],
+)
+def test_a_feature_without_any_value_in_a_part_is_a_warning(
+    store: ArtifactStore, publish: Publish, known: range, told: list[str]
+) -> None:
+    table = _table().set_column(7, "size", _known(COUNT, known))
+    table = table.set_column(8, "colour", pa.array(["red"] * COUNT))
+    training_set = publish(table, numeric=["size"], categorical=["colour"])
+    found = split(SplitRequest(training_set=training_set, spec=spec_of(**STRATEGIES["time"])), store).warnings
+    lacking = [each for each in found if "none of" in each]
+    assert len(lacking) == len(told) and all(map(str.startswith, lacking, told))
