@@ -124,7 +124,7 @@ def _run_queries(
     tables: Mapping[str, Mapping[str, str]],
     first: FirstRows,
     lines: Mapping[_Key, int],
-    stages: Collection[str] = ("retrieve_training_set", "split"),
+    stages: Collection[str] = ("retrieve_training_set", "split", "fit_transformation"),
 ) -> None:
     """Run the queries on the first rows, or on none; where these are all rows, their labels must fit the split."""
     from gatehouse.components.features.computing.dry_run import Labelled, dry_run, teaches_nothing
@@ -134,18 +134,21 @@ def _run_queries(
     labelled = list[Labelled]()
     # Where no row was read, the source may be one that cannot be.
     read = parts.contract and parts.file and first.tables and with_sensitive_columns(parts.file.source, parts.contract)
+    service = repository.services.get(parts.file.features.service) if parts.file else None
+    trained = service.views if service and "fit_transformation" in stages else ()
     sensitive = {column for table in (read.tables.values() if read else ()) for column in table.sensitive}
     with hiding(lambda: sensitive):
-        found = dry_run(repository, tables, first.tables, odd, first.as_of, labelled if first.as_of else None)
+        kept = labelled if first.as_of else None
+        found = dry_run(repository, tables, first.tables, odd, first.as_of, kept, trained)
     labels = "retrieve_training_set" in stages
     parts.problems.extend(_placed(repo, (each for each in found if labels or not each.startswith("labels/"))))
     parts.warnings.extend(_placed(repo, odd))
     for each in labelled if "split" in stages else ():
         parts.problems.extend(_placed(repo, teaches_nothing(each)))
         parts.note(_of_parts, parts.file, each, lines)
-        if parts.file and parts.file.features.service in repository.services:
-            service, trained_on = parts.file.features.service, _trained_on(parts.file, each)
-            parts.warnings.extend(_placed(repo, short_history(repository, service, first.tables, trained_on)))
+        if parts.file and service:
+            trained_on = _trained_on(parts.file, each)
+            parts.warnings.extend(_placed(repo, short_history(repository, service.name, first.tables, trained_on)))
 
 
 def _of_parts(file: ProjectFile, found: "Labelled", lines: Mapping[_Key, int]) -> Iterator[str]:

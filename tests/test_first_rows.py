@@ -106,10 +106,11 @@ def test_an_empty_file_numbers_that_are_none_and_a_single_label_are_told(project
     (project / CONTRACT).write_text(
         (project / CONTRACT).read_text().replace("{type: double, min: 0}", "{type: double}")
     )
-    told = "\n".join(check_project(project, data=True).warnings)
-    assert (
-        "features/views/order_content.sql: amount: 2 of the first 3 rows are NaN or infinite, first order_id o2" in told
-    )
+    told = "features/views/order_content.sql: amount: {} of the first 3 rows are NaN or infinite, first order_id o2"
+    with pytest.raises(ConfigurationError, match=told.format(2)):
+        check_project(project, data=True)
+    file.write_text(file.read_text().replace("inf", "9.5"))
+    assert told.format(1) in "\n".join(check_project(project, data=True).warnings)
 
 
 BEFORE_THE_SPLIT = {"snapshot", "compute_features", "retrieve_training_set"}
@@ -195,7 +196,5 @@ def test_a_window_that_begins_before_the_first_row_for_most_decisions_is_a_warni
     found = [each for each in check_project(project, data=True).warnings if "looks back" in each]
     assert len(found) == bool(told)
     if told:
-        begins = (
-            rf"views/order_content\.sql: looks back {days} days \(window\), but raw\.orders begins at 2024-01"
-        )
+        begins = rf"views/order_content\.sql: looks back {days} days \(window\), but raw\.orders begins at 2024-01"
         assert re.search(rf"(?s){begins}.*{told}", found[0])

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from gatehouse.commands.output import find, print_table
 from gatehouse.commands.place import LONGEST_NAME, store_address
+from gatehouse.commands.table_roles import infinite_values
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -35,10 +36,11 @@ _DELIMITERS = {"\t": "tab", " ": "blank"}
 
 @dataclass(frozen=True)
 class FirstLook:
-    """The result: the snapshot, the verdict of its contract, and the pages."""
+    """The result: the snapshot, the verdict of its contract, the number of warnings with it, and the pages."""
 
     taken: "SnapshotResult"
     verdict: str
+    warnings: int
     pages: tuple[Path, ...]
 
 
@@ -74,8 +76,13 @@ def attempt(
             out.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(made, _CONTRACT), out / _CONTRACT)
             (out / _SOURCE).write_text(_source_text(source), encoding="utf-8")
-    repeated = repeated_rows(opened, opened.manifest(look.taken.snapshot).derived_from[name])
-    _tell(console, look, name, written, repeated)
+    rows = opened.manifest(look.taken.snapshot).derived_from[name]
+    _tell(console, look, name, written, repeated_rows(opened, rows))
+    with connect() as connection:
+        connection.read_parquet([str(path) for path in opened.paths(rows)]).create_view("rows")
+        kinds = {column.name: str(column.kind) for column in sniffed.named}
+        infinite = infinite_values(lambda sql: connection.execute(sql).fetchall(), kinds)
+    tell_infinite(console, infinite, "a feature or a label needs a null instead, which `gatehouse init` writes")
     project = name.replace("_", "-")[:LONGEST_NAME].rstrip("-")
     console.print(f"\nto make a project of it: gatehouse init {project} --from {shlex.quote(str(file))}")
     if open_page:
@@ -121,7 +128,9 @@ def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) 
     config = store.publish("config", f"{source['name']}-contract", files)
     judged = validate(ValidateRequest(snapshot=taken.snapshot, contract=str(config)), store)
     references = [judged.validation, *taken.rejected.values()]
-    return FirstLook(taken, judged.verdict, tuple(rendered(store, find(store, each)) for each in references))
+    return FirstLook(
+        taken, judged.verdict, len(judged.warnings), tuple(rendered(store, find(store, each)) for each in references)
+    )
 
 
 def repeated_rows(store: ArtifactStore, dataset: str) -> int:
@@ -137,6 +146,13 @@ def tell_repeated(console: Console, rows: int) -> None:
     if rows:
         same = "row is equal to an earlier one" if rows == 1 else "rows are each equal to an earlier one"
         console.print(Text(f"{rows:,} {same} in all columns: look whether they were delivered twice", style="yellow"))
+
+
+def tell_infinite(console: Console, values: Mapping[str, int], advice: str) -> None:
+    """Print how many values of each column are infinite, by its name, if there are any."""
+    if values:
+        found = ", ".join(f"{name} has {counted(count, 'infinite value')}" for name, count in values.items())
+        console.print(Text(f"{found}: {advice}", style="yellow"))
 
 
 def _source_text(body: dict[str, Any]) -> str:
@@ -218,10 +234,11 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
 
 def _tell(console: Console, look: FirstLook, name: str, written: list[Path], repeated: int) -> None:
     rows, rejected = look.taken.rows[name], look.taken.rejected_rows.get(name, 0)
+    warned = f", {counted(look.warnings, 'warning')}" if look.warnings else ""
     console.print()
     lines = {
         "snapshot": f"{look.taken.snapshot}  {rows:,} rows{f', {rejected:,} rejected' if rejected else ''}",
-        "contract": f"{look.verdict}: inferred from these rows",
+        "contract": f"{look.verdict}{warned}: inferred from these rows",
         "written": ", ".join(map(str, written)),
         "report": ", ".join(map(str, look.pages)),
     }

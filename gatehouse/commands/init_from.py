@@ -20,6 +20,7 @@ from gatehouse.commands.first_look import (
     show,
     table_name,
     taken,
+    tell_infinite,
     tell_repeated,
 )
 from gatehouse.commands.place import DEFAULT_STORE, whole_or_none
@@ -85,6 +86,11 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float | Non
         show(console, file, found)
     _tell(console, target, name, roles, report, boundaries)
     tell_repeated(console, again)
+    infinite = {one.name: one.infinite for one in (*roles.features, roles.label) if one.infinite}
+    without = f"features/staging/{table}.sql gives nulls instead"
+    if roles.label.infinite:
+        without += "; a row whose label is null is neither trained on nor tested"
+    tell_infinite(console, infinite, without)
     for advice in _advice(roles, sizes):
         console.print(Text(advice, style="yellow"))
     console.print(f"\n{target} is ready: gatehouse run {name}")

@@ -282,9 +282,16 @@ def _staging(table: str, roles: Roles) -> str:
     """SQL of the table with names for SQL, with a generated key if it has none."""
     names = [roles.time, *filter(None, (roles.known, roles.group)), *(one.name for one in roles.features)]
     kept = [*([roles.key.name] if roles.key else []), roles.label.name, *names]
-    renamed = ((each, _in_sql(each)) for each in dict.fromkeys(kept))
-    lines = [name if name in (each, _quoted(each)) else f"{_quoted(each)} AS {name}" for each, name in renamed]
+    infinite = {one.name for one in (*roles.features, roles.label) if one.infinite}
+    lines = []
+    for each in dict.fromkeys(kept):
+        name, value = _in_sql(each), _quoted(each)
+        if each in infinite:
+            lines.append(f"if(isfinite({value}), {value}, NULL) AS {name}")
+        else:
+            lines.append(name if name in (each, value) else f"{value} AS {name}")
     told = "-- The table under names that SQL takes without quotes."
+    told += " Infinite values become nulls." * bool(infinite)
     if not roles.key:
         values = ", ".join(
             _quoted(each) for each in [roles.time, *filter(None, (roles.group,)), *(one.name for one in roles.features)]

@@ -37,6 +37,7 @@ class Column:
         values: Number of distinct values.
         missing: Number of missing values.
         texts: Its values as text, in order, if they are few.
+        infinite: Number of infinite values.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Column:
     values: int
     missing: int
     texts: tuple[str, ...] = ()
+    infinite: int = 0
 
 
 @dataclass(frozen=True)
@@ -321,7 +323,7 @@ def facts(query: Callable[[str], list[tuple[object, ...]]], kinds: Mapping[str, 
     quoted = {name: '"' + name.replace('"', '""') + '"' for name in kinds}
     counted = ", ".join(f"count(DISTINCT {each}), count(*) - count({each})" for each in quoted.values())
     (rows, *counts), *_ = query(f"SELECT count(*), {counted} FROM rows")
-    found = {}
+    found, infinite = {}, infinite_values(query, kinds)
     for index, (name, kind) in enumerate(kinds.items()):
         values, missing = int(str(counts[2 * index])), int(str(counts[2 * index + 1]))
         texts: tuple[str, ...] = ()
@@ -329,5 +331,15 @@ def facts(query: Callable[[str], list[tuple[object, ...]]], kinds: Mapping[str, 
             each = quoted[name]
             shown = query(f"SELECT DISTINCT {each} AS v, {each}::VARCHAR FROM rows WHERE v IS NOT NULL ORDER BY v")
             texts = tuple(str(text) for _, text in shown)
-        found[name] = Column(name, kind, values, missing, texts)
+        found[name] = Column(name, kind, values, missing, texts, infinite.get(name, 0))
     return found, int(str(rows))
+
+
+def infinite_values(query: Callable[[str], list[tuple[object, ...]]], kinds: Mapping[str, str]) -> dict[str, int]:
+    """How many values are infinite, by the names of the columns that have any; `query` and `kinds` as for `facts`."""
+    doubles = [name for name, kind in kinds.items() if kind == "double"]
+    if not doubles:
+        return {}
+    asked = ('count(*) FILTER (isinf("' + name.replace('"', '""') + '"))' for name in doubles)
+    counts = query(f"SELECT {', '.join(asked)} FROM rows")[0]
+    return {name: count for name, each in zip(doubles, counts, strict=True) if (count := int(str(each)))}

@@ -107,6 +107,23 @@ def test_what_a_person_should_know_of_the_rows_is_told(folder: Path) -> None:
     assert "few rows" not in told and "divided   by time, P250D and P125D before" in told
 
 
+def test_infinite_values_are_told_and_become_nulls(folder: Path) -> None:
+    rows = "".join(f"{n},2024-01-{1 + n // 8:02}T10:00:00Z,{n % 7}.5,{n % 5},{n}.25\n" for n in range(200))
+    rows = rows.replace("3,2024-01-01T10:00:00Z,3.5,", "3,2024-01-01T10:00:00Z,inf,").replace(",17.25", ",-inf")
+    (folder / "houses.csv").write_text("house,sold at,Area,rooms,price\n" + rows)
+    told = _init("houses", "--from", "houses.csv", "--label", "price", "--task", "regression").output
+    assert "Area has 1 infinite value, price has 1 infinite value: features/staging/houses.sql gives nulls" in told
+    staging = (folder / "houses" / "features" / "staging" / "houses.sql").read_text()
+    assert 'if(isfinite("Area"), "Area", NULL) AS area' in staging and "NULL) AS price" in staging
+    warnings = "\n".join(check_project(folder / "houses", data=True).warnings)
+    assert warnings.count("found 1 of 200 rows that break it") == 2, warnings
+    (folder / "houses" / "features" / "staging" / "houses.sql").write_text(
+        staging.replace('if(isfinite("Area"), "Area", NULL)', '"Area"')
+    )
+    with pytest.raises(ConfigurationError, match=r"houses_row\.sql: area: 1 of the first 200 rows .* house 3: inf"):
+        check_project(folder / "houses", data=True)
+
+
 def test_a_table_without_times(folder: Path) -> None:
     _init("visits", "--from", _visits(folder), "--label", "stars", "--positive", ">= 3", "--time", "none")
     check_project(folder / "visits")

@@ -1,6 +1,6 @@
 """Runs every query of the repository on empty tables, or on a few rows, to find errors before a run."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -72,6 +72,7 @@ def dry_run(
     warnings: list[str] | None = None,
     as_of: datetime | None = None,
     labelled: list[Labelled] | None = None,
+    used: Collection[str] = (),
 ) -> list[str]:
     """List the problems of a repository's queries, in the order in which the queries run.
 
@@ -83,9 +84,12 @@ def dry_run(
         tables: The declared type of every column (`int64`, `double`, `string`, `bool`, `timestamp`), by raw table.
         rows: Rows to run on, by raw table; by default there are none.
         warnings: Receives findings that are allowed but rarely meant: NaN or infinite features, labels all equal.
+            An infinite feature of a view that a model uses is a problem.
         as_of: When the rows are known; now by default.
         labelled: Receives the rows that have a label, so that the caller judges them.
+        used: Names of the views that a model uses.
     """
+    files = {f"views/{name}.sql" for name in used}
     problems: list[str] = []
     broken: set[str] = set()
     with connect() as connection:
@@ -101,7 +105,7 @@ def dry_run(
         for attempt in _attempts(repository, connection):
             found = list(query_problems(attempt.file, attempt.query))
             if not found and broken.isdisjoint(names_read("staging", attempt.query, repository.staging)):
-                found = list(_failures(connection, attempt, [] if warnings is None else warnings, labelled))
+                found = list(_failures(connection, attempt, [] if warnings is None else warnings, labelled, files))
             elif not found:
                 broken.add(attempt.makes)
             if found:
@@ -123,7 +127,11 @@ def _create(
 
 
 def _failures(
-    connection: duckdb.DuckDBPyConnection, attempt: _Attempt, warnings: list[str], labelled: list[Labelled] | None
+    connection: duckdb.DuckDBPyConnection,
+    attempt: _Attempt,
+    warnings: list[str],
+    labelled: list[Labelled] | None,
+    used: Collection[str],
 ) -> Iterator[str]:
     try:
         made = attempt.do()
@@ -131,7 +139,11 @@ def _failures(
         yield str(error)
         return
     if isinstance(made, pa.Table):
-        warnings += _not_finite(attempt.file, made)
+        for infinite, told in _not_finite(attempt.file, made):
+            if infinite and attempt.file in used:
+                yield told
+            else:
+                warnings.append(told)
     elif isinstance(made, tuple):
         if labelled is not None:
             labelled.append(Labelled(attempt.file, *made))
@@ -147,7 +159,8 @@ def _failures(
         yield from _mistyped(attempt.file, types, [attempt.label.label], _NUMBERS, f"{TASKS[task].label} ({task})")
 
 
-def _not_finite(file: str, rows: pa.Table) -> Iterator[str]:
+def _not_finite(file: str, rows: pa.Table) -> Iterator[tuple[bool, str]]:
+    """Whether a column has an infinity, which no training takes, and what is told of its values."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if pa.types.is_floating(column.type):
             values = column.to_numpy()
@@ -155,7 +168,8 @@ def _not_finite(file: str, rows: pa.Table) -> Iterator[str]:
             if len(wrong):
                 first, count = int(wrong[0]), f"the first {len(values):,} rows"
                 key = rows.column_names[0]
-                yield f"{file}: {told_not_finite(name, wrong, count, key, rows.column(0)[first], values[first])}"
+                told = told_not_finite(name, wrong, count, key, rows.column(0)[first], values[first])
+                yield bool(np.isinf(values).any()), f"{file}: {told}"
 
 
 def teaches_nothing(found: Labelled) -> Iterator[str]:

@@ -30,7 +30,7 @@ _ADVICE: dict[Output, str] = {
     "probability": "Write the condition that makes a row positive, for instance `{column} > 0.5 AS {column}`, or state "
     "another task in the LabelView.",
     "probabilities": "Name the outcome's values as classes of the LabelView, or number them from 0.",
-    "prediction": "Give no label to a row without a number: a null sets it aside.",
+    "prediction": "Give no label to a row without a number, as a null sets it aside: {number} AS {column}.",
     "score": "Give relevant rows a higher number, and rows that are not relevant 0.",
 }
 
@@ -104,15 +104,18 @@ def _number(label: LabelView) -> str:
 def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, label: LabelView, where: str) -> pa.Table:
     """The rows with labels of the task's type. Labels are never rounded: 0.4 is a share and no class."""
     task, values = TASKS[label.task], rows["label"].to_numpy()
-    wrong = int((~task.is_label(values)).sum())
-    if wrong:
+    wrong = np.flatnonzero(~task.is_label(values))
+    if len(wrong):
         expected = f"one of {', '.join(label.classes)}" if label.classes else task.label
         kind, shown = _others(connection, label)
+        first = ", ".join(f"{key} {rows[key][int(wrong[0])]}" for key in label.entities)
+        name = label.label
+        number = f"TRY_CAST({name} AS DOUBLE)" if kind == "VARCHAR" else f"if(isfinite({name}), {name}, NULL)"
         raise ConfigurationError(
             f"{where}: column {label.label}: expected {expected} in every row, as the task is {task.name}; found "
-            f"{wrong:,} of {rows.num_rows:,} rows with other values ({kind}), "
-            f"{unless_hidden('such as ' + ', '.join(shown))}. "
-            f"{_ADVICE[task.output].format(column=label.label)}"
+            f"{len(wrong):,} of {rows.num_rows:,} rows with other values ({kind}), "
+            f"{unless_hidden('such as ' + ', '.join(shown) + f'; first {first}')}. "
+            f"{_ADVICE[task.output].format(column=label.label, number=number)}"
         )
     kind = _TYPES.get(task.output, pa.float64())
     labels = pa.chunked_array([pc.cast(pa.array(values), kind)]) if len(rows) else pa.array([], kind)

@@ -20,6 +20,7 @@ class FeatureError(GatehouseError):
     """The feature columns of a table are not those that a model was trained on, or cannot be used."""
 
     permanent = True
+    exit_code = 4
 
 
 class Columns(Protocol):

@@ -189,7 +189,7 @@ def _nulls(seen: Seen, rules: dict[str, Any]) -> str:
 
 def _numeric(seen: Seen, rules: dict[str, Any], notes: list[str]) -> None:
     odd = [(seen.nan, "NaN"), (seen.below, "-infinity"), (seen.above, "infinity")]
-    notes.extend(f"{count:,} times {word}" for count, word in odd if count)
+    notes.extend(f"{word} in {counted(count, 'row')}" for count, word in odd if count)
     if seen.low is None:
         return
     notes.append(f"{_number(seen.low)} to {_number(seen.high)}")
@@ -200,11 +200,12 @@ def _numeric(seen: Seen, rules: dict[str, Any], notes: list[str]) -> None:
     if _is_counted(seen):
         low, high = seen.low, seen.high
         notes.append(f"each of the {len(seen.values)} whole numbers between")
-    if low is not None and not seen.below:
-        rules["min"] = low
+    # Rows with an infinity break a bound, so it only warns of them.
+    if low is not None:
+        (rules.setdefault("warn", {}) if seen.below else rules)["min"] = low
     # A key of whole numbers counts on: a bound would break with the next rows.
-    if high is not None and not seen.above and not (seen.unique and seen.kind == "int64"):
-        rules["max"] = high
+    if high is not None and not (seen.unique and seen.kind == "int64"):
+        (rules.setdefault("warn", {}) if seen.above else rules)["max"] = high
 
 
 def _is_counted(seen: Seen) -> bool:

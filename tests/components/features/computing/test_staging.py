@@ -218,7 +218,11 @@ def test_labels_have_the_type_of_their_task(
     ("declared", "values", "found"),
     [
         ({"task": "regression"}, "('12 km'), ('3')", r"expected finite numbers .* 1 of 2 .*\(VARCHAR\), such as 12 km"),
-        ({"task": "regression"}, "('inf'::FLOAT), (3)", "such as inf"),
+        (
+            {"task": "regression"},
+            "('inf'::FLOAT), (3)",
+            r"such as inf; first origin JFK\. .*: if\(isfinite\(label\), label, NULL\) AS label\.",
+        ),
         ({"task": "multiclass"}, "(0), (1.5), (-1)", r"whole numbers from 0 .* 2 of 3 .* such as -1.0, 1.5"),
         ({"task": "multiclass", "classes": ("a", "b")}, "('a'), ('c')", "expected one of a, b .* such as c"),
         ({"task": "ranking", "group": "origin"}, "(-1), (2)", "from 0 up .* such as -1"),
