@@ -122,6 +122,8 @@ def run_pipeline(
         finally:
             stop_carrying(RUN_ID, run.run, grace=GRACE_SECONDS if driver.poll() is None else 0.5)
             driver.wait()
+        if received:
+            store.sweep()  # The stopped processes ended without removing what they worked in.
         _refresh(run, store)
         # Errors that occur while a run is stopped are not its cause.
         run.failure = None if received else _failure(run, store)

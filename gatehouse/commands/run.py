@@ -98,7 +98,8 @@ def _show(store: ArtifactStore, outcome: LocalRun) -> None:
         typer.echo(
             f"MLflow does not show {counted(len(earlier), 'earlier run')} yet. It is tried again now: {outcome.log}"
         )
-        typer.echo(f"warning of {earlier[0]}: {why_left(store, earlier[0]) or 'the process that shows it was ended'}")
+        why = why_left(store, earlier[0]) or "the process that shows it is still at work, or was ended"
+        typer.echo(f"warning of {earlier[0]}: {why}")
     showing = show_apart(store, outcome.run, outcome.log)
     # Where nobody looks, such as in a container, all processes may end with this one.
     if showing is not None and not sys.stdout.isatty():

@@ -17,7 +17,7 @@ from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.outcome import outcome_of, record_end
 from gatehouse.components.registry.showing import run as showing
-from gatehouse.components.tracking import mlflow_client
+from gatehouse.components.tracking import later, mlflow_client
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.tracking.later import close_run, leave_ledger, left_by, runs_left, show_apart, why_left
 from gatehouse.components.tracking.mlflow_client import pipeline_run, tracking_of
@@ -75,6 +75,15 @@ def test_the_exit_code_is_that_of_the_run_also_where_the_disk_is_full(
     assert _command(LocalRun("run-1", tmp_path / "run.log", exit_code=3), store, monkeypatch).exit_code == 3
     told = "MLflow could not be written, and no later run tries again, as no note of it was written: OSError"
     assert told in caplog.text
+
+
+def test_a_run_that_another_process_may_still_show_is_not_said_to_be_lost(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    create_record(store.objects, "tracking/left/run-0/run.json", {})
+    monkeypatch.setattr(later, "show_apart", lambda *_: None)
+    done = _command(LocalRun("run-1", tmp_path / "run.log", exit_code=0), store, monkeypatch)
+    assert "warning of run-0: the process that shows it is still at work, or was ended" in done.output
 
 
 @pytest.mark.usefixtures("tracked")
