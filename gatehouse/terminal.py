@@ -20,6 +20,7 @@ from gatehouse.local_run import LocalRun, PlannedTask
 _MANY_TABLES = 5
 _ON_A_LINE = 4
 _MARKS = {"finished": ("✓", "green"), "hit": ("=", "cyan"), "failed": ("✗", "bold red"), "stopped": ("■", "yellow")}
+_LONGEST = 120
 
 
 class Screen:
@@ -72,7 +73,7 @@ class Screen:
             if event is None:
                 table.add_row(Text("·", style="dim"), Text(task.title, style="dim"), "", "")
             elif event.event in _MARKS:
-                mark, style = _MARKS[event.event]
+                mark, style = _mark(event)
                 table.add_row(Text(mark, style=style), task.title, _duration(event, run), _gist(event, run.objective))
             else:
                 elapsed = time.time() - event.body["at"]
@@ -80,7 +81,7 @@ class Screen:
         return Group(Text(f"run {run.run}", style="dim"), table)
 
     def _line(self, run: LocalRun, task: PlannedTask, event: Event) -> Text:
-        mark, style = _MARKS[event.event]
+        mark, style = _mark(event)
         line = Text(f"{mark} ", style=style)
         line.append(f"{task.title:<44}", style="default")
         line.append(f"{_duration(event, run):>12}  ", style="dim")
@@ -167,7 +168,7 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
                 rows[_words(field)] = _metrics(value, run.objective)
         if "decision" in result:
             rows["decision"] = _decision(result)
-            reasons = [("", f"- {reason}") for reason in result.get("reasons", ())]
+            reasons = [("", f"- {reason}") for reason in _advised(result)]
     return [*rows.items(), *reasons]
 
 
@@ -217,11 +218,30 @@ def _decision(result: dict[str, Any]) -> str:
     return f"{result['decision']}{version}{alias}{rung}"
 
 
+def _advised(result: dict[str, Any]) -> list[str]:
+    """Why a decision was taken; where the gate refused, with what a person can do."""
+    reasons = [str(reason) for reason in result.get("reasons", ())]
+    if result["decision"] not in ("refused", "inconclusive"):
+        return reasons
+    from gatehouse.components.evaluation.gate import advised  # Only a refused run needs the rules.
+
+    return advised(reasons)
+
+
+def _mark(event: Event) -> tuple[str, str]:
+    """The sign of a stage that has ended, and its style: of one that has judged, the sign of its verdict."""
+    result = event.body.get("result", {})
+    judged = str(result.get("verdict", "pass"))
+    if event.event not in ("finished", "hit") or (judged == "pass" and result.get("decision") != "refused"):
+        return _MARKS[event.event]
+    return _MARKS["failed"] if judged == "fail" else ("!", "yellow")
+
+
 def _verdict(result: dict[str, Any], objective: str) -> str:
-    """A verdict with what tells most about it: the reasons for a refusal, or the first metrics."""
+    """A verdict with what tells most about it: the reasons for a refusal, cut where they are long, or first metrics."""
     verdict = str(result["verdict"])
     if verdict != "pass" and result.get("reasons"):
-        return f"{verdict}: {'; '.join(result['reasons'])}"
+        return textwrap.shorten(f"{verdict}: {'; '.join(result['reasons'])}", _LONGEST, placeholder=" …")
     if not result.get("metrics"):
         return verdict
     told = [_metrics(result["metrics"], objective, 2), *filter(None, [result.get("summary")])]

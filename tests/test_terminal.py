@@ -179,5 +179,25 @@ def test_a_stale_view_is_told_with_its_age_and_its_limit(
     assert f"fail: {reason}" in capsys.readouterr().out
 
 
+def test_what_was_judged_has_the_sign_of_its_verdict_and_a_refusal_says_what_one_can_do(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = ["baseline brier: expected below the baseline's 0.2, found 0.3", "baseline auc: expected more, found less"]
+    results = {
+        "check_leakage": {"verdict": "fail", "reasons": ["distance alone tells the label " * 10]},
+        "evaluate": {"verdict": "refused", "reasons": broken},
+        "register": {"decision": "refused", "verdict": "refused", "reasons": broken},
+    }
+    events = [Event(name, 1, "finished", {"seconds": 1.0, "result": result}) for name, result in results.items()]
+    plan = [PlannedTask(name, name, name) for name in results]
+    run = LocalRun("20130115-081500-3fa2", tmp_path / "run.log", plan=plan, events=events, exit_code=0)
+    Screen(store).update(run)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[0] for line in lines] == ["✗", "!", "!"]
+    assert len(lines[0]) < 190 and lines[0].endswith(" …"), "the reasons in full stand below"
+    (first, second) = (told for _, told in summary(run)[-2:])
+    assert first == f"- {broken[0]}" and second.startswith(f"- {broken[1]}. A linear model")
+
+
 def test_a_metric_that_is_too_large_for_decimals_is_a_power_of_ten() -> None:
     assert [figure(value) for value in (0.25, -3.0, 6.697e14)] == ["0.2500", "-3.0000", "6.697e+14"]

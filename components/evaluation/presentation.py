@@ -6,6 +6,7 @@ from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.classes import class_names
+from gatehouse.components.evaluation.gate import advised
 from gatehouse.components.evaluation.stage import EvaluateResult
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.reports.rendering import rendered
@@ -57,7 +58,7 @@ def markdown(result: EvaluateResult) -> str:
     columns |= {"boosted trees": result.boosted_trees_metrics}
     shown = {name: values for name, values in columns.items() if values}
     lines = [f"# Candidate: {result.verdict}", ""]
-    lines += [f"- {reason}" for reason in result.reasons] or ["No rule of the policy refuses it."]
+    lines += [f"- {reason}" for reason in advised(result.reasons)] or ["No rule of the policy refuses it."]
     lines += [f"- warning: {warning}" for warning in result.warnings]
     lines += ["", f"| metric | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
     for metric in result.metrics:

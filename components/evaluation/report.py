@@ -7,7 +7,7 @@ from typing import Any
 from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.classes import class_names
-from gatehouse.components.evaluation.gate import Rule
+from gatehouse.components.evaluation.gate import Rule, advised
 from gatehouse.components.evaluation.group_measures import FAIRNESS
 from gatehouse.components.evaluation.reports.beside import add_cost, add_robustness
 from gatehouse.components.evaluation.reports.fairness import add_fairness
@@ -84,7 +84,7 @@ def page(store: ArtifactStore, reference: str) -> str:
 def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
     """Whether the gate lets the candidate through, and what it did not look at."""
     rules = [Rule(**rule) for rule in verdict["rules"]]
-    broken = [str(rule) for rule in rules if rule.refuses]
+    broken = advised([str(rule) for rule in rules if rule.refuses])
     ours, trees = metrics["candidate"], metrics.get("boosted trees", {})
     better = [
         metric_named(name).title for name, value in trees.items() if metric_named(name).is_better(value, ours[name])

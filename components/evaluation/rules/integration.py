@@ -21,7 +21,11 @@ class Integration(Spec):
     )
 
 
-@family(Integration, of_rows=False)
+@family(
+    Integration,
+    of_rows=False,
+    advice="Run the stage `integrate` (`integration` in project.yaml), and mend what its report shows.",
+)
 def integration(policy: Integration, evidence: Evidence) -> Iterator[Rule]:
     """That every check of the integration suite passed."""
     found = evidence.integration

@@ -1,5 +1,6 @@
 """The stage that judges whether a training set holds only what was known at decision time."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -28,9 +29,10 @@ _JUDGED_BY = ("alarm", "model_alarm", "model_alarm_severity", "cuts", "unchecked
 _NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
 _NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
 _DECIDE = (
-    "Leave out what does; or, where all of it is known at the decision, decide so once, for all that judge it: raise "
-    "features.leakage_alarm in project.yaml, leakage_alarm in policy.yaml, which judges the model, and, where it is "
-    "lower than that, split.checks.single_feature_auc in project.yaml"
+    "Where that is not known at the decision, take it out of its view (`gatehouse init --without {name}` leaves a "
+    "column out of a new project). Where it is known, set features.leakage_alarm: {least:g} in project.yaml, the same "
+    "for split.checks.single_feature_auc if that is set lower, and look at leakage_alarm in policy.yaml: it judges the "
+    "model, by a metric of its own"
 )
 _MEND = "Stamp the rows of the view with the time since when their values are known"
 _CONSENTED = "{} {}. Once that is mended, take the view out of features.unchecked, and it is checked."
@@ -205,9 +207,12 @@ def _reasons(differences: Sequence["Difference"], areas: Mapping[str, float], al
     first: dict[tuple[str, str], str] = {}
     for one in differences:
         first.setdefault((one.view, one.feature), f"{one}. {_MEND}")
+    above = {name: area for name, area in sorted(areas.items()) if area > alarm}
     loud = [
         f"{name} alone tells {told} with ROC AUC {area:.3f}, above the alarm of {alarm:g}: it may hold the outcome"
-        for name, area in sorted(areas.items())
-        if area > alarm
+        for name, area in above.items()
     ]
-    return [*first.values(), *loud[:-1], *(f"{last}. {_DECIDE}" for last in loud[-1:])]
+    if loud:
+        least = math.ceil(1000 * max(above.values())) / 1000
+        loud[-1] += f". {_DECIDE.format(name=' --without '.join(above), least=least)}"
+    return [*first.values(), *loud]

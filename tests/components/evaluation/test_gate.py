@@ -426,3 +426,11 @@ def test_bounds_from_few_units_cannot_tell() -> None:
     for units, outcome in ((1, "inconclusive"), (19, "inconclusive"), (20, "pass"), (None, "pass")):
         evidence = Evidence(MODEL, GOOD, BASELINE, replace(BETTER, units=units), {"roc_auc": {"a": 0.7}}, True)
         assert verdict_of(judge(POLICY.resolved(judging_of(BINARY)), evidence)) == outcome
+
+
+def test_every_family_says_what_a_person_can_do() -> None:
+    assert [each.names[0] for each in gate.families() if not each.advice.endswith(".")] == []
+    reasons = ["slice a: too low", "slice b: too low", "bar brier: too high", "a reason that is no rule"]
+    first, second, third, last = gate.advised(reasons)
+    assert (first, last) == (reasons[0], reasons[3]) and second.startswith("slice b: too low. Bring more rows")
+    assert third.startswith("bar brier: too high. ")

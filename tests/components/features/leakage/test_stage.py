@@ -1,5 +1,6 @@
 """The check for leakage on a week of flights: honest views pass, and planted leaks are caught."""
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -144,5 +145,5 @@ def test_a_feature_that_tells_the_label_raises_the_alarm(flights: Flights) -> No
     told = flights.changed("views/flight_schedule.sql", ("\n    distance,", "\n    arr_delay AS distance,"))
     result = checked(flights, told, cuts=1)
     (said,) = (reason for reason in result.reasons if reason.startswith("distance alone tells the label"))
-    assert "raise features.leakage_alarm in project.yaml, leakage_alarm in policy.yaml, which judges the model" in said
-    assert "split.checks.single_feature_auc" in said
+    assert "`gatehouse init --without distance` leaves" in said and "split.checks.single_feature_auc" in said
+    assert re.search(r"set features\.leakage_alarm: (1|0\.9\d*) in project\.yaml", said)
