@@ -119,13 +119,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     columns = (details["label"], details["decision_time"], details["numeric"], details["categorical"])
     together = joint_auc(training_set, *columns) if request.model_alarm < 1 and task.output == "probability" else None
     unchecked = _unchecked(lacking, static, cuts)
-    refused = [text for name, text in unchecked.items() if name not in request.unchecked]
-    accepted = {name: reason.rstrip(".") for name, reason in request.unchecked.items()}
-    warnings = [_CONSENTED.format(text, accepted[name]) for name, text in unchecked.items() if name in accepted]
-    reasons = [
-        *_reasons(differences, areas, request.alarm, _told(task, group)),
-        *(f"{text} {_ADVICE}" for text in refused),
-    ]
+    refused, warnings = _consented(unchecked, request.unchecked)
+    reasons = [*_reasons(differences, areas, request.alarm, _told(task, group)), *refused]
     if together and together.area > request.model_alarm:
         failing = request.model_alarm_severity == "refuse" and together.low > request.model_alarm
         (reasons if failing else warnings).append(_too_good(together, request))
@@ -176,6 +171,13 @@ def _unchecked(
     met = {name for one in cuts for name, rows in one["views"].items() if rows}
     found = {name: _NO_HISTORY.format(name, ", ".join(missing)) for name, missing in lacking.items() if missing}
     return found | {name: _NO_ROWS.format(name) for name in lacking if name not in {*met, *static, *found}}
+
+
+def _consented(unchecked: Mapping[str, str], given: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Reasons and warnings: views that could not be checked without a person's reason, and those with one."""
+    refused = [f"{text} {_ADVICE}" for name, text in unchecked.items() if name not in given]
+    accepted = {name: reason.rstrip(".") for name, reason in given.items()}
+    return refused, [_CONSENTED.format(text, accepted[name]) for name, text in unchecked.items() if name in accepted]
 
 
 def _status(view: str, static: Collection[str], unchecked: Collection[str]) -> str:
