@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from gatehouse.components.artifacts.duration import Duration
 from gatehouse.cron import Cron
+from gatehouse.duration import Duration
 
 _MOST_AT_ONCE = 10
 

@@ -16,6 +16,7 @@ LIBRARIES = {
     "gatehouse.importing": "Imports libraries without what they only try.",
     "gatehouse.images": "Names the images that tasks run in.",
     "gatehouse.yaml_lines": "Finds the line of a mistake in a YAML file.",
+    "gatehouse.duration": "Refuses all forms of a duration but one, whose meaning is pydantic's.",
     "gatehouse.rules_between_keys": "Finds further mistakes of what is refused anyway.",
     "gatehouse.cron": "Says when a schedule is due.",
     "gatehouse.schedule": "Says when a schedule is due.",

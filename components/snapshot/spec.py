@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
-from gatehouse.components.artifacts.duration import Duration
 from gatehouse.components.artifacts.identity import Spec, Unordered
 from gatehouse.components.snapshot.time_formats import EPOCHS, format_problem
+from gatehouse.duration import Duration
 
 Policy = Literal["fail", "warn", "accept"]
 

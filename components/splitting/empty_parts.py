@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import numpy as np
 
-from gatehouse.components.artifacts.duration import iso
 from gatehouse.components.splitting.partition import PARTS
 from gatehouse.components.splitting.spec import RollingOriginSplit, TimeSplit
 from gatehouse.components.splitting.time_order import Times, boundaries, divide
+from gatehouse.duration import iso
 
 _KEYS = ("train_from", "train_until", "validation_until", "test_until")
 _SHARES = (0.3, 0.15)

@@ -6,13 +6,13 @@ from datetime import datetime
 
 import numpy as np
 
-from gatehouse.components.artifacts.duration import iso
 from gatehouse.components.splitting import geography
 from gatehouse.components.splitting.divide import divide, unit_of
 from gatehouse.components.splitting.partition import PARTS, Parts
 from gatehouse.components.splitting.spec import Fractions, GeographicSplit, KFoldSplit, SplitSpec, StratifiedSplit
 from gatehouse.components.splitting.time_order import moment, ticks
 from gatehouse.components.splitting.training_set import TrainingSet
+from gatehouse.duration import iso
 
 _ENOUGH = 20
 """Units from which on a part without any is no chance, but too small a share."""

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from gatehouse.components.artifacts.duration import Duration
 from gatehouse.components.artifacts.identity import Spec, Unordered
+from gatehouse.duration import Duration
 
 Severity = Literal["fail", "warn", "note"]
 CheckName = Literal[

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.artifacts.duration import Duration
 from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.validation.column_contract import ColumnContract, reversed_bounds, unsuited_if_sensitive
 from gatehouse.components.validation.contract_names import name_problems
 from gatehouse.components.validation.graded import Graded, Listed, Part, Problem, Rule, merged, refuse
 from gatehouse.components.validation.rule_values import Count, Names, Positive, Sql
+from gatehouse.duration import Duration
 from gatehouse.errors import ConfigurationError, counted
 from gatehouse.yaml_lines import load_model
 

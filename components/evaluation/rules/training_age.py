@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from pydantic import Field
 
-from gatehouse.components.artifacts.duration import Duration
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.evaluation.gate import Evidence, Rule, family
+from gatehouse.duration import Duration
 
 _DAY = timedelta(days=1)
 

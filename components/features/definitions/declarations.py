@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from gatehouse.components.artifacts.duration import Duration
 from gatehouse.components.artifacts.identity import Spec, operational
 from gatehouse.components.tasks.task import TaskName
+from gatehouse.duration import Duration
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import in_words
 

@@ -7,9 +7,9 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from gatehouse.components.artifacts.duration import in_iso, iso
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.features.definitions.declarations import Available
+from gatehouse.duration import in_iso, iso
 from gatehouse.project import ProjectFile
 
 declared_stages()
