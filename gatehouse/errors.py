@@ -35,6 +35,12 @@ class HiddenValueError(GatehouseError):
     """An unexpected error whose words may quote a row, and are not shown, as columns of the data are sensitive."""
 
 
+class PredictionError(GatehouseError):
+    """A model gave numbers that are no predictions of its task."""
+
+    permanent = True
+
+
 class RepeatedError(GatehouseError):
     """An earlier attempt at the same task found a permanent error; `name` is its class."""
 

@@ -62,17 +62,20 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
 
     Raises:
         UnusablePartError: if the test part cannot be judged on.
+        PredictionError: if the model gave NaN, or a number that is no probability.
     """
     from gatehouse.components.evaluation.parts import read_part
     from gatehouse.components.metrics.catalogue.found import metric_named
     from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.training.scoring.predictor import Predictor
+    from gatehouse.components.training.scoring.usable import require_usable
 
     predictor = Predictor.load(store, request.model)
     metric = metric_named(judging_of(predictor.task).objective)
     whole = read_part(store, request.training_set, request.split, "test", predictor.task)
     part = whole.thinned(request.spec.rows)
     predicted = predictor.predict(part.table)
+    require_usable(predicted, predictor.task)
     value = metric.measure(part.labels, predictor.read(predicted, part.groups))
     found = [
         _probed(each, request.spec, number, predictor, part, metric, predicted, value)
@@ -125,10 +128,12 @@ def _probed(
     import numpy as np
 
     from gatehouse.components.probing.probes import probes_of, shuffled
+    from gatehouse.components.training.scoring.usable import require_usable
 
     def measured(table: "pa.Table") -> dict[str, Any]:
         try:
             changed = predictor.predict(table)
+            require_usable(changed, predictor.task)
         except GatehouseError as error:
             return {"refused": str(error)}
         worse = metric.worse_by(metric.measure(part.labels, predictor.read(changed, part.groups)), value)

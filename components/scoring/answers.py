@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.components.training.scoring.usable import require_usable
 
 
 def answers(predictor: Predictor, rows: pa.Table, classes: Sequence[str]) -> pa.Table:
@@ -21,8 +22,11 @@ def answers(predictor: Predictor, rows: pa.Table, classes: Sequence[str]) -> pa.
 
     Raises:
         FeatureError: if a feature is missing, or not as it was in training.
+        PredictionError: if the model gave NaN, or a number that is no probability.
     """
-    read = predictor.read(predictor.predict(rows))
+    predicted = predictor.predict(rows)
+    require_usable(predicted, predictor.task)
+    read = predictor.read(predicted)
     output = predictor.task.output
     if output == "probability":
         return pa.table({"probability": read.form("probabilities"), "positive": read.form("classes")})

@@ -20,6 +20,7 @@ from gatehouse.errors import (
     GatehouseError,
     InvalidReferenceError,
     MissingArtifactError,
+    PredictionError,
 )
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ _STATUS: dict[type[GatehouseError], int] = {
     StaleVerdictError: 409,
     CorruptArtifactError: 500,
     LedgerError: 500,
+    PredictionError: 500,
 }
 _RETRY_SECONDS = 5
 

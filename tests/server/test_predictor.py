@@ -29,12 +29,13 @@ from gatehouse.components.scoring.stage import ScoreRequest, score
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.transformation.fitting import fit
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, PredictionError
 from gatehouse.server import inference
 from gatehouse.server.access import Access
 from gatehouse.server.following import Following
 from gatehouse.server.inference import Online, ServedModel
 from gatehouse.server.predictor import create_app
+from gatehouse.server.problems import status_of
 from gatehouse.server.rate import Rate
 from tests.components.evaluation.candidates import publish_model
 from tests.components.features import shops
@@ -124,6 +125,16 @@ def test_trees_answer_as_their_batch(loss: str) -> None:
         assert found["shape"] == list(expected.shape) and found["data"] == expected.reshape(-1).tolist()
         if outputs > 1:
             assert data(answer)["class"] == [("early", "late")[each] for each in expected.argmax(axis=1)]
+
+
+def test_a_model_that_gives_no_numbers_answers_nothing(store: ArtifactStore) -> None:
+    training_set = publish_training_set(store, ROWS, task="binary")
+    split = publish_split(store, training_set, train=range(100))
+    model = publish_model(store, training_set, split, steps=2, broken=True)
+    served = ServedModel("delays", "4", model, Predictor.load(store, model))
+    with pytest.raises(PredictionError, match="for 2 of 2 rows, the first for row 0: nan") as raised:
+        served.infer(inference.Inference.model_validate({"inputs": tensors(ROWS.slice(0, 2), KINDS)}))
+    assert status_of(raised.value) == 500
 
 
 def test_it_says_what_it_is_takes_and_gives(address: str) -> None:

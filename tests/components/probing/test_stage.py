@@ -14,6 +14,7 @@ from gatehouse.components.probing.stage import ProbeRequest, ProbeResult, probe
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.transformation.fitted import FeatureError
+from gatehouse.errors import PredictionError
 from tests.components.evaluation.candidates import publish_model
 from tests.components.evaluation.conftest import Bench
 from tests.components.training.synthetic import lay_out
@@ -106,3 +107,12 @@ def test_shuffling_keeps_the_values_and_every_other_column() -> None:
     mixed = shuffled(Feature("a", "numeric"), rows, np.random.default_rng(1))
     assert mixed["a"].to_pylist() != rows["a"].to_pylist() and sorted(mixed["a"].to_pylist()) == rows["a"].to_pylist()
     assert mixed["b"] == rows["b"]
+
+
+def test_a_model_that_gives_no_numbers_is_told_and_not_probed(bench: Bench) -> None:
+    broken = publish_model(bench.store, bench.training_set, bench.split, broken=True, name="broken")
+    data = {"training_set": bench.training_set, "split": bench.split}
+    with pytest.raises(
+        PredictionError, match=r"wrong predictions for 200 of 200 rows, the first for row 0: nan; expec"
+    ):
+        probe(ProbeRequest(model=broken, **data, spec=ProbeSpec()), bench.store)

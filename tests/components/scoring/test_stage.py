@@ -18,7 +18,7 @@ from gatehouse.components.scoring import pieces
 from gatehouse.components.scoring.pieces import pieces_of
 from gatehouse.components.scoring.stage import ScoreRequest, ScoreResult, score
 from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, PredictionError
 from tests.components.evaluation.candidates import publish_model
 from tests.components.features.publishing import publish_definitions
 from tests.components.features.shops import DEFINITIONS, QUERIES
@@ -226,6 +226,17 @@ def test_two_at_once_agree(scorer: Scorer) -> None:
 def test_what_cannot_be_scored_is_named(scorer: Scorer, change: Any, told: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         scorer.score(scorer.publish(change(scorer.rows), **told))
+
+
+@pytest.mark.parametrize("loss", ["binary", "mse"])
+def test_nothing_is_published_of_a_model_that_gives_no_numbers(scorer: Scorer, loss: str) -> None:
+    task = {"binary": "binary", "mse": "regression"}[loss]
+    training_set = scorer.publish(scorer.rows, task=task)
+    split = publish_split(scorer.store, training_set, train=range(200))
+    broken = publish_model(scorer.store, training_set, split, broken=True, loss=loss)
+    with pytest.raises(PredictionError, match=r"wrong predictions for (\d+) of \1 rows, .* nan; expected a"):
+        scorer.score(training_set, broken)
+    assert not list(scorer.store.references("predictions"))
 
 
 def test_a_table_that_does_not_say_its_keys_is_refused(scorer: Scorer) -> None:

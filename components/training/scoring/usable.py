@@ -1,0 +1,28 @@
+"""Holds what a model gave against what its task allows, before anybody reads it: NaN is no answer."""
+
+import numpy as np
+import numpy.typing as npt
+
+from gatehouse.components.tasks.judging import judging_of
+from gatehouse.components.tasks.task import Task
+from gatehouse.errors import PredictionError
+
+
+def require_usable(predicted: npt.NDArray[np.float64], task: Task) -> None:
+    """Check that every row has a prediction that the task allows.
+
+    Args:
+        predicted: Shape (rows,), or (rows, classes).
+        task: The model's.
+
+    Raises:
+        PredictionError: with the number of wrong predictions, and the first.
+    """
+    judging = judging_of(task)
+    wrong = np.flatnonzero(~judging.is_prediction(predicted))
+    if len(wrong):
+        raise PredictionError(
+            f"The model gave wrong predictions for {len(wrong):,} of {len(predicted):,} rows, the first for row "
+            f"{wrong[0]}: {predicted[wrong[0]]}; expected {judging.prediction} for every row. Use another version of "
+            "the model, and train this one with a lower learning rate."
+        )
