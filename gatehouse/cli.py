@@ -1,8 +1,10 @@
 """The command line: one verb, one module of `gatehouse.commands`."""
 
 import itertools
+import re
 import signal
 import sys
+from typing import Any
 
 import typer
 
@@ -169,7 +171,10 @@ def _gatehouse() -> None:
     """From raw events to a model that has earned production, through Kubeflow Pipelines."""
 
 
+_CHOICE = re.compile(r"'([^']*)' is not one of (.*)")
+_USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 _WORDS = (
+    ("Value error, ", ""),
     ("Input should be ", "expected "),
     ("greater than or equal to", "at least"),
     ("less than or equal to", "at most"),
@@ -180,7 +185,12 @@ _WORDS = (
 
 def _refused(error: typer.BadParameter) -> str:
     """A refused value in the words of all other errors: the option, what was expected, what was found."""
+    from gatehouse.yaml_lines import nearest
+
     said, names = error.message, [*getattr(error.param, "opts", ())]
+    if choice := _CHOICE.search(said):
+        choices = [name for name in re.findall("'([^']*)'", choice[2]) if name]
+        return f"{names[0]}: expected one of {', '.join(choices)}, found {choice[1]}{nearest(choice[1], choices)}"
     for theirs, ours in _WORDS:
         said = said.replace(theirs, ours)
     given = [each.partition("=")[2] for each in sys.argv if each.partition("=")[0] in names and "=" in each]
@@ -189,14 +199,40 @@ def _refused(error: typer.BadParameter) -> str:
     return f"{names[0] if names else 'the command line'}: {said}{found}"
 
 
+def _misused(error: Any) -> str:
+    """A mistake on the command line in the words of all other errors."""
+    from gatehouse.yaml_lines import nearest
+
+    kind, context = type(error).__name__, error.ctx
+    command = context.command_path if context else "gatehouse"
+    if isinstance(error, typer.BadParameter) and kind != "MissingParameter":
+        told = _refused(error)
+    elif kind == "MissingParameter":
+        told = f"expected {error.param.name}, found none: {error.param.help or 'it is required'}"
+    elif kind == "NoSuchOption":
+        known = [name for each in context.command.params for name in each.opts if name.startswith("-")]
+        told = f"expected one of {', '.join(known)}, found {error.option_name}{nearest(error.option_name, known)}"
+    else:
+        told = error.format_message()
+    return f"{command}: {told.rstrip('.')}{'' if told.endswith('?') else '.'} `{command} --help` lists what it takes."
+
+
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
     _register(sys.argv[1] if len(sys.argv) > 1 else "")
-    # Typer's own exit code for wrong usage is 2, which here means that a verdict ended a run.
-    typer.BadParameter.__mro__[1].exit_code = ConfigurationError.exit_code  # type: ignore[attr-defined]  # Typer does not name the class.
-    typer.BadParameter.format_message = _refused  # type: ignore[method-assign, assignment]  # Typer has no place for own words.
     try:
-        app(standalone_mode=True)
+        code = app(prog_name="gatehouse", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except typer.Abort:
+        print("interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except _USAGE_ERROR as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+        else:
+            print(f"error: {_misused(error)}", file=sys.stderr)
+        # Typer's own exit code is 2, which here means that a verdict ended a run.
+        sys.exit(ConfigurationError.exit_code)
     except GatehouseError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -30,9 +30,14 @@ def test_commands_find_a_broken_query_before_anything_else(tmp_path: Path, comma
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nonsense"], "No such command 'nonsense'"),
-        (["run", "--nonsense"], "No such option: --nonsense"),
-        (["data", "show"], "Missing argument"),
+        (["modls"], "error: gatehouse: No such command 'modls'. Did you mean 'models'? `gatehouse --help` lists"),
+        (
+            ["run", "--unti", "split"],
+            "found --unti (did you mean --until?). `gatehouse run --help` lists",
+        ),
+        (["data", "show"], "gatehouse data show: expected reference, found none: "),
+        (["run", "a", "b"], "gatehouse run: "),
+        (["init", "x", "--from", "x.csv", "--task", "many"], "--task: expected one of binary, multi"),
         (["init", "x", "--from", "x.csv", "--alarm", "3"], "--alarm: expected at most 1, found 3"),
         (["init", "x", "--from", "x.csv", "--alarm=much"], "--alarm: expected a valid number, found much"),
     ],
