@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.memory import peak_memory_mb
 from gatehouse.errors import GatehouseError
@@ -33,7 +34,7 @@ def measured_memory(store: ArtifactStore, model: str, rows: Path) -> float:
     except subprocess.TimeoutExpired:
         raise FootprintError(f"{model}: measuring its memory took longer than {_SECONDS} s. Run again.") from None
     if ended.returncode:
-        raise FootprintError(f"{model}: measuring its memory failed: {ended.stderr.strip()[-500:]}")
+        raise FootprintError(f"{model}: measuring its memory failed: {unless_hidden(ended.stderr.strip()[-500:])}")
     return float(ended.stdout.split()[-1])
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.errors import GatehouseError
 from gatehouse.process import stop_tree
 
@@ -21,7 +22,9 @@ class UntriedError(GatehouseError):
 def run(
     arguments: list[str], seconds: float, folder: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Exit code of a Python program, and the last line that it wrote. What it started is ended with it.
+    """Exit code of a Python program, and the last line that it wrote, unless values are hidden.
+
+    What it started is ended with it.
 
     Args:
         arguments: Of the interpreter.
@@ -61,7 +64,7 @@ def run(
             f"{' '.join(arguments[:2])}: expected an exit code, but it was ended by {signal.Signals(-code).name}. Run "
             "again; SIGKILL mostly means that there was too little memory: give the task more."
         )
-    return code, said[-1] if said else "nothing was said"
+    return code, unless_hidden(said[-1]) if said else "nothing was said"
 
 
 def described(error: GatehouseError) -> dict[str, Any]:

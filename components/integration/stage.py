@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.artifacts.identity import identity_of, operational
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -161,7 +162,7 @@ def _answers(request: IntegrateRequest, store: ArtifactStore, rows: Path, second
     answers = json.loads(told.read_text())
     if error := answers.get("error"):
         require_permanent(error)
-        return {}, f"{error['name']}: {error['message']}"
+        return {}, f"{error['name']}: {unless_hidden(error['message'])}"
     return answers, ""
 
 

@@ -18,6 +18,7 @@ from gatehouse.components.artifacts.hidden_values import hiding
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import STAGES, StageModel, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation import footprint
 from gatehouse.components.evaluation.slice_columns import slice_columns
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.features.decisions.rows import _faults
@@ -25,6 +26,7 @@ from gatehouse.components.features.definitions.declarations import Source
 from gatehouse.components.features.point_in_time.entity_rows import EntityRows
 from gatehouse.components.features.streaming.rows import RowReader
 from gatehouse.components.features.streaming.stream import Message
+from gatehouse.components.integration import child, project_tests
 from gatehouse.components.messages.values import MisfitError
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest
@@ -84,13 +86,23 @@ def _endless(_: Path) -> None:
     raise ConfigurationError(told_not_finite("f", np.array([0]), "1 rows", "name", SECRET, np.inf))
 
 
+def _program(folder: Path) -> None:
+    raise ConfigurationError(child.run(["-c", f"raise SystemExit('{SECRET}')"], 60.0, folder)[1])
+
+
+def _assertion(_: Path) -> None:
+    raise ConfigurationError(project_tests._shown(f"assert {SECRET} == 1"))
+
+
 def _unexpected(_: Path) -> None:
     logging.getLogger("gatehouse").info("reading")
     pa.array([f"x{SECRET}"]).cast(pa.int64())
 
 
 @pytest.mark.parametrize("sensitive", [(), ("name",)])
-@pytest.mark.parametrize("fails", [_split, _slices, _decisions, _message, _time, _types, _categories, _endless])
+@pytest.mark.parametrize(
+    "fails", [_split, _slices, _decisions, _message, _time, _types, _categories, _endless, _program, _assertion]
+)
 def test_no_reader_of_rows_quotes_one(
     tmp_path: Path, fails: Callable[[Path], None], sensitive: tuple[str, ...]
 ) -> None:
@@ -122,3 +134,14 @@ def test_no_stage_quotes_a_row(
     recorded = [path for path in Path(store.address).rglob("*") if path.is_file() and "runs" in path.parts]
     assert any("failed" in path.name for path in recorded)
     assert not [path for path in recorded if SECRET in path.read_text()]
+
+
+@pytest.mark.parametrize("sensitive", [(), ("name",)])
+def test_the_process_that_measures_memory_quotes_no_row(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sensitive: tuple[str, ...]
+) -> None:
+    ended = footprint.subprocess.CompletedProcess([], 1, "", f"ValueError: {SECRET}")
+    monkeypatch.setattr(footprint.subprocess, "run", lambda *_, **__: ended)
+    with hiding(lambda: sensitive), pytest.raises(footprint.FootprintError, match="measuring its memory") as raised:
+        footprint.measured_memory(store, "models/m", tmp_path)
+    assert (SECRET in str(raised.value)) == (not sensitive)
