@@ -9,12 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gatehouse.commands.place import store_address
+from gatehouse.commands.place import PROJECT_FILE, store_address
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 
-StoreOption = Annotated[str, typer.Option(help="The store; default: that of the project here, else .gatehouse/store.")]
+StoreOption = Annotated[
+    str, typer.Option(help="The store, or the folder of its project; default: this folder's project, or its store.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 _WIDTH = 400
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -23,14 +25,20 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 def open_store(address: str) -> ArtifactStore:
     """Open an existing store, by default that of the current folder. A mistyped address must not create a store.
 
+    The folder of a project stands for the store of the project.
+
     Raises:
         ConfigurationError: if the directory does not exist.
     """
-    address = store_address(address)
+    address = (
+        store_address("", Path(address))
+        if address and Path(address, PROJECT_FILE).is_file()
+        else store_address(address)
+    )
     if "://" not in address.removeprefix("file://") and not Path(address.removeprefix("file://")).is_dir():
         raise ConfigurationError(
             f"--store: expected the directory of a store, found nothing at {address!r}. `gatehouse run` writes one; "
-            "type this in the folder of its project, or give its store."
+            "type this in the folder of its project, or give --store that folder."
         )
     return ArtifactStore.open(address)
 

@@ -36,6 +36,9 @@ def test_the_store_is_the_project_s(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "shared").mkdir()
     assert open_store("").address == str(tmp_path / "shared")
     assert store_address("mine") == "mine"
+    monkeypatch.chdir(tmp_path)
+    assert open_store("returns").address.endswith("shared"), "a folder of a project stands for its store"
+    monkeypatch.chdir(created)
     (created / "project.yaml").write_text(text.replace("store: .gatehouse/store", "store: gs://acme/gatehouse"))
     assert store_address("") == "gs://acme/gatehouse"
 
