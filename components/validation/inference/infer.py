@@ -30,6 +30,9 @@ _PERSONAL = re.compile(
     "address|birth|birthday|birthdate|dob|email|fax|firstname|fullname|iban|ip|lastname|mail|mobile|name|passport"
     "|password|phone|postcode|ssn|street|surname|tel|telephone|username|zip|zipcode"
 )
+_CLOSED = {(0, 1), (1, 7), (0, 6), (1, 12), (0, 11), (0, 23), (1, 24), (1, 31), (1, 53), (0, 59), (1, 366)}
+"""Ranges that have an end: flags, weekdays, months, hours, days, weeks, minutes."""
+_OF_KEYS = ("int64", "string")
 _HOURS = (1, 6, 12, 24, 48, 4 * 24, 7 * 24, 14 * 24, 31 * 24, 92 * 24, 366 * 24)
 
 
@@ -88,7 +91,8 @@ def _table(seen: SeenTable, as_of: datetime | None) -> Iterator[str]:
     yield from _freshness(seen, as_of)
     yield from _foreign_keys(seen)
     yield "    columns:"
-    first_key = next((column for column, one in seen.columns.items() if one.unique and not one.nulls), "")
+    keys = (column for column, one in seen.columns.items() if one.unique and not one.nulls and one.kind in _OF_KEYS)
+    first_key = next(keys, "")
     for column, one in seen.columns.items():
         yield from _column(one, column == first_key, _hidden(seen, column))
 
@@ -152,7 +156,8 @@ def _column(seen: Seen, is_key: bool, hidden: str) -> Iterator[str]:
         _texts(seen, bool(hidden), rules, notes)
     if seen.unique and seen.held >= 2:
         notes.append("every value differs")
-        if seen.held >= MANY * 10 or (is_key and seen.held >= _FEW_ROWS // 2):
+        # Times and measurements differ by chance.
+        if seen.kind in _OF_KEYS and (seen.held >= MANY * 10 or (is_key and seen.held >= _FEW_ROWS // 2)):
             rules["unique"] = True
     if not hidden and _is_compared(seen):
         rules["warn"] = rules.pop("warn", {}) | {"psi": 0.25}
@@ -197,19 +202,20 @@ def _numeric(seen: Seen, rules: dict[str, Any], notes: list[str]) -> None:
         # NaN breaks any bound.
         return
     low, high = round_bounds(seen.low, seen.high, whole=seen.kind == "int64")
+    counted_on = _is_counted(seen) and (seen.low, seen.high) not in _CLOSED
     if _is_counted(seen):
         low, high = seen.low, seen.high
         notes.append(f"each of the {len(seen.values)} whole numbers between")
-    # Rows with an infinity break a bound, so it only warns of them.
+    # Rows with an infinity break a bound, so it only warns of them; and of a seventh item, where six were the most.
     if low is not None:
         (rules.setdefault("warn", {}) if seen.below else rules)["min"] = low
     # A key of whole numbers counts on: a bound would break with the next rows.
     if high is not None and not (seen.unique and seen.kind == "int64"):
-        (rules.setdefault("warn", {}) if seen.above else rules)["max"] = high
+        (rules.setdefault("warn", {}) if seen.above or counted_on else rules)["max"] = high
 
 
 def _is_counted(seen: Seen) -> bool:
-    """Whether it counts from 0 or 1 through all numbers to its end, as months and flags do: then that is its range."""
+    """Whether it counts from 0 or 1 through all numbers to its end, as months, flags and items do."""
     every = len(seen.values)
     return 1 < every == seen.high - seen.low + 1 and seen.low in (0, 1) and seen.held >= _ROWS_TO_A_VALUE * every
 

@@ -211,6 +211,19 @@ def test_a_rare_value_only_warns(store: ArtifactStore) -> None:
     assert column.warn.allowed is not None
 
 
+def test_what_may_grow_or_repeat_tomorrow_breaks_no_contract(store: ArtifactStore) -> None:
+    rows = range(ROWS)
+    columns = {
+        "at": pa.array([START + timedelta(minutes=row) for row in rows], TIME),
+        "size": [row + 0.5 for row in rows],
+    }
+    table = pa.table(columns | {"items": [1 + row % 6 for row in rows], "weekday": [1 + row % 7 for row in rows]})
+    found = parse_contract(infer_contract(store, publish(store, {"t": table}))).tables["t"].columns
+    assert [name for name, column in found.items() if column.unique] == []
+    assert found["items"].max is None and found["items"].warn and found["items"].warn.max
+    assert found["weekday"].max and found["weekday"].max.value == 7
+
+
 def test_what_was_seen_stands_beside_the_rule(store: ArtifactStore) -> None:
     text = infer_contract(store, _snapshot(store))
     assert "      # 240 nulls in 1,200 rows; 11 to 94 characters\n" in text.replace("; every value differs", "")
