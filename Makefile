@@ -47,7 +47,7 @@ compile: $(INSTALLED) ## compile the pipelines of every project into pipelines/c
 	@$(BIN)/python compile.py
 
 bench: $(DEV_STAMP) ## run the benchmarks
-	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; PYTHONPATH=benchmarks $(BIN)/python "$$file" $(ARGS); done
 
 docs: $(DEV_STAMP) ## draw the figures and write the components' READMEs
 	@for file in docs/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file"; done

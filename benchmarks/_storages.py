@@ -15,7 +15,7 @@ import numpy as np
 from _spaces import BOWL, STEPS, bowl
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tuning.access.database import STORAGE
+from gatehouse.components.tuning.access.address import STORAGE
 from gatehouse.components.tuning.opening import opened_study
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.study import ExperimentStudy

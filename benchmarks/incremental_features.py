@@ -15,12 +15,13 @@ import gatehouse
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.components.features.database import connect, open_tables
+from gatehouse.components.features.definitions.published import published_files
+from gatehouse.components.features.definitions.repository import read_repository
 
 END = datetime(2014, 1, 1, 5, tzinfo=UTC)
 DAY = timedelta(days=1)
 LIMIT = 20
 GROWING = ("flights", "weather")
-SUFFIXES = (".py", ".sql", ".yaml")
 
 
 def raw_tables(folder: Path) -> dict[str, Path]:
@@ -67,9 +68,8 @@ def main(runs: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         store = ArtifactStore.open(folder / "store")
-        repo = Path(gatehouse.__file__).parent / "feature_repo"
-        files = {str(p.relative_to(repo)): p.read_bytes() for p in sorted(repo.rglob("*")) if p.suffix in SUFFIXES}
-        definitions = str(store.publish("config", "flights-features", files))
+        repository = read_repository(Path(gatehouse.__file__).parent / "feature_repo")
+        definitions = str(store.publish("config", "flights-features", published_files(repository)))
         raw = raw_tables(folder)
         earlier, later = (snapshot(store, raw, until, folder) for until in (END - DAY, END))
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import _flights
+from kubernetes.utils.quantity import parse_quantity
 
 from gatehouse.components.artifacts.stage import Stage
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -37,7 +38,6 @@ from gatehouse.components.splitting.stage import SplitRequest, split
 from gatehouse.components.training.stage import TrainRequest, train
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.components.validation.stage import ValidateRequest, validate
-from gatehouse.limits import bytes_of
 from gatehouse.process import descendants
 from gatehouse.project import Project, load_project
 
@@ -78,7 +78,7 @@ def _report(folders: dict[int, Path], stages: list[str], limited: bool) -> int:
     titles = ("by clock", "CPU s", "n log n", "peak GB", "pod GB")
     print(f"{'stage':<24} {'years':>5}{''.join(f'{title:>9}' for title in titles)}")
     for name in stages:
-        pod = bytes_of(_STAGES[name][0].declared.resources.memory)
+        pod = int(parse_quantity(_STAGES[name][0].declared.resources.memory))
         first = 0.0
         for years, folder in folders.items():
             found = _run(name, folder, pod if limited else 0)

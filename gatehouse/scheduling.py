@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from gatehouse.compilation.difference import differences
@@ -378,7 +378,7 @@ def _mode(wanted: Wanted, older: list[Held]) -> Mode:
 
 def schedule_of(run: RecurringRun, time_zone: str) -> Schedule:
     """The schedule of a recurring run."""
-    rhythm = {"cron": run.cron} if run.cron else {"interval": run.interval}
+    rhythm = {"cron": run.cron} if run.cron else {"interval": timedelta(seconds=run.interval)}
     return Schedule.model_validate(rhythm | {"end": run.end, "time_zone": time_zone})
 
 

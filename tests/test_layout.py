@@ -145,6 +145,27 @@ def test_a_library_has_no_interface(library: str) -> None:
     assert not (COMPONENTS / library / "component.py").exists()
 
 
+def test_what_benchmarks_and_generators_import_is_there() -> None:
+    """No test runs them, and a benchmark that does not begin shows nothing."""
+    missing = []
+    for source in sources():
+        if source.path.parts[len(ROOT.parts)] in ("benchmarks", "docs"):
+            for node in ast.walk(source.tree):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gatehouse."):
+                    missing += [f"{source.name}:{node.lineno} {each.name}" for each in _lacking(node)]
+    assert missing == []
+
+
+def _lacking(imported: ast.ImportFrom) -> Iterator[ast.alias]:
+    assert imported.module
+    path = ROOT.joinpath(*imported.module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    names = {node.id for node in ast.walk(Source(file.resolve()).tree) if isinstance(node, ast.Name)}
+    names |= {node.name for node in Source(file.resolve()).tree.body if hasattr(node, "name")}
+    names |= {name.rpartition(".")[2] for name, _ in Source(file.resolve()).imports()}
+    yield from (each for each in imported.names if each.name not in names and not (path / f"{each.name}.py").exists())
+
+
 def test_errors_import_nothing() -> None:
     assert list(Source(ROOT / "gatehouse" / "errors.py").imports()) == []
 
