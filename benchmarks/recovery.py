@@ -50,6 +50,10 @@ class State:
 
 
 def main() -> int:
+    """Measure; or, as a worker that torchrun started, train."""
+    if "RANK" in os.environ:
+        worker(Path(sys.argv[1]))
+        return 0
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
@@ -102,6 +106,11 @@ def _run(command: Callable[[str], list[str]], seconds: float) -> dict[str, float
     return found
 
 
+def preload(directory: Path) -> bool:
+    """What the agent of a training asks its program for: whether workers may be forked from it."""
+    return True
+
+
 def worker(folder: Path) -> None:
     rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     heartbeat = Heartbeat.of_environment(rank)
@@ -126,7 +135,4 @@ def worker(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if "RANK" in os.environ:
-        worker(Path(sys.argv[1]))
-    else:
-        sys.exit(main())
+    sys.exit(main())
