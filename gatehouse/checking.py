@@ -20,7 +20,7 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.tuning.cores import short_of_cores
 from gatehouse.components.validation.contract import Contract
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 from gatehouse.first_rows import FirstRows, first_rows, is_small
 from gatehouse.limits import cpus_of, processors
 from gatehouse.project import (
@@ -147,8 +147,10 @@ def _run_queries(
         parts.problems.extend(_placed(repo, teaches_nothing(each)))
         parts.note(_of_parts, parts.file, each, lines)
         if parts.file and service:
-            trained_on = _trained_on(parts.file, each)
+            trained_on, tested = _trained_on(parts.file, each)
             parts.warnings.extend(_placed(repo, short_history(repository, service.name, first.tables, trained_on)))
+            if repository.label.task != "ranking":  # Of a ranking the gate counts groups.
+                parts.warnings.extend(_of_few_rows(parts, each, tested))
 
 
 def _of_parts(file: ProjectFile, found: "Labelled", lines: Mapping[_Key, int]) -> Iterator[str]:
@@ -166,15 +168,29 @@ def _times(found: "Labelled") -> tuple["Times", "Times"]:
     return decision, known
 
 
-def _trained_on(file: ProjectFile, found: "Labelled") -> "Times":
-    """Decision times of the part train, shape (rows,); of all rows where these are not divided by time."""
+def _trained_on(file: ProjectFile, found: "Labelled") -> tuple["Times", int]:
+    """Decision times of the part train, shape (rows,), of all rows where these are not divided by time; test rows."""
     from gatehouse.components.splitting.time_order import divide
 
     decision, known = _times(found)
     if not isinstance(file.split, TimeSplit | RollingOriginSplit):
-        return decision
+        shares = getattr(file.split, "fractions", None)
+        share = shares.test if shares else getattr(file.split, "test_fraction", None) or 1.0
+        return decision, round(share * len(decision))
     last = file.split if isinstance(file.split, TimeSplit) else file.split.at(file.split.origins - 1)
-    return decision[divide(decision, known, last)["train"]]
+    parts = divide(decision, known, last)
+    return decision[parts["train"]], len(parts["test"])
+
+
+def _of_few_rows(parts: ProjectParts, found: "Labelled", tested: int) -> Iterator[str]:
+    """Fewer test rows than the gate asks for."""
+    least = parts.policy.least_test_rows if parts.policy else 0
+    if parts.file and tested < least:
+        yield (
+            f"{parts.file.policy}: least_test_rows: expected at least {counted(least, 'test row')}, found about "
+            f"{tested:,} of {counted(found.rows.num_rows, 'row')} with a label: the gate would let no model pass. "
+            "Bring more rows, or give the test part more of them"
+        )
 
 
 def _tables(file: ProjectFile) -> dict[str, dict[str, str]] | None:

@@ -63,7 +63,8 @@ def test_the_contract_is_held_against_the_first_rows_and_rows_that_do_not_fit_ar
     assert "warn.min" in checked[0] and len(checked) == 1
     (project / PROJECT).write_text((project / PROJECT).read_text().replace("block_bytes: 4096", "block_bytes: 65536"))
     (project / CONTRACT).write_text((project / CONTRACT).read_text().replace("min_rows: 999", "min_rows: 1"))
-    rejected, _ = check_project(project, data=True).warnings
+    rejected, *_, few = check_project(project, data=True).warnings
+    assert "least_test_rows: expected at least 100 test rows, found about" in few
     told = r"project.yaml:\d\d: source.tables.orders.columns.amount: 1 of the first 301 rows would be rejected"
     assert re.match(told, rejected), rejected
     assert "first at orders.csv, line 302, found 'much'. Correct the rows or the declaration" in rejected
