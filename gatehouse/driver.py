@@ -108,9 +108,10 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     source, window = (str(arguments.get(name, "")) for name in ("source", "window"))
     stages = {stage for _, stage, _ in pipeline.plan}
     if "tune" in stages and (url := named_url()):
-        from gatehouse.components.tuning.access.storage import require_address
+        from gatehouse.components.tuning.access.storage import require_address, require_server
 
         require_address(url)
+        require_server(url)
     look_at_rows(project, stages, source, window)
     for config in project.configs():
         config.publish(store)

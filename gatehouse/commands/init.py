@@ -22,7 +22,11 @@ def init(
     label: Annotated[str, typer.Option(help="The column to predict; where it is missing, you are asked.")] = "",
     task: Annotated[
         Literal["", "binary", "multiclass", "regression"],
-        typer.Option(help="What is told of it: whether it is positive, its value, or its number."),
+        typer.Option(
+            metavar="TASK",
+            help="binary (is it positive?), multiclass (which value?) or regression (which number?); "
+            "where it is missing, two values mean binary, and else you are asked.",
+        ),
     ] = "",
     positive: Annotated[str, typer.Option(help="Its positive value, or a condition such as '>= 7'.")] = "",
     time: Annotated[str, typer.Option(help="The column with the time of the decision; none for no column.")] = "",

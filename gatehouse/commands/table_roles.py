@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import typer
 
 from gatehouse.components.tasks.task import TaskName
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 from gatehouse.yaml_lines import nearest
 
 _CONDITION = re.compile(r"\s*(<=|>=|<>|!=|=|<|>)\s*(.+)")
@@ -20,6 +20,7 @@ _ID = re.compile(r"(?i:(^|[^a-z])(id|key|uuid))$|[a-z]I[dD]$")
 _FEWEST_GROUPS = 3
 _OF_KEYS = ("int64", "string")
 _RARELY_REPEATED = 0.5
+_NEARLY_UNIQUE = 0.9
 _FEW = 50
 _MOST_OF_ID = 100
 _SLICES = 12
@@ -184,6 +185,9 @@ def _unfit(column: Column, rows: int, without: Sequence[str]) -> str:
         return "the same value in all rows"
     if column.values == rows and column.kind in _OF_KEYS:
         return "another value in every row"
+    if column.kind in _OF_KEYS and _KEY.search(column.name.lower()) and column.values >= _NEARLY_UNIQUE * rows:
+        again = counted(rows - column.values - column.missing, "row")
+        return f"would tell rows apart, but {again} repeat a value of it: once these are gone, --key {column.name}"
     if column.kind == "string" and column.values > max(_FEW, _RARELY_REPEATED * rows):
         return "a text that hardly repeats"
     return ""
@@ -233,7 +237,7 @@ def _task(label: Column, wanted: Wanted) -> TaskName:
         raise ConfigurationError(f"--positive: expected --task binary, found --task {wanted.task}.")
     two = label.values == 2 or label.kind == "bool"
     likely = "regression" if label.kind in NUMERIC and not label.texts else "multiclass"
-    question = f"What is told of {label.name} (binary, multiclass or regression)"
+    question = f"Which task is it to predict {label.name} (binary, multiclass or regression)"
     said = wanted.task or ("binary" if two or wanted.positive else _ask(question, likely, "--task"))
     if said == "multiclass" and not label.texts:
         raise ConfigurationError(
@@ -308,7 +312,9 @@ def someone_is_there() -> bool:
 def _ask(question: str, proposed: str, option: str) -> str:
     """The user's answer; if nobody can be asked, an error that names the option."""
     if not someone_is_there():
-        raise ConfigurationError(f"{option}: {question[0].lower()}{question[1:]}? Nobody can be asked here: give it.")
+        raise ConfigurationError(
+            f"{option}: {question[0].lower()}{question[1:]}? There is no terminal to ask in: give it."
+        )
     answer: str = typer.prompt(question, default=proposed or None)
     return answer.strip()
 

@@ -107,6 +107,14 @@ def test_what_a_person_should_know_of_the_rows_is_told(folder: Path) -> None:
     assert "few rows" not in told and "divided   by time, P250D and P125D before" in told
 
 
+def test_a_key_that_a_few_rows_repeat_is_no_feature(folder: Path) -> None:
+    rows = [f"{n},{n % 7}.5,{n % 5},{('yes', 'no')[n % 2]}\n" for n in range(300)]
+    (folder / "houses.csv").write_text("house_id,area,rooms,sold\n" + "".join(rows + rows[:3]))
+    told = _init("houses", "--from", "houses.csv", "--label", "sold", "--positive", "yes").output
+    assert "from      area, rooms\n" in told and "key       made of each row's values" in told
+    assert "house_id: would tell rows apart, but 3 rows repeat a value of it: once these are gone, --key" in told
+
+
 def test_infinite_values_are_told_and_become_nulls(folder: Path) -> None:
     rows = "".join(f"{n},2024-01-{1 + n // 8:02}T10:00:00Z,{n % 7}.5,{n % 5},{n}.25\n" for n in range(200))
     rows = rows.replace("3,2024-01-01T10:00:00Z,3.5,", "3,2024-01-01T10:00:00Z,inf,").replace(",17.25", ",-inf")
@@ -316,10 +324,10 @@ def test_a_person_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ([], r"--label: which column is to be predicted \(country, bought\)\? Nobody can be asked"),
+        ([], r"--label: which column is to be predicted \(country, bought\)\? There is no terminal"),
         (
             ["--label", "stars"],
-            r"--task: what is told of stars \(binary, multiclass or regression\)\? Nobody can be asked",
+            r"--task: which task is it to predict stars \(binary, multiclass or regression\)\? There is no t",
         ),
         (["--label", "country", "--task", "regression"], r"expected a column of numbers, found country"),
         (["--label", "stars", "--task", "regression", "--positive", "3"], r"--positive: expected --task binary"),

@@ -24,15 +24,13 @@ class LeakageAlarm(Spec):
 
 @family(
     LeakageAlarm,
-    advice="See in the report of the leakage check which features tell most, and take out those that are not "
-    "known at the decision; if a model can be that good, raise leakage_alarm in the policy.",
+    advice="The model may have been told the outcome. See in the report of the leakage check which features tell "
+    "most, and take out those that are not known at the decision; if a model can be that good, raise leakage_alarm "
+    "in the policy.",
 )
 def leakage_alarm(policy: LeakageAlarm, evidence: Evidence) -> Iterator[Rule]:
     """That no metric of the candidate is better than can be true."""
     for name, limit in sorted((policy.leakage_alarm or {}).items()):
         metric, value = metric_named(name), evidence.candidate.get(name, math.nan)
         expected = f"{metric.name} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
-        found, holds = metric.text(value), metric.worse_by(value, limit) >= 0
-        if metric.worse_by(value, limit) < 0:
-            found += "; a model may know the outcome; if yours can be that good, change leakage_alarm in policy.yaml"
-        yield Rule(f"leakage alarm {name}", expected, found, holds)
+        yield Rule(f"leakage alarm {name}", expected, metric.text(value), metric.worse_by(value, limit) >= 0)

@@ -1,11 +1,17 @@
 """Opens the storage of studies that `GATEHOUSE_TUNING_STORAGE` names."""
 
 import functools
+import socket
+from urllib.parse import urlsplit
 
 import optuna
 
-from gatehouse.components.tuning.access.address import PROXY, named_url, require_form
+from gatehouse.components.tuning.access.address import PROXY, STORAGE, named_url, refuse, require_form
 from gatehouse.components.tuning.access.database import by_url
+from gatehouse.errors import StoreError
+
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306}
+_SECONDS = 3.0
 
 
 def database() -> optuna.storages.BaseStorage | None:
@@ -30,6 +36,27 @@ def require_address(url: str) -> None:
         proxied(url)
     else:
         require_form(url)
+
+
+def require_server(url: str) -> None:
+    """Refuse the address of a server, of a database or of its proxy, that nothing listens on; it is asked nothing.
+
+    Raises:
+        StoreError: saying so, without a password.
+    """
+    parts = urlsplit(url)
+    port = parts.port or _PORTS.get(parts.scheme.partition("+")[0])
+    if not parts.hostname or port is None:
+        return
+    try:
+        socket.create_connection((parts.hostname, port), _SECONDS).close()
+    except OSError as error:
+        if url.startswith(PROXY):
+            raise StoreError(
+                f"{STORAGE}: expected `gatehouse tuning serve-storage` at {parts.hostname}:{port}, found {error}. Start "
+                "it, or name another address."
+            ) from error
+        refuse(url, error)
 
 
 @functools.lru_cache(maxsize=1)
