@@ -210,21 +210,20 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
 
     from gatehouse.components.evaluation.classes import by_class
     from gatehouse.components.evaluation.judgement import CHAMPION
-    from gatehouse.components.tasks.judging import judging_of
+    from gatehouse.components.tasks.outputs import EXPECTED, are_usable
 
     try:
         predicted, threshold = _predicted(store, role, reference, part, task)
     except GatehouseError as error:
         advice = "Keep them in the feature service until another champion is promoted." if role == CHAMPION else ""
         raise ScoringError(f"The {role} {reference} cannot score the test rows. {error} {advice}".rstrip()) from error
-    judging = judging_of(task)
-    right = judging.is_prediction(predicted)
+    right = are_usable(predicted, task.output)
     if len(predicted) != len(part.rows) or not right.all():
         wrong = np.flatnonzero(~right)
         where = f", the first in row {part.rows[wrong[0]]} of the training set" if len(wrong) else ""
         raise ScoringError(
             f"The {role} {reference} gave {len(predicted)} predictions for {len(part.rows)} test rows, {len(wrong)} of "
-            f"them wrong{where}; expected {judging.prediction} for every row. Train it with a lower learning rate."
+            f"them wrong{where}; expected {EXPECTED[task.output]} for every row. Train it with a lower learning rate."
         )
     if predicted.ndim == 2:
         learned = store.manifest(reference).derived_from.get("training_set", "")

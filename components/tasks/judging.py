@@ -1,14 +1,9 @@
 """How evaluation and gate judge the models of each task; apart from the tasks, as nothing that trains depends on it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gatehouse.components.tasks.task import Task
-
-if TYPE_CHECKING:
-    from gatehouse.components.metrics.catalogue.metric import Array
-    from gatehouse.components.tasks.task import Mask
 
 
 @dataclass(frozen=True)
@@ -22,8 +17,6 @@ class Judging:
         slices: Values of metrics that every judged slice must reach, where a policy names none.
         curves: Names of the curves that the evaluation holds, which are files of the room of metrics.
         row_loss: Metric that is the mean of a loss of each row; empty where single rows have none.
-        prediction: What a model must give for a row, in words.
-        is_prediction: Which of a model's predictions are that, shape (rows,); NaN never is.
     """
 
     objective: str
@@ -32,25 +25,8 @@ class Judging:
     slices: Mapping[str, float]
     curves: tuple[str, ...]
     row_loss: str
-    prediction: str
-    is_prediction: "Callable[[Array], Mask]"
 
 
-def _is_probability(predicted: "Array") -> "Mask":
-    return (predicted >= 0) & (predicted <= 1)
-
-
-def _are_shares(predicted: "Array") -> "Mask":
-    found: Mask = _is_probability(predicted).all(axis=1) & (abs(predicted.sum(axis=1) - 1) < _ROUNDING)
-    return found
-
-
-def _is_finite(predicted: "Array") -> "Mask":
-    found: Mask = abs(predicted) < float("inf")
-    return found
-
-
-_ROUNDING = 1e-6
 _JUDGED = {
     "binary": Judging(
         objective="log_loss",
@@ -59,8 +35,6 @@ _JUDGED = {
         slices={"roc_auc": 0.5},
         curves=("roc", "precision_recall", "calibration", "histogram", "confusion"),
         row_loss="log_loss",
-        prediction="a number from 0 to 1",
-        is_prediction=_is_probability,
     ),
     "multiclass": Judging(
         objective="log_loss",
@@ -69,8 +43,6 @@ _JUDGED = {
         slices={},
         curves=("confusion", "confidence"),
         row_loss="log_loss",
-        prediction="numbers from 0 to 1 whose sum is 1",
-        is_prediction=_are_shares,
     ),
     "regression": Judging(
         objective="rmse",
@@ -79,8 +51,6 @@ _JUDGED = {
         slices={},
         curves=("predicted", "residuals"),
         row_loss="mse",
-        prediction="a finite number",
-        is_prediction=_is_finite,
     ),
     "ranking": Judging(
         objective="ndcg",
@@ -89,8 +59,6 @@ _JUDGED = {
         slices={},
         curves=("positions",),
         row_loss="",
-        prediction="a finite number",
-        is_prediction=_is_finite,
     ),
 }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from gatehouse.components.tasks.judging import judging_of
+from gatehouse.components.tasks.outputs import EXPECTED, are_usable
 from gatehouse.components.tasks.task import Task
 from gatehouse.errors import PredictionError
 
@@ -18,11 +18,10 @@ def require_usable(predicted: npt.NDArray[np.float64], task: Task) -> None:
     Raises:
         PredictionError: with the number of wrong predictions, and the first.
     """
-    judging = judging_of(task)
-    wrong = np.flatnonzero(~judging.is_prediction(predicted))
+    wrong = np.flatnonzero(~are_usable(predicted, task.output))
     if len(wrong):
         raise PredictionError(
             f"The model gave wrong predictions for {len(wrong):,} of {len(predicted):,} rows, the first for row "
-            f"{wrong[0]}: {predicted[wrong[0]]}; expected {judging.prediction} for every row. Use another version of "
-            "the model, and train this one with a lower learning rate."
+            f"{wrong[0]}: {predicted[wrong[0]]}; expected {EXPECTED[task.output]} for every row. Use another version "
+            "of the model, and train this one with a lower learning rate."
         )

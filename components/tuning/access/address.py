@@ -51,7 +51,7 @@ def refuse(url: str, error: Exception, kind: type[StoreError] = StoreError) -> N
     from sqlalchemy.engine import make_url
 
     wanted = f"{STORAGE}: expected the URL of a database that can be opened, such as postgresql+psycopg://…"
-    mend = "Mend the secret, or remove it to keep experiments in the artifact store."
+    mend = "Start the database, or mend the secret; without the secret, experiments are kept in the artifact store."
     try:
         parsed = make_url(url)
     except Exception:  # Its words would show the URL with its password.

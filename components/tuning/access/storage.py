@@ -53,8 +53,8 @@ def require_server(url: str) -> None:
     except OSError as error:
         if url.startswith(PROXY):
             raise StoreError(
-                f"{STORAGE}: expected `gatehouse tuning serve-storage` at {parts.hostname}:{port}, found {error}. Start "
-                "it, or name another address."
+                f"{STORAGE}: expected `gatehouse tuning serve-storage` at {parts.hostname}:{port}, found {error}. "
+                "Start it, or name another address."
             ) from error
         refuse(url, error)
 

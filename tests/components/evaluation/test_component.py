@@ -9,7 +9,7 @@ from kfp import dsl
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.evaluation.component import evaluate as component
 from gatehouse.components.evaluation.presentation import confusion_matrix, markdown, present
-from gatehouse.components.evaluation.report import page
+from gatehouse.components.reports.rendering import rendered
 from tests.components.evaluation.conftest import LENIENT, SPEC, Bench
 
 
@@ -41,7 +41,7 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(judged_bench: Be
     points = roc.metadata["confidenceMetrics"]
     assert 10 < len(points) <= 202
     json.dumps([metrics.metadata, points], allow_nan=False)
-    assert Path(report.path).read_text() == page(judged_bench.store, evaluation)
+    assert Path(report.path).read_text() == rendered(judged_bench.store, evaluation).read_text()
     assert report.metadata["reference"] == judged_bench.store.address_of(evaluation)
     assert reasons[0] in Path(summary.path).read_text()
 

@@ -59,8 +59,7 @@ def test_words_say_which_way_is_better() -> None:
 
 def test_an_alarm_is_silent_on_its_limit() -> None:
     on = found("leakage alarm roc_auc", {"leakage_alarm": {"roc_auc": GOOD["roc_auc"]}})
-    assert on.holds and "may know the outcome" not in on.found
-    assert "may know the outcome" in found("leakage alarm roc_auc", {"leakage_alarm": {"roc_auc": 0.7}}).found
+    assert on.holds and not found("leakage alarm roc_auc", {"leakage_alarm": {"roc_auc": 0.7}}).holds
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ def test_a_database_that_cannot_be_opened_is_named_without_its_password(
     monkeypatch: pytest.MonkeyPatch, url: str, found: str
 ) -> None:
     monkeypatch.setenv(STORAGE, url)
-    with pytest.raises(StoreError, match=rf"{STORAGE}: expected the URL .*{found}.* Mend the secret") as raised:
+    with pytest.raises(StoreError, match=rf"{STORAGE}: expected the URL .*{found}.* mend the secret") as raised:
         database()
     assert raised.value.exit_code == (StoreError if "sqlite" in url else ConfigurationError).exit_code
     assert "55" not in str(raised.value) and "word@" not in str(raised.value)

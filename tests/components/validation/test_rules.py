@@ -273,7 +273,7 @@ def test_an_empty_table_without_rules_breaks_none(judge: Validate) -> None:
 
 def test_a_time_beyond_the_calendar_is_not_fresh(judge: Validate, store: ArtifactStore) -> None:
     table = pa.table({"a": pa.array([2**62], pa.timestamp("us", "UTC"))})
-    contract = _column({"type": "timestamp"}, freshness={"column": "a", "within": "1d"})
+    contract = _column({"type": "timestamp"}, freshness={"column": "a", "within": "P1D"})
     result = judge({"t": table}, contract)
     assert [one["rule"] for one in _anomalies(store, result)] == ["freshness"]
 
