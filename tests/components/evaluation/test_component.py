@@ -66,7 +66,7 @@ def test_the_ui_gets_the_confusion_matrix_at_the_threshold_of_the_model(
     points = judged_bench.store.read_json(result.evaluation, "curves.json")["candidate"]["roc"]
     rate, hits = next((low, high) for low, high, threshold in points if threshold <= 0.5)
     assert abs(false_alarms / (right + false_alarms) - rate) < 0.02 and abs(found / (missed + found) - hits) < 0.02
-    assert "positive" in page(judged_bench.store, result.evaluation)
+    assert "positive" in rendered(judged_bench.store, result.evaluation).read_text()
 
 
 @pytest.mark.parametrize(("champion", "columns"), [("", 2), ("bad", 3)])
