@@ -24,7 +24,7 @@ from gatehouse.components.splitting.stable_hash import Flags, Hashes, seed_of
 from gatehouse.components.splitting.time_order import divide as divide_by_time
 from gatehouse.components.splitting.time_order import moment, ticks
 from gatehouse.components.splitting.training_set import Times, TrainingSet
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 
 _LEAVE = "null keys"
 
@@ -146,8 +146,8 @@ def _null_problems(
     counts = {name: int(training_set.hashes([name], 0)[1].sum()) for name in unit}
     named = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
     return [
-        f"{int(null.sum())} rows have no value in a column that divides them: {named}. Correct the entity rows, or set "
-        "`null_keys: leave_out`"
+        f"{counted(int(null.sum()), 'row')} without a value in a column that divides them: {named}. Correct the "
+        "entity rows, or set `null_keys: leave_out`"
     ]
 
 
@@ -190,7 +190,7 @@ def _timeless(training_set: TrainingSet, decision: Times, known: Times) -> list[
     named = ((training_set.decision_time, decision), (training_set.label_time, known))
     counts = {name: int(np.isnat(times).sum()) for name, times in named}
     return [
-        f"{count} rows have no {name}: nobody can tell on which side they are. Correct the entity rows"
+        f"{counted(count, 'row')} without {name}: nobody can tell on which side they are. Correct the entity rows"
         for name, count in counts.items()
         if count
     ]
@@ -201,15 +201,15 @@ def _on_earth(spec: GeographicSplit, training_set: TrainingSet) -> Divided:
     latitude, longitude = training_set.numbers(spec.latitude), training_set.numbers(spec.longitude)
     null = np.isnan(latitude) | np.isnan(longitude)
     problems = [
-        f"{int(wrong.sum())} rows have a {name} outside {low} to {high} degrees, "
+        f"{counted(int(wrong.sum()), 'row')} with a {name} outside {low} to {high} degrees, "
         + unless_hidden(f"the first {values[wrong][0]:g}")
         for name, values, low, high in ((spec.latitude, latitude, -90, 90), (spec.longitude, longitude, -180, 360))
         if (wrong := (values < low) | (values > high)).any()
     ]
     if null.any() and spec.null_keys == "refuse":
         problems.append(
-            f"{int(null.sum())} rows have no place in {spec.latitude} and {spec.longitude}. Correct the entity rows, "
-            "or set `null_keys: leave_out`"
+            f"{counted(int(null.sum()), 'row')} without a place in {spec.latitude} and {spec.longitude}. Correct the "
+            "entity rows, or set `null_keys: leave_out`"
         )
     codes = np.full(training_set.rows, NONE, np.int8)
     buffered = np.zeros(training_set.rows, np.bool_)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from gatehouse.components.splitting.partition import PARTS, Parts, Rows
 from gatehouse.components.splitting.spec import TimeSplit
 from gatehouse.components.tasks.task import Task
+from gatehouse.errors import counted
 
 Times = npt.NDArray[np.datetime64]
 
@@ -114,7 +115,7 @@ def senseless_times(decision: Times | None, label: Times | None, name: str, rows
     for what, times in (("decision time", decision), ("label time", label)):
         missing = 0 if times is None else int(np.isnat(times[rows]).sum())
         if missing:
-            yield f"{name}: {missing} rows have no {what}"
+            yield f"{name}: {counted(missing, 'row')} without {what}"
     early = 0 if decision is None or label is None else int((label[rows] < decision[rows]).sum())
     if early:
         yield f"{name}: {early} labels are said to be known before the decision that they judge"

@@ -12,7 +12,7 @@ from gatehouse.commands.feature_project import FeatureProject, ProjectOption, op
 from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import OnDemand, View
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +113,7 @@ def _check_names(found: list[str], views: Sequence[View | OnDemand], name: str) 
 
 def _report(joined: "pa.Table", views: Sequence[View | OnDemand], to: Path, as_json: bool) -> None:
     """How many entity rows got a value, by view: a view without values often means a wrong key or time."""
-    counted = [
+    filled = [
         {
             "view": view.name,
             "features": len(view.spec.features),
@@ -122,16 +122,16 @@ def _report(joined: "pa.Table", views: Sequence[View | OnDemand], to: Path, as_j
         for view in views
     ]
     if as_json:
-        print_json({"file": str(to), "rows": joined.num_rows, "views": counted})
+        print_json({"file": str(to), "rows": joined.num_rows, "views": filled})
         return
     table = Table("view", box=None, pad_edge=False)
     for name in ("features", "rows with a value"):
         table.add_column(name, justify="right")
-    for each in counted:
+    for each in filled:
         share = each["rows"] / joined.num_rows
         table.add_row(str(each["view"]), str(each["features"]), f"{each['rows']:,} ({share:.1%})")
     print_table(table)
-    typer.echo(f"\n{to}: {joined.num_rows:,} rows, {len(joined.column_names)} columns")
+    typer.echo(f"\n{to}: {counted(joined.num_rows, 'row')}, {counted(len(joined.column_names), 'column')}")
 
 
 def _moment(text: str) -> datetime:

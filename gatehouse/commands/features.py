@@ -25,6 +25,7 @@ from gatehouse.commands.output import JsonOption, StoreOption, print_json, print
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.declarations import LabelView
 from gatehouse.components.features.definitions.repository import OnDemand, View
+from gatehouse.errors import counted
 
 app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, push, skew, lineage.")
 
@@ -102,7 +103,9 @@ def show(
     if not versions:
         console.print("  no table yet; `gatehouse run` computes one", style="dim")
     if statistics is not None:
-        console.print(f"\nnewest table: {statistics.rows:,} rows, {statistics.keys:,} keys", style="bold")
+        console.print(
+            f"\nnewest table: {counted(statistics.rows, 'row')}, {counted(statistics.keys, 'key')}", style="bold"
+        )
         console.print(f"  events {statistics.first_event} to {statistics.last_event}", style="dim")
         print_table(_statistics(statistics.features))
     _print_query(console, f"views/{view.name}.sql", view.query)
@@ -238,7 +241,7 @@ def _versions(history: list[Tables], view: View) -> list[dict[str, Any]]:
 
 
 def _print_version(console: Console, version: dict[str, Any]) -> None:
-    head = f"  {version['version']}  as of {moment(version['as_of'])}, {version['rows']:,} rows  "
+    head = f"  {version['version']}  as of {moment(version['as_of'])}, {counted(version['rows'], 'row')}  "
     console.print(Text.assemble(head, (version["table"], "dim")))
     for line in version["changed"]:
         console.print(Text(f"     {line}", style="yellow"))

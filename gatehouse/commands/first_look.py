@@ -237,7 +237,7 @@ def _tell(console: Console, look: FirstLook, name: str, written: list[Path], rep
     warned = f", {counted(look.warnings, 'warning')}" if look.warnings else ""
     console.print()
     lines = {
-        "snapshot": f"{look.taken.snapshot}  {rows:,} rows{f', {rejected:,} rejected' if rejected else ''}",
+        "snapshot": f"{look.taken.snapshot}  {counted(rows, 'row')}{f', {rejected:,} rejected' if rejected else ''}",
         "contract": f"{look.verdict}{warned}: inferred from these rows",
         "written": ", ".join(map(str, written)),
         "report": ", ".join(map(str, look.pages)),

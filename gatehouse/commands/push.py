@@ -14,7 +14,7 @@ from rich.table import Table
 
 from gatehouse.commands.feature_project import ProjectOption, moment, open_features, store_of
 from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 
 _TOLD = 5  # Number of rejected messages of a batch that are printed one by one.
 
@@ -72,7 +72,9 @@ def push(
     def told(state: BatchState) -> None:
         if not as_json:
             rows = sum(counts["rows"] for counts in state.counts.values())
-            typer.echo(f"batch {state.number}: {rows:,} rows so far, known until {moment(_whole(state.as_of))}")
+            typer.echo(
+                f"batch {state.number}: {counted(rows, 'row')} so far, known until {moment(_whole(state.as_of))}"
+            )
             aside.tell()
 
     with hiding(lambda: sensitive_columns(found, tables.reference)):

@@ -11,6 +11,7 @@ from gatehouse.commands.output import JsonOption, StoreOption, find, open_store,
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.rejected import KIND, Group, groups_of, rejected_of
+from gatehouse.errors import counted
 
 
 def rejected(
@@ -41,8 +42,8 @@ def print_groups(store: ArtifactStore, reference: Reference, groups: list[Group]
     console = Console(soft_wrap=True, highlight=False, markup=False)
     manifest = store.manifest(reference)
     dataset = store.manifest(manifest.derived_from["dataset"])
-    counted = f"{dataset.rows or 0:,} rows, {manifest.rows or 0:,} rejected"
-    console.print(Text.assemble((manifest.name, "bold"), f" {counted}  ", (reference.short, "dim")))
+    kept = f"{counted(dataset.rows or 0, 'row')}, {manifest.rows or 0:,} rejected"
+    console.print(Text.assemble((manifest.name, "bold"), f" {kept}  ", (reference.short, "dim")))
     for group in groups:
         column = f"column {group.column}: " if group.column else ""
         console.print(Text.assemble((f"{group.rows:>9,}  ", "yellow"), f"{column}{group.reason}"))

@@ -32,7 +32,7 @@ def test_rejected_rows_are_shown_by_reason(store: ArtifactStore, tmp_path: Path)
     )
     for reference in ("", taken.snapshot, taken.rejected["events"]):
         output = _run(store, *([reference] if reference else []), "--examples", "1")
-        assert "events 1 rows, 2 rejected" in output
+        assert "events 1 row, 2 rejected" in output
         assert "2  column id: expected int64 or a null" in output
         assert "events.csv, line 3\n" in output
         assert "No value is shown, as columns are sensitive: name." in output

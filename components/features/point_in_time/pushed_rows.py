@@ -17,7 +17,7 @@ from feast import FileSource
 from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.features.database import quoted, write_parquet
 from gatehouse.components.features.point_in_time.source_files import EVENT_DATE, SourceFiles
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 
 _LOCK = ".gatehouse-push.lock"
 
@@ -99,8 +99,8 @@ def _check_times(connection: duckdb.DuckDBPyConnection, source: FileSource) -> N
         missing = connection.execute(f"SELECT count(*) FROM pushed WHERE {quoted(name)} IS NULL").fetchall()[0][0]
         if missing:
             raise ConfigurationError(
-                f"The source {source.name}: {missing} pushed rows have no {name}. Give every row its event time and "
-                "the time since which it is known."
+                f"The source {source.name}: {counted(missing, 'pushed row')} without {name}. Give every "
+                "row its event time and the time since which it is known."
             )
 
 

@@ -135,9 +135,9 @@ def test_no_two_parts_have_rows_closer_than_the_buffer(
 def test_places_off_the_earth_are_refused(tmp_path: Any) -> None:
     columns = {"key": [1, 2, 3], "latitude": [91.0, 0.0, None], "longitude": [0.0, 361.0, 0.0], "label": [0, 1, 0]}
     problems = divide(spec_of(strategy="geographic"), opened(tmp_path, columns)).problems
-    assert problems[0] == "1 rows have a latitude outside -90 to 90 degrees, the first 91"
-    assert problems[1] == "1 rows have a longitude outside -180 to 360 degrees, the first 361"
-    assert problems[2].startswith("1 rows have no place in latitude and longitude")
+    assert problems[0] == "1 row with a latitude outside -90 to 90 degrees, the first 91"
+    assert problems[1] == "1 row with a longitude outside -180 to 360 degrees, the first 361"
+    assert problems[2].startswith("1 row without a place in latitude and longitude")
 
 
 def test_a_buffer_that_leaves_nothing_is_refused() -> None:

@@ -202,7 +202,7 @@ def test_missing_keys_are_refused_by_name_or_left_out(tmp_path: Path) -> None:
     table = pa.table({"key": ["a", None, "b", None], "town": [1, 2, None, None], "label": [0, 1, 0, 1]})
     training_set = opened(tmp_path, table)
     refused = divide(spec_of(strategy="group", columns=["key", "town"]), training_set)
-    assert refused.problems[0].startswith("3 rows have no value in a column that divides them: key (2), town (2)")
+    assert refused.problems[0].startswith("3 rows without a value in a column that divides them: key (2), town (2)")
     kept = divide(spec_of(strategy="group", columns=["key", "town"], null_keys="leave_out"), training_set)
     assert kept.problems == []
     assert kept.partition.left_out == {"null keys": 3}

@@ -161,7 +161,7 @@ def test_rows_without_times_are_refused_with_their_number(store: ArtifactStore, 
     times = table["decision_time"].to_numpy().copy()
     times[[3, 1500]] = "NaT"
     table = table.set_column(1, "decision_time", pa.array(times, pa.timestamp("us", tz="UTC")))
-    with pytest.raises(LeakageError, match="2 rows have no decision_time: nobody can tell on which side they are"):
+    with pytest.raises(LeakageError, match="2 rows without decision_time: nobody can tell on which side they are"):
         split(SplitRequest(training_set=publish(table), spec=spec_of(**STRATEGIES["time"])), store)
 
 

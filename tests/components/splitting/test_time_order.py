@@ -150,8 +150,8 @@ def test_a_random_split_is_refused_with_counts_and_times() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"label": (0, np.datetime64("NaT"))}, "train: 1 rows have no label time"),
-        ({"decision": (2, np.datetime64("NaT"))}, "validation: 1 rows have no decision time"),
+        ({"label": (0, np.datetime64("NaT"))}, "train: 1 row without label time"),
+        ({"decision": (2, np.datetime64("NaT"))}, "validation: 1 row without decision time"),
         ({"label": (4, _hours([0])[0])}, "test: 1 labels are said to be known before the decision"),
         ({"label": (1, _hours([30])[0])}, "1 labels of train were known only after the first decision of validation"),
         ({"labels": (0, 2)}, "train: 1 labels are not 0 or 1"),

@@ -103,7 +103,7 @@ def test_a_row_that_contradicts_what_was_known_is_refused(tmp_path: Path, other:
 
 
 def test_a_row_that_does_not_say_since_when_it_is_known_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="1 pushed rows have no created"):
+    with pytest.raises(ConfigurationError, match="1 pushed row without created"):
         pushed(store_of(tmp_path, "folder"), (1, 30, None, 11))
 
 
