@@ -71,10 +71,8 @@ def push(
 
     def told(state: BatchState) -> None:
         if not as_json:
-            rows = sum(counts["rows"] for counts in state.counts.values())
-            typer.echo(
-                f"batch {state.number}: {counted(rows, 'row')} so far, known until {moment(_whole(state.as_of))}"
-            )
+            rows = counted(sum(counts["rows"] for counts in state.counts.values()), "row")
+            typer.echo(f"batch {state.number}: {rows} so far, known until {moment(_whole(state.as_of))}")
             aside.tell()
 
     with hiding(lambda: sensitive_columns(found, tables.reference)):
@@ -88,9 +86,9 @@ def push(
         )
     if as_json:
         print_json({"folder": str(folder), "as_of": state.as_of.isoformat(), "counts": state.counts})
-    else:
-        _print_counts(state.counts)
-        typer.echo(f"\nknown until {moment(_whole(state.as_of))}; pushed tables in {folder / 'current' / 'tables'}")
+        return
+    _print_counts(state.counts)
+    typer.echo(f"\nknown until {moment(_whole(state.as_of))}; pushed tables in {folder / 'current' / 'tables'}")
 
 
 @dataclass

@@ -112,4 +112,4 @@ def test_the_snapshot_is_the_one_that_a_run_takes(tmp_path: Path, store: Artifac
 def test_rows_of_another_width_are_told(tmp_path: Path, store: ArtifactStore) -> None:
     (tmp_path / "t.csv").write_text("z,day,n\n1,2024-01-01,1\n2,2024-01-02\n")
     output = _try(tmp_path / "t.csv", store, "--out", str(tmp_path / "made")).output
-    assert "1 row has more or fewer cells than the header, it is rejected" in output and "1 rows, 1 rejected" in output
+    assert "1 row has more or fewer cells than the header, it is rejected" in output and "1 row, 1 rejected" in output
