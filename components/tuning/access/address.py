@@ -34,6 +34,8 @@ def require_form(url: str) -> None:
         parsed = make_url(url)
         if parsed.host and "@" in f"{parsed.host}{parsed.database}":
             raise ValueError("more than one @")
+        if parsed.port is not None and not 0 < parsed.port < 2**16:
+            raise ValueError(f"port {parsed.port}: expected a number from 1 to 65535")
         parsed.get_dialect().import_dbapi()
     except Exception as error:  # Drivers raise errors of any kind; `refuse` tells each.
         refuse(url, error, StorageAddressError)

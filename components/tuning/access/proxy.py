@@ -122,15 +122,25 @@ def proxied(url: str) -> ProxiedStorage:
     Raises:
         StorageAddressError: if this is no URL of a proxy.
     """
+    host, port = host_and_port(url)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return ProxiedStorage(host=host, port=port)
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    """Where the proxy at this URL is; an IPv6 address is in brackets.
+
+    Raises:
+        StorageAddressError: if this is no URL of a proxy.
+    """
     found = _address(url)
     if not found or url[found.end() :].strip("/") or not 0 < (port := int(found["port"] or PORT)) < 2**16:
         raise StorageAddressError(
             f"{STORAGE}: expected {PROXY}HOST or {PROXY}HOST:PORT, found {_shown(url)}. PORT is a number up to 65535. "
             "The address of the proxy has no user, password, path or query: remove them."
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        return ProxiedStorage(host=found["host"], port=port)
+    return found["host"], port
 
 
 def _address(url: str) -> re.Match[str] | None:

@@ -2,7 +2,6 @@
 
 import functools
 import socket
-from urllib.parse import urlsplit
 
 import optuna
 
@@ -44,19 +43,31 @@ def require_server(url: str) -> None:
     Raises:
         StoreError: saying so, without a password.
     """
-    parts = urlsplit(url)
-    port = parts.port or _PORTS.get(parts.scheme.partition("+")[0])
-    if not parts.hostname or port is None:
+    host, port = _place(url)
+    if not host or port is None:
         return
     try:
-        socket.create_connection((parts.hostname, port), _SECONDS).close()
-    except OSError as error:
+        socket.create_connection((host.strip("[]"), port), _SECONDS).close()
+    except (OSError, UnicodeError) as error:
         if url.startswith(PROXY):
             raise StoreError(
-                f"{STORAGE}: expected `gatehouse tuning serve-storage` at {parts.hostname}:{port}, found {error}. "
+                f"{STORAGE}: expected `gatehouse tuning serve-storage` at {host}:{port}, found {error}. "
                 "Start it, or name another address."
             ) from error
         refuse(url, error)
+
+
+def _place(url: str) -> tuple[str | None, int | None]:
+    """Host and port of a server, read as what opens it later reads them; None where there is none to look for."""
+    if url.startswith(PROXY):
+        from gatehouse.components.tuning.access.proxy import host_and_port
+
+        return host_and_port(url)
+    from sqlalchemy.engine import make_url
+
+    parsed = make_url(url)
+    several = "," in (parsed.host or "")  # libpq takes the first that answers.
+    return None if several else parsed.host, parsed.port or _PORTS.get(parsed.get_backend_name())
 
 
 @functools.lru_cache(maxsize=1)
