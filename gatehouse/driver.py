@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.redaction import redacted
-from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.forkserver import ForkServer
 from gatehouse.importing import without
 from gatehouse.pipelines.choices import require_choices
@@ -27,6 +27,7 @@ from gatehouse.process import OWNER, follow_owner, here, owner_env
 
 if TYPE_CHECKING:
     from gatehouse.pipelines.catalog import Pipeline
+    from gatehouse.project import Project
 
 PLAN = "plan.json"
 FAILURE = "failure.json"
@@ -97,7 +98,6 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.tracking.cost import PRICES
     from gatehouse.components.training.spec import task_of
-    from gatehouse.components.tuning.access.address import named_url
     from gatehouse.pipelines.catalog import build
 
     store.sweep()
@@ -107,11 +107,8 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
         pipeline = cut_after(until, pipeline)
     source, window = (str(arguments.get(name, "")) for name in ("source", "window"))
     stages = {stage for _, stage, _ in pipeline.plan}
-    if "tune" in stages and (url := named_url()):
-        from gatehouse.components.tuning.access.storage import require_address, require_server
-
-        require_address(url)
-        require_server(url)
+    if "tune" in stages:
+        _look_at_studies(project, store)
     look_at_rows(project, stages, source, window)
     for config in project.configs():
         config.publish(store)
@@ -124,6 +121,24 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     body |= {"prices": prices}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body | {"host": here(), "process": os.environ[OWNER]})
     return pipeline
+
+
+def _look_at_studies(project: "Project", store: ArtifactStore) -> None:
+    """Refuse an address of the studies' database that nothing can open, and warn if its server is away.
+
+    A warning alone: what is in the memo needs no server, and the memo is looked up only when the stage runs.
+    """
+    from gatehouse.components.tuning.access.address import named_url
+
+    if project.file.tuning is None or project.file.tuning.resume_policy == "never" or not (url := named_url()):
+        return
+    from gatehouse.components.tuning.access.storage import require_address, require_server
+
+    require_address(url)
+    try:
+        require_server(url)
+    except StoreError as error:
+        Attempt(store, "tune:studies").warn(f"{error} The run goes on: an experiment that is in the memo needs none.")
 
 
 SECTIONS = {"tune": "tuning", "calibrate": "calibration", "probe": "probes"}

@@ -20,6 +20,7 @@ from gatehouse.local_run import LocalRun, PlannedTask
 _MANY_TABLES = 5
 _ON_A_LINE = 4
 _MARKS = {"finished": ("✓", "green"), "hit": ("=", "cyan"), "failed": ("✗", "bold red"), "stopped": ("■", "yellow")}
+_NEWS = {"trial": ("  {}", "dim"), "warned": ("  warning: {}", "yellow")}
 _LONGEST = 120
 
 
@@ -47,7 +48,7 @@ class Screen:
 
     def update(self, run: LocalRun) -> None:
         """Show the run as it stands."""
-        self._tell_trials(run)
+        self._tell_news(run)
         if self._live:
             self._live.update(self._steps(run))
             return
@@ -57,12 +58,13 @@ class Screen:
                 self._told.add(task.stage)
                 self._console.print(self._line(run, task, event), soft_wrap=True)
 
-    def _tell_trials(self, run: LocalRun) -> None:
-        """Print a line for each trial that has ended since: above the steps, where they are shown live."""
+    def _tell_news(self, run: LocalRun) -> None:
+        """Print a line for each trial that has ended since, and each warning: above the steps, if these are live."""
         new, self._heard = run.events[self._heard :], len(run.events)
-        ended = [event for event in new if event.event == "trial"]
-        for event in sorted(ended, key=lambda one: float(one.body["at"])):
-            self._console.print(Text(f"  {event.body['message']}", style="dim"), soft_wrap=True)
+        told = [event for event in new if event.event in _NEWS]
+        for event in sorted(told, key=lambda one: float(one.body["at"])):
+            line, style = _NEWS[event.event]
+            self._console.print(Text(line.format(event.body["message"]), style=style), soft_wrap=True)
 
     def _steps(self, run: LocalRun) -> RenderableType:
         if not run.plan:

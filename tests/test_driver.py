@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.process import owner_env
+from tests.ports import free_port
 from tests.small_example import EXAMPLE
 
 _PREPARED = """
@@ -16,17 +17,23 @@ def loaded(*names):
     return [name for name in names if name in sys.modules]
 import gatehouse.commands.run
 before = loaded("pydantic", "kfp")
+from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.driver import _prepare
 
-pipeline = _prepare("training", ArtifactStore.open(sys.argv[1]), {}, "")
+store = ArtifactStore.open(sys.argv[1])
+pipeline = _prepare("training", store, {}, "")
 try:
     os.environ["GATEHOUSE_TUNING_STORAGE"] = "oracel://me:pa55word@db/studies"
-    _prepare("training", ArtifactStore.open(sys.argv[1]), {}, "")
+    _prepare("training", store, {}, "")
     refused = ""
 except Exception as error:
     refused = str(error)
-_prepare("training", ArtifactStore.open(sys.argv[1]), {}, "split")
+os.environ["GATEHOUSE_TUNING_STORAGE"] = sys.argv[2]
+_prepare("training", store, {}, "split")
+warned = [event.stage for _, event in events(store, os.environ[RUN_ID]) if event.event == "warned"]
+_prepare("training", store, {}, "")
+told = [event.body["message"] for _, event in events(store, os.environ[RUN_ID]) if event.event == "warned"]
 tasks = {**pipeline.tasks, **pipeline.function.pipeline_spec.root.dag.tasks}
 print(json.dumps({
     "before the driver starts": before,
@@ -35,26 +42,33 @@ print(json.dumps({
     "cached": tasks["train"].caching_options.enable_cache,
     "retried": [name for name, task in tasks.items() if task.HasField("retry_policy")],
     "refused": refused.split(", found ")[-1][:40],
+    "warned without the stage": warned,
+    "warned": told,
     "tasks": sorted(set(tasks) - {"exit-handler-1"}) == sorted(name for name, _, _ in pipeline.plan),
 }))
 """
 
 
 def test_a_local_run_loads_no_client_of_a_cluster_and_retries_nothing(tmp_path: Path) -> None:
+    away = f"127.0.0.1:{free_port()}"
     ended = subprocess.run(
-        [sys.executable, "-c", _PREPARED, str(tmp_path / "store")],
+        [sys.executable, "-c", _PREPARED, str(tmp_path / "store"), f"grpc://{away}"],
         cwd=EXAMPLE,
         env=os.environ | owner_env() | {RUN_ID: "20130115-081500-3fa2"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert json.loads(ended.stdout.splitlines()[-1]) == {
+    told = json.loads(ended.stdout.splitlines()[-1])
+    (warned,) = told.pop("warned")
+    assert f"serve-storage` at {away}, found [Errno 111]" in warned and "in the memo needs none" in warned
+    assert told == {
         "before the driver starts": [],
         "client": [],
         "cluster": [],
         "cached": True,
         "retried": [],
         "refused": "oracel://me:***@db/studies: Can't load p",
+        "warned without the stage": [],
         "tasks": True,
     }

@@ -14,7 +14,7 @@ from tests.components.artifacts.memory_objects import Memory, MemoryObjects
 
 def _finished(tmp_path: Path) -> LocalRun:
     guarded = {"seconds": 1.0, "result": {"warnings": ["Table flights: 9 columns are new."]}}
-    noted = {"message": "MLflow could not be written", "seconds": 0.1}
+    noted = {"message": "MLflow could not be written", "seconds": 0.1, "at": 1.0}
     events = [Event("snapshot", 1, "finished", guarded), Event("train", 1, "warned", noted)]
     plan = [PlannedTask("snapshot", "snapshot", "Snapshot the source")]
     return LocalRun("20130115-081500-3fa2", tmp_path / "run.log", plan=plan, events=events, exit_code=0)
@@ -43,6 +43,16 @@ def test_each_trial_that_ends_has_a_line_once(
     run.events.append(Event("tune:trials", 1, "trial", {"at": 11, "message": "trial 11: log_loss 0.4"}))
     screen.update(run)
     assert capsys.readouterr().out.splitlines() == [f"  {lines[2]}", f"  {lines[10]}", "  trial 11: log_loss 0.4"]
+
+
+def test_a_warning_is_told_when_it_comes_also_before_there_is_a_plan(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, screen = LocalRun("r1", tmp_path), Screen(store)
+    run.events = [Event("tune:studies", 1, "warned", {"at": 1, "message": "no server"})]
+    screen.update(run)
+    screen.update(run)
+    assert capsys.readouterr().out == "  warning: no server\n"
 
 
 def test_that_nobody_was_told_of_a_failure_is_shown(
