@@ -89,12 +89,12 @@ def _ended(directory: Path) -> Iterator[None]:
     except Exception as raised:
         known = isinstance(raised, DivergedError | GatehouseError)
         shown = raised if known else without_values(raised)
-        if isinstance(shown, RuntimeError | OSError | MemoryError):
-            raise  # A peer or the machine may be the cause: torchrun starts again, from the last checkpoint.
-        message = str(shown) if known or shown is not raised else f"{type(shown).__name__}: {shown}"
-        write_json(directory / FAILURE, {"message": message})
-        if known:
-            sys.exit(message)  # It says all that there is: frames would push the log's own words out of sight.
+        # Of these a peer or the machine may be the cause: torchrun starts again, from the last checkpoint.
+        if not isinstance(raised, RuntimeError | OSError | MemoryError):
+            message = str(shown) if known or shown is not raised else f"{type(shown).__name__}: {shown}"
+            write_json(directory / FAILURE, {"message": message})
+            if known:
+                sys.exit(message)  # It says all that there is: frames would push the log's own words out of sight.
         if shown is raised:
             raise
         raise shown from None
