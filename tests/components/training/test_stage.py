@@ -16,13 +16,14 @@ from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.choose import LAUNCH
+from gatehouse.components.launchers.launcher import TrainingFailedError
 from gatehouse.components.launchers.local import LocalLauncher
 from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.data.job import prepare_job
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.spec import beginning
-from gatehouse.components.training.stage import TrainResult, _beginnings, forget_job, job_key, train
+from gatehouse.components.training.stage import TrainRequest, TrainResult, _beginnings, forget_job, job_key, train
 from gatehouse.errors import ConfigurationError
 from tests.components.training import synthetic
 from tests.components.training.specs import vary
@@ -137,6 +138,22 @@ def test_the_run_of_a_job_that_ends_without_a_model_says_why(
     with pytest.raises(FileNotFoundError):
         train(asked, store)
     assert "FileNotFoundError" in json.loads(about.read_text())["error"] and (about.parent / "closed").exists()
+
+
+@pytest.mark.parametrize("sensitive", [(), ("name",)])
+def test_the_processes_of_the_stage_quote_no_row_where_a_column_is_sensitive(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, sensitive: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv(FAULT, "raise:@1")
+    monkeypatch.setenv(RUN_ID, "run")
+    source = str(store.publish("datasets", "people", {}, details={"sensitive": list(sensitive)}))
+    training_set = synthetic.publish_training_set(store, synthetic.table(), snapshot=source)
+    split, spec = synthetic.publish_split(store, training_set), vary(SPEC, processes=1)
+    with pytest.raises(TrainingFailedError) as raised:
+        train(TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights"), store)
+    written = [path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file()]
+    assert any("injected fault, step 1" in each for each in (str(raised.value), *written)) == (not sensitive)
+    assert not sensitive or "ValueError, whose words are not shown, as columns are" in str(raised.value)
 
 
 def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainResult]) -> None:
