@@ -79,4 +79,5 @@ def require_permanent(error: Mapping[str, Any]) -> None:
         UntriedError: if another attempt may end otherwise.
     """
     if not error["permanent"]:
-        raise UntriedError(f"The candidate could not be tried: {error['name']}: {error['message']} Run again.")
+        said = unless_hidden(error["message"]).rstrip(".")
+        raise UntriedError(f"The candidate could not be tried: {error['name']}: {said}. Run again.")

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from gatehouse.components.artifacts.hidden_values import unless_hidden
+from gatehouse.components.artifacts.hidden_values import hidden_columns, unless_hidden
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.integration.child import require_permanent, run
 
@@ -54,16 +54,23 @@ def failures(store: ArtifactStore, model: str, tests: str, rows: Path, folder: P
     found = json.loads(told.read_text())
     for error in found["errors"]:
         require_permanent(error)
-    yield from (f"{name or 'collection'}: {_shown(why)}" for name, why in sorted(found["problems"].items()))
+    # Tests of one function are told once where their values are hidden.
+    yield from dict.fromkeys(_shown(name, why) for name, why in sorted(found["problems"].items()))
     ran = {name.partition("::")[0] for name in (*found["passed"], *found["problems"])}
     yield from (f"{name}: no test of it ran" for name in files if is_test_file(name) and name not in ran)
     if not found["problems"] and (found["exit"] or not found["passed"]):
         yield f"pytest ended with {found['exit']} after {len(found['passed'])} tests"
 
 
-def _shown(why: str) -> str:
-    """Why a test has not passed; an assertion may quote a row of the golden batch."""
-    return why if why.startswith(("was skipped", "was deselected", "is expected to fail")) else unless_hidden(why)
+def _shown(name: str, why: str) -> str:
+    """Which test has not passed, and why; the values of its parameters, and its own words, may quote a golden row."""
+    named = name.partition("[")[0] if hidden_columns() else name
+    what, _, words = why.partition(": ")
+    if what in ("was skipped", "is expected to fail"):
+        why = f"{what}: {unless_hidden(words)}"
+    elif what != "was deselected":
+        why = unless_hidden(why)
+    return f"{named or 'collection'}: {why}"
 
 
 def is_test_file(path: str) -> bool:

@@ -137,7 +137,11 @@ def _served(
         if found != expected
     ]
     yield _check("golden batch", differing, f"{len(expected)} rows, the same to the bit as a batch, alone and as JSON")
-    yield _check("schema", answers["schema"], "missing values of a feature, wrong types and infinity are refused")
+    unclear = [
+        f"{asked}, found {unless_hidden(found)}"
+        for asked, _, found in (each.partition(", found ") for each in answers["schema"])
+    ]
+    yield _check("schema", unclear, "missing values of a feature, wrong types and infinity are refused")
     taken = {"latency": answers["latency"], "memory_mb": answers["memory_mb"]}
     store.append(f"measurements/{request.model}", {"stage": "integrate"} | taken)
     yield _bounded("latency", request.spec.latency_ms, answers["latency"]["single_row_ms"]["p95"], "ms")

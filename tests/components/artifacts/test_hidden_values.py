@@ -91,7 +91,23 @@ def _program(folder: Path) -> None:
 
 
 def _assertion(_: Path) -> None:
-    raise ConfigurationError(project_tests._shown(f"assert {SECRET} == 1"))
+    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"assert {SECRET} == 1"))
+
+
+def _skipped(_: Path) -> None:
+    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"was skipped: row {SECRET}"))
+
+
+def _expected(_: Path) -> None:
+    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"is expected to fail: row {SECRET}"))
+
+
+def _parameter(_: Path) -> None:
+    raise ConfigurationError(project_tests._shown(f"test_it.py::test_it[{SECRET}]", "was deselected"))
+
+
+def _untried(_: Path) -> None:
+    child.require_permanent({"permanent": False, "name": "StoreError", "message": f"row {SECRET}"})
 
 
 def _unexpected(_: Path) -> None:
@@ -101,7 +117,11 @@ def _unexpected(_: Path) -> None:
 
 @pytest.mark.parametrize("sensitive", [(), ("name",)])
 @pytest.mark.parametrize(
-    "fails", [_split, _slices, _decisions, _message, _time, _types, _categories, _endless, _program, _assertion]
+    "fails",
+    [
+        *(_split, _slices, _decisions, _message, _time, _types, _categories, _endless, _program),
+        *(_assertion, _skipped, _expected, _parameter, _untried),
+    ],
 )
 def test_no_reader_of_rows_quotes_one(
     tmp_path: Path, fails: Callable[[Path], None], sensitive: tuple[str, ...]
@@ -137,11 +157,8 @@ def test_no_stage_quotes_a_row(
 
 
 @pytest.mark.parametrize("sensitive", [(), ("name",)])
-def test_the_process_that_measures_memory_quotes_no_row(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sensitive: tuple[str, ...]
-) -> None:
-    ended = footprint.subprocess.CompletedProcess([], 1, "", f"ValueError: {SECRET}")
-    monkeypatch.setattr(footprint.subprocess, "run", lambda *_, **__: ended)
+def test_the_process_that_measures_memory_quotes_no_row(tmp_path: Path, sensitive: tuple[str, ...]) -> None:
+    store = ArtifactStore.open(tmp_path / SECRET)  # Its name is in the words of the process, which finds no model.
     with hiding(lambda: sensitive), pytest.raises(footprint.FootprintError, match="measuring its memory") as raised:
-        footprint.measured_memory(store, "models/m", tmp_path)
+        footprint.measured_memory(store, f"models/m/sha256-{'0' * 64}", tmp_path)
     assert (SECRET in str(raised.value)) == (not sensitive)

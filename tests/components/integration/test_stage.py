@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.components.artifacts.hidden_values import hiding
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.parts import read_part
 from gatehouse.components.integration import child, serving
@@ -14,7 +16,13 @@ from gatehouse.components.integration.child import UntriedError
 from gatehouse.components.integration.project_tests import failures
 from gatehouse.components.integration.report import page
 from gatehouse.components.integration.spec import IntegrationSpec
-from gatehouse.components.integration.stage import IntegrateRequest, IntegrateResult, integrate, serving_seconds
+from gatehouse.components.integration.stage import (
+    IntegrateRequest,
+    IntegrateResult,
+    _served,
+    integrate,
+    serving_seconds,
+)
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.errors import ConfigurationError, GatehouseError
@@ -237,6 +245,54 @@ def _failures(bench: Bench, tests: dict[str, str], folder: Path) -> Iterator[str
 def test_nothing_that_has_not_passed_is_hidden(told: list[str], expected: str) -> None:
     assert expected in told
     assert len(told) == 9
+
+
+QUOTING = """
+import pytest
+rows = pytest.mark.parametrize("row", [f"91827{n}" for n in range(3)])
+@rows
+def test_skips(row): pytest.skip(f"row {row}")
+@rows
+def test_fails(row): assert row == "none"
+@pytest.mark.xfail(reason="row 918273")
+def test_expected(): assert False
+"""
+
+
+@pytest.mark.parametrize(("sensitive", "told"), [((), "KeyError: 918273"), (("name",), "not shown, as columns are")])
+def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sensitive: tuple[str, ...], told: str
+) -> None:
+    asked = "distance a text: expected an error that names the feature, found"
+    answers = {"predictions": {}, "schema": [f"{asked} KeyError: 918273"], "memory_mb": 1.0}
+    answers["latency"] = {"single_row_ms": {"p95": 1.0}}
+    # No real candidate answers so.
+    monkeypatch.setattr("gatehouse.components.integration.stage._answers", lambda *_: (answers, ""))
+    data = {"training_set": bench.training_set, "split": bench.split}
+    request = IntegrateRequest(model=bench.models["good"], spec=IntegrationSpec(), **data)
+    with hiding(lambda: sensitive):
+        (found,) = [each["found"] for each in _served(request, bench.store, tmp_path, np.array([0.5]))][2:3]
+    assert found.startswith(f"{asked} {told}") and ("918273" in found) == (not sensitive)
+
+
+@pytest.mark.parametrize("sensitive", [[], ["name"]])
+def test_the_stage_quotes_no_row_from_the_tests_of_a_project_where_a_column_is_sensitive(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, sensitive: list[str]
+) -> None:
+    monkeypatch.setattr("gatehouse.components.integration.stage._served", lambda *_: ())  # It is tried above.
+    source = bench.store.publish("datasets", "people", {}, details={"sensitive": sensitive})
+    files = {"test_rows.py": QUOTING}
+    tests = str(bench.store.publish("config", "shop-integration", files, derived_from={"people": source}))
+    data = {"training_set": bench.training_set, "split": bench.split, "tests": tests}
+    (told,) = integrate(
+        IntegrateRequest(model=bench.models["good"], spec=IntegrationSpec(), **data), bench.store
+    ).reasons
+    assert told.count("91827") == (0 if sensitive else 13)
+    hidden = "not shown, as columns are sensitive (name)"
+    assert not sensitive or told == (
+        f"tests of the project: test_rows.py::test_expected: is expected to fail: {hidden}; "
+        f"test_rows.py::test_fails: {hidden}; test_rows.py::test_skips: was skipped: {hidden}"
+    )
 
 
 @pytest.mark.parametrize(
