@@ -42,7 +42,9 @@ def test_a_server_is_looked_for_at_its_usual_port(monkeypatch: pytest.MonkeyPatc
     assert asked == [("::1" if "[" in url else "db", port)]
 
 
-@pytest.mark.parametrize("url", ["sqlite:///studies.db", "postgresql:///db?host=/run/postgresql", "postgresql://a,b/db"])
+@pytest.mark.parametrize(
+    "url", ["sqlite:///studies.db", "postgresql:///db?host=/run/postgresql", "postgresql://a,b/db"]
+)
 def test_what_names_no_single_server_is_not_looked_for(url: str) -> None:
     require_server(url)
 
