@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from gatehouse.components.tasks.outputs import EXPECTED, are_usable
 from gatehouse.components.tasks.task import Task
-from gatehouse.errors import PredictionError
+from gatehouse.errors import PredictionError, counted
 
 
 def require_usable(predicted: npt.NDArray[np.float64], task: Task) -> None:
@@ -16,12 +16,13 @@ def require_usable(predicted: npt.NDArray[np.float64], task: Task) -> None:
         task: The model's.
 
     Raises:
-        PredictionError: with the number of wrong predictions, and the first.
+        PredictionError: with the number of wrong predictions, and the first of them. The numbers are those of one call:
+            a large table is scored in pieces.
     """
     wrong = np.flatnonzero(~are_usable(predicted, task.output))
     if len(wrong):
         raise PredictionError(
-            f"The model gave wrong predictions for {len(wrong):,} of {len(predicted):,} rows, the first for row "
-            f"{wrong[0]}: {predicted[wrong[0]]}; expected {EXPECTED[task.output]} for every row. Use another version "
-            "of the model, and train this one with a lower learning rate."
+            f"The model gave wrong predictions for {len(wrong):,} of {counted(len(predicted), 'row')} that it scored "
+            f"together, such as {predicted[wrong[0]]}; expected {EXPECTED[task.output]} for every row. Use another "
+            "version of the model, or train it again with a lower learning rate."
         )

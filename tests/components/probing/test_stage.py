@@ -113,6 +113,6 @@ def test_a_model_that_gives_no_numbers_is_told_and_not_probed(bench: Bench) -> N
     broken = publish_model(bench.store, bench.training_set, bench.split, broken=True, name="broken")
     data = {"training_set": bench.training_set, "split": bench.split}
     with pytest.raises(
-        PredictionError, match=r"wrong predictions for 200 of 200 rows, the first for row 0: nan; expec"
+        PredictionError, match=r"wrong predictions for 200 of 200 rows that it scored together, such as nan; expec"
     ):
         probe(ProbeRequest(model=broken, **data, spec=ProbeSpec()), bench.store)
