@@ -1,10 +1,11 @@
 """Durations in configuration: ISO 8601 alone, as other forms mean what nobody meant: 6 is six seconds."""
 
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError, ValidationInfo
+from pydantic import BeforeValidator, TypeAdapter, ValidationInfo
 
 _FORM = re.compile(r"P(?=\d|T\d)(\d+Y)?(\d+W)?(\d+(\.\d+)?D)?(T(?=\d)(\d+(\.\d+)?H)?(\d+(\.\d+)?M)?(\d+(\.\d+)?S)?)?")
 """Without months, which have no length. A year has 365 days: so pydantic reads and writes it."""
@@ -14,8 +15,9 @@ _UNITS = (("P{}D", timedelta(days=1)), ("PT{}H", timedelta(hours=1)), ("PT{}M", 
 
 def iso(span: timedelta) -> str:
     """An ISO 8601 duration in its largest whole unit, as a person writes it: P810D."""
-    whole = (form.format(span // unit) for form, unit in _UNITS if span and not span % unit)
-    return next(whole, f"PT{span.total_seconds():g}S")
+    whole = (form.format(span // unit) for form, unit in _UNITS if not span % unit)
+    seconds, rest = divmod(span, timedelta(seconds=1))
+    return next(whole, f"PT{seconds}{f'.{rest.microseconds:06}'.rstrip('0').rstrip('.')}S")
 
 
 def in_iso(value: Any, name: str) -> Any:
@@ -33,13 +35,18 @@ def in_iso(value: Any, name: str) -> Any:
 
 
 def _meant(value: Any) -> list[str]:
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        return [f"P{value:g}D", f"PT{value:g}H", f"PT{value:g}S"]
+    return list(dict.fromkeys(iso(span) for span in _spans(value) if span >= timedelta(0))) or ["P1D"]
+
+
+def _spans(value: Any) -> Iterator[timedelta]:
+    """The lengths that may be meant: a number without a unit may be days, hours or seconds."""
     try:
-        span = _READ.validate_python(value.strip().upper() if isinstance(value, str) else None)
-    except ValidationError:
-        return ["P1D"]
-    return [iso(span) if span > timedelta(0) else "P1D"]
+        if isinstance(value, str):
+            yield _READ.validate_python(value.strip().upper())
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield from (timedelta(days=value), timedelta(hours=value), timedelta(seconds=value))
+    except (ValueError, OverflowError):  # It is no length, or one that is too long.
+        return
 
 
 def _read(value: Any, info: ValidationInfo) -> Any:

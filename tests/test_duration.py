@@ -1,15 +1,16 @@
 """Every duration of every file takes one form, and says of any other what to write instead."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.features.definitions.declarations import Available
-from gatehouse.duration import in_iso, iso
+from gatehouse.duration import Duration, in_iso, iso
 from gatehouse.project import ProjectFile
 
 declared_stages()
@@ -65,13 +66,35 @@ def test_every_duration_is_iso_8601_and_nothing_else(model: type[BaseModel], nam
         ("P1M", "gap: P30D"),
         ("soon", "gap: P1D"),
         (-3, "gap: P1D"),
+        (0, "gap: P0D"),
+        ("0 days", "gap: P0D"),
+        (24, "gap: P24D or gap: P1D or gap: PT24S"),
+        (2592000, "gap: P2592000D or gap: P108000D or gap: P30D"),
+        (0.1, "gap: PT144M or gap: PT6M or gap: PT0.1S"),
+        (float("inf"), "gap: P1D"),
+        (float("nan"), "gap: P1D"),
+        (10**400, "gap: P1D"),
     ],
 )
 def test_the_line_to_write_is_said(value: Any, lines: str) -> None:
-    with pytest.raises(ValueError, match=rf"found {value!r}; write {lines}$"):
+    with pytest.raises(ValueError, match=rf"found {re.escape(repr(value))}; write {lines}$"):
         in_iso(value, "gap")
+    for line in lines.split(" or "):
+        form = line.removeprefix("gap: ")
+        assert in_iso(form, "gap") == form and isinstance(TypeAdapter(Duration).validate_python(form), timedelta)
 
 
-@pytest.mark.parametrize("span", [timedelta(0), timedelta(days=400), timedelta(minutes=90), timedelta(seconds=1.5)])
+@pytest.mark.parametrize(
+    "span",
+    [
+        timedelta(0),
+        timedelta(days=400),
+        timedelta(minutes=90),
+        timedelta(seconds=1.5),
+        timedelta(days=30, seconds=1),
+        timedelta(days=30, microseconds=10),
+        timedelta(days=999_999_999),
+    ],
+)
 def test_what_is_offered_is_accepted(span: timedelta) -> None:
-    assert in_iso(iso(span), "gap") == iso(span)
+    assert TypeAdapter(Duration).validate_python(iso(span)) == span
