@@ -73,7 +73,7 @@ def test_every_duration_is_iso_8601_and_nothing_else(model: type[BaseModel], nam
         (0.1, "gap: PT144M or gap: PT6M or gap: PT0.1S"),
         (float("inf"), "gap: P1D"),
         (float("nan"), "gap: P1D"),
-        (10**400, "gap: P1D"),
+        (10**12, "gap: P1D"),
     ],
 )
 def test_the_line_to_write_is_said(value: Any, lines: str) -> None:

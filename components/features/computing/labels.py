@@ -109,8 +109,8 @@ def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, la
         expected = f"one of {', '.join(label.classes)}" if label.classes else task.label
         kind, shown = _others(connection, label)
         first = ", ".join(f"{key} {rows[key][int(wrong[0])]}" for key in label.entities)
-        name = label.label
-        number = f"TRY_CAST({name} AS DOUBLE)" if kind == "VARCHAR" else f"if(isfinite({name}), {name}, NULL)"
+        value = f"TRY_CAST({label.label} AS DOUBLE)" if kind == "VARCHAR" else label.label
+        number = f"if(isfinite({value}), {value}, NULL)"
         raise ConfigurationError(
             f"{where}: column {label.label}: expected {expected} in every row, as the task is {task.name}; found "
             f"{len(wrong):,} of {rows.num_rows:,} rows with other values ({kind}), "

@@ -235,10 +235,22 @@ def test_a_label_that_is_not_of_its_task_is_refused(
         _labelled(connection, repository, values, **declared)
 
 
-def _labelled(connection: duckdb.DuckDBPyConnection, repository: Repository, values: str, **declared: Any) -> pa.Table:
+@pytest.mark.parametrize("values", ["('inf'), ('nan'), ('12 km'), ('3')", "('inf'::FLOAT), ('nan'::FLOAT), (3)"])
+def test_the_advised_query_gives_no_label_that_is_refused(repository: Repository, values: str) -> None:
+    with connect() as connection:
+        with pytest.raises(ConfigurationError) as caught:
+            _labelled(connection, repository, values, task="regression")
+        advised = str(caught.value).rpartition(": ")[2].removesuffix(" AS label.")
+        rows = _labelled(connection, repository, values, advised, task="regression")
+    assert rows["label"].to_pylist() == [3.0]
+
+
+def _labelled(
+    connection: duckdb.DuckDBPyConnection, repository: Repository, values: str, value: str = "label", **declared: Any
+) -> pa.Table:
     label = LabelView(name="sold", entities=("origin",), arrives=Available("told"), horizon=timedelta(0), **declared)
     query = (
-        "SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-01-02' AS decision_time, decision_time AS told, label "
+        f"SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-01-02' AS decision_time, decision_time AS told, {value} AS label "
         f"FROM (VALUES {values}) AS labels (label)"
     )
     set_time(connection, "as_of", utc(2013, 2, 1))
