@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -284,7 +285,7 @@ def test_an_empty_part_of_a_split_by_hash_is_told_with_what_was_divided_and_what
         assert all(map(len, partition.parts.values()))
 
 
-def _known(count: int, rows: range) -> pa.Array:
+def _known(count: int, rows: Collection[int]) -> pa.Array:
     return pa.array([1.5 + row % 7 if row in rows else None for row in range(count)], pa.float64())
 
 
@@ -299,11 +300,19 @@ def _known(count: int, rows: range) -> pa.Array:
         ),
         (range(900, 1500), []),
         (range(COUNT), []),
+        ([row for row in range(COUNT) if row % 4 in (1, 2)], []),
     ],
 )
+@pytest.mark.parametrize("sample", [COUNT, COUNT // 8])
 def test_a_feature_without_any_value_in_a_part_is_a_warning(
-    store: ArtifactStore, publish: Publish, known: range, told: list[str]
+    store: ArtifactStore,
+    publish: Publish,
+    monkeypatch: pytest.MonkeyPatch,
+    known: Collection[int],
+    told: list[str],
+    sample: int,
 ) -> None:
+    monkeypatch.setattr("gatehouse.components.splitting.profile._ROWS", sample)
     table = _table().set_column(7, "size", _known(COUNT, known))
     table = table.set_column(8, "colour", pa.array(["red"] * COUNT))
     training_set = publish(table, numeric=["size"], categorical=["colour"])
