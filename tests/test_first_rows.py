@@ -107,7 +107,7 @@ def test_an_empty_file_numbers_that_are_none_and_a_single_label_are_told(project
     (project / CONTRACT).write_text(
         (project / CONTRACT).read_text().replace("{type: double, min: 0}", "{type: double}")
     )
-    told = "features/views/order_content.sql: amount: {} of the first 3 rows are NaN or infinite, first order_id o2"
+    told = "features/views/order_content.sql: amount: NaN or infinite in {} of the first 3 rows, first order_id o2"
     with pytest.raises(ConfigurationError, match=told.format(2)):
         check_project(project, data=True)
     file.write_text(file.read_text().replace("inf", "9.5"))
@@ -139,7 +139,7 @@ BEFORE_THE_SPLIT = {"snapshot", "compute_features", "retrieve_training_set"}
             "features/labels/returned.sql",
             "returned = 1 AS",
             "returned = 7 AS",
-            r"labels/returned\.sql: all of the first 60 rows have the label 0, which teaches nothing",
+            r"labels/returned\.sql: the same label in the first 60 rows, 0, which teaches nothing",
         ),
         (
             {*BEFORE_THE_SPLIT, "split"},

@@ -21,6 +21,6 @@ def told_not_finite(name: str, wrong: npt.NDArray[np.int64], rows: str, key: str
     """
     shown = unless_hidden(f"first {key} {first}: {value}")
     return (
-        f"{name}: {len(wrong):,} of {rows} are NaN or infinite, {shown}. Give a null where nothing is known: "
+        f"{name}: NaN or infinite in {len(wrong):,} of {rows}, {shown}. Give a null where nothing is known: "
         f"if(isfinite({name}), {name}, NULL) AS {name}"
     )

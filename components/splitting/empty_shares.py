@@ -2,17 +2,26 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 
 import numpy as np
 
 from gatehouse.components.splitting import geography
 from gatehouse.components.splitting.divide import divide, unit_of
 from gatehouse.components.splitting.partition import PARTS, Parts
-from gatehouse.components.splitting.spec import Fractions, GeographicSplit, KFoldSplit, SplitSpec, StratifiedSplit
+from gatehouse.components.splitting.spec import (
+    EntitySplit,
+    Fractions,
+    GeographicSplit,
+    GroupSplit,
+    KFoldSplit,
+    SplitSpec,
+    StratifiedSplit,
+)
+from gatehouse.components.splitting.stable_hash import Flags
 from gatehouse.components.splitting.time_order import moment, ticks
 from gatehouse.components.splitting.training_set import TrainingSet
 from gatehouse.duration import iso
+from gatehouse.errors import counted
 
 _ENOUGH = 20
 """Units from which on a part without any is no chance, but too small a share."""
@@ -36,37 +45,52 @@ def empty_shares(spec: SplitSpec, training_set: TrainingSet, parts: Parts) -> di
 
 
 def _found(spec: SplitSpec, training_set: TrainingSet, name: str) -> str:
+    _, held = _held(spec, training_set)
     if isinstance(spec, KFoldSplit) and spec.test_from and _is_misplaced(spec, training_set, name):
         times = training_set.times(training_set.decision_time)
         first, last = (each.astype("datetime64[s]") for each in (times.min(), times.max()))
-        side = "is the beginning" if name == PARTS[-1] else f"with its gap of {iso(spec.gap)} ends train and validation"
+        before = f"with its gap of {iso(spec.gap)} has {held} before it for folds: {spec.folds}"
+        side = "is the beginning" if name == PARTS[-1] else before
         return f"test_from: {spec.test_from.isoformat()} {side}; the decisions are from {first} to {last}"
-    count, units = _units(spec, training_set)
-    held = f"The {training_set.rows:,} rows have {count:,} different {units}, each of which stays in one part"
+    divided = f"What is divided: {held}, each of which stays in one part"
     if isinstance(spec, KFoldSplit):
         share = f" and test_fraction: {spec.test_fraction:g}" if spec.test_fraction else ""
-        return f"{held}; none came here of folds: {spec.folds}{share}"
+        return f"{divided}; none came here of folds: {spec.folds}{share}"
     shares = getattr(spec, "fractions", Fractions())
-    return f"{held}; none came here by fractions.{name}: {getattr(shares, name):g}"
+    return f"{divided}; none came here by fractions.{name}: {getattr(shares, name):g}"
 
 
 def _is_misplaced(spec: KFoldSplit, training_set: TrainingSet, name: str) -> bool:
-    """Whether the part has no rows because of the time at which the test part begins."""
-    decision, known = (training_set.times(each) for each in (training_set.decision_time, training_set.label_time))
-    begins = moment(spec.test_from or datetime.max)
-    return name == PARTS[-1] or not ((decision <= begins - ticks(spec.gap)) & (known <= begins)).any()
+    """Whether the part has no rows because of the time at which the test part begins: too little lies before it."""
+    (before, _), (whole, _) = (
+        _held(each, training_set) for each in (spec, spec.model_copy(update={"test_from": None}))
+    )
+    return name == PARTS[-1] or not before or before < spec.folds <= whole
 
 
-def _units(spec: SplitSpec, training_set: TrainingSet) -> tuple[int, str]:
-    """How many units the hash divides, and what they are."""
+def _held(spec: SplitSpec, training_set: TrainingSet) -> tuple[int, str]:
+    """How many units the hash divides, and these with their rows in words."""
     if isinstance(spec, GeographicSplit):
         places = np.stack([training_set.numbers(name) for name in (spec.latitude, spec.longitude)])
-        latitude, longitude = places[:, ~np.isnan(places).any(axis=0)]
+        inside = ~np.isnan(places).any(axis=0)
         grid = geography.Grid(spec.cell_km)
-        return len(np.unique(grid.hashes(*grid.cells(latitude, longitude), 0))), f"cells of {spec.cell_km:g} km"
-    unit = unit_of(spec, training_set)
-    hashes, null = training_set.hashes(unit, 0)
-    return len(np.unique(hashes[~null])), f"values of {' with '.join(unit)}"
+        units, what = grid.hashes(*grid.cells(*places[:, inside]), 0), f"cell{{}} of {spec.cell_km:g} km"
+    else:
+        unit = unit_of(spec, training_set)
+        hashes, null = training_set.hashes(unit, 0)
+        inside = ~null & _before_test(spec, training_set)
+        units, what = hashes[inside], f"value{{}} of {' with '.join(unit)}"
+    count = len(np.unique(units))
+    return count, f"{counted(int(inside.sum()), 'row')} with {count:,} distinct {what.format('s' * (count != 1))}"
+
+
+def _before_test(spec: SplitSpec, training_set: TrainingSet) -> Flags:
+    """Which rows lie before a test part that begins at a time, and its gap; all rows where there is none."""
+    if not isinstance(spec, KFoldSplit) or spec.test_from is None:
+        return np.ones(training_set.rows, np.bool_)
+    decision, known = (training_set.times(each) for each in (training_set.decision_time, training_set.label_time))
+    begins = moment(spec.test_from)
+    return (decision <= begins - ticks(spec.gap)) & (known <= begins)
 
 
 def _cure(spec: SplitSpec, training_set: TrainingSet, name: str) -> str:
@@ -74,14 +98,18 @@ def _cure(spec: SplitSpec, training_set: TrainingSet, name: str) -> str:
         times = training_set.times(training_set.decision_time)
         begins = times.max() - (times.max() - times.min()) * _TEST // _MINUTE * _MINUTE
         return f"Set a time between these, such as test_from: {begins.astype('datetime64[s]')}, and a gap that fits"
-    count, units = _units(spec, training_set)
+    count, _ = _held(spec, training_set)
     if lines := next(_filling(spec, training_set, count), None):
         return f"Set {lines}, with which every part has rows"
+    if training_set.rows < len(PARTS):
+        return "Bring more rows"
     if isinstance(spec, StratifiedSplit):
         return "Name strata that have more rows each, or set strategy: random"
     if isinstance(spec, GeographicSplit):
         return "Set a smaller cell_km and buffer_km, or set strategy: random"
-    return f"Bring rows with more {units}, or set strategy: random, which divides row by row"
+    in_groups = isinstance(spec, EntitySplit | GroupSplit) or getattr(spec, "unit", "") in ("entity", "group")
+    by_row = ", or set strategy: random, which divides row by row" * in_groups
+    return f"Bring rows with more values of {' with '.join(unit_of(spec, training_set))}{by_row}"
 
 
 def _filling(spec: SplitSpec, training_set: TrainingSet, units: int) -> Iterator[str]:

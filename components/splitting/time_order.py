@@ -75,11 +75,11 @@ def unusable(
     outside = {name: int(((part < 0) | (part >= rows)).sum()) for name, part in parts.items()}
     for name, count in outside.items():
         if count:
-            problems.append(f"{name}: {count} row numbers are not among the {rows} rows of the training set")
+            problems.append(f"{name}: {counted(count, 'row number')} outside of the {rows:,} rows of the training set")
     together = np.sort(np.concatenate(list(parts.values())))
     shared = int((together[1:] == together[:-1]).sum())
     if shared:
-        problems.append(f"{shared} rows are in two parts, or twice in one")
+        problems.append(f"{counted(shared, 'row')} in two parts, or twice in one")
     if not any(outside.values()):
         problems += [problem for name, part in parts.items() for problem in _unusable_labels(name, labels[part], task)]
         problems += _untrained_classes(labels, parts) if task.output == "probabilities" else []
@@ -89,7 +89,7 @@ def unusable(
 def _unusable_labels(name: str, labels: npt.NDArray[np.float64], task: Task) -> Iterator[str]:
     other = int(np.isnan(labels).sum())
     if other:
-        yield f"{name}: {other} labels are not {task.label}"
+        yield f"{name}: {counted(other, 'label')} other than {task.label}"
     elif len(labels) and (lacking := task.lacks(labels)):
         yield f"{name}: has {lacking}"
 
@@ -100,7 +100,7 @@ def _untrained_classes(labels: npt.NDArray[np.float64], parts: Parts) -> Iterato
     unknown = np.setdiff1d(validation[~np.isnan(validation)], train)
     if len(unknown):
         shown = ", ".join(f"{value:g}" for value in unknown[:5])
-        yield f"validation: has rows of {len(unknown)} classes that train has none of: {shown}"
+        yield f"validation: has rows of classes that train lacks, {len(unknown):,} in all: {shown}"
 
 
 def senseless_times(decision: Times | None, label: Times | None, name: str, rows: Rows) -> Iterator[str]:
@@ -118,7 +118,7 @@ def senseless_times(decision: Times | None, label: Times | None, name: str, rows
             yield f"{name}: {counted(missing, 'row')} without {what}"
     early = 0 if decision is None or label is None else int((label[rows] < decision[rows]).sum())
     if early:
-        yield f"{name}: {early} labels are said to be known before the decision that they judge"
+        yield f"{name}: {counted(early, 'label')} with a time before the decision that the label judges"
 
 
 def decisions_out_of_order(decision: Times, earlier: str, later: str, parts: Parts) -> Iterator[str]:
@@ -134,10 +134,8 @@ def decisions_out_of_order(decision: Times, earlier: str, later: str, parts: Par
     if len(decided) and len(others):
         behind = int((decided >= others.min()).sum())
         if behind:
-            yield (
-                f"{behind} decisions of {earlier} (last: {_text(decided.max())}) are not before the first of {later} "
-                f"({_text(others.min())})"
-            )
+            last = f"{counted(behind, 'decision')} of {earlier} (last: {_text(decided.max())})"
+            yield f"{last} not before the first of {later} ({_text(others.min())})"
 
 
 def labels_out_of_order(decision: Times, label: Times, earlier: str, later: str, parts: Parts) -> Iterator[str]:
@@ -155,7 +153,8 @@ def labels_out_of_order(decision: Times, label: Times, earlier: str, later: str,
         first = others.min()
         late = int((label[parts[earlier]] > first).sum())
         if late:
-            yield f"{late} labels of {earlier} were known only after the first decision of {later} ({_text(first)})"
+            labels = f"{counted(late, 'label')} of {earlier}"
+            yield f"{labels} known only after the first decision of {later} ({_text(first)})"
 
 
 def _text(time: np.datetime64) -> str:

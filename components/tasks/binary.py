@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gatehouse.components.tasks.task import Task
+from gatehouse.errors import counted
 
 if TYPE_CHECKING:
     from gatehouse.components.metrics.catalogue.metric import Array, Predictions
@@ -16,7 +17,8 @@ def _is_label(labels: "Array") -> "Mask":
 
 def _lacks(labels: "Array") -> str:
     zeros, ones = (int((labels == value).sum()) for value in (0, 1))
-    return "" if zeros and ones else f"{zeros} rows with label 0 and {ones} with label 1; expected some of both"
+    found = f"{counted(zeros, 'row')} with label 0 and {ones:,} with label 1"
+    return "" if zeros and ones else f"{found}; expected some of both"
 
 
 def _read(probabilities: "Array", groups: "Array | None") -> "Predictions":

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from gatehouse.errors import counted
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -59,4 +61,4 @@ def lacks_variety(labels: "Array") -> str:
     """What labels, shape (rows,), lack of which any two must differ, in words."""
     if len(labels) and labels.min() != labels.max():
         return ""
-    return f"{len(labels)} rows with {min(len(labels), 1)} different labels; expected two at least"
+    return f"{counted(len(labels), 'row')} with {counted(min(len(labels), 1), 'distinct label')}; expected two at least"

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.arithmetic.finite import told_not_finite
+from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.features.computing.compute import SQL_TYPES, compute_view, go_back, run_macros, stage_table
 from gatehouse.components.features.computing.labels import labelled_rows
 from gatehouse.components.features.computing.on_demand import on_demand_features
@@ -20,7 +21,7 @@ from gatehouse.components.features.definitions.query_problems import query_probl
 from gatehouse.components.features.definitions.repository import OnDemand, Repository, View
 from gatehouse.components.features.definitions.sql_text import KNOWN_PARAMETERS, PARAMETERS, names_read
 from gatehouse.components.tasks.found import TASKS
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, counted
 
 _RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
 _ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
@@ -166,7 +167,7 @@ def _not_finite(file: str, rows: pa.Table) -> Iterator[tuple[bool, str]]:
             values = column.to_numpy()
             wrong = np.flatnonzero(~np.isfinite(values) & ~column.is_null().to_numpy())
             if len(wrong):
-                first, count = int(wrong[0]), f"the first {len(values):,} rows"
+                first, count = int(wrong[0]), f"the first {counted(len(values), 'row')}"
                 key = rows.column_names[0]
                 told = told_not_finite(name, wrong, count, key, rows.column(0)[first], values[first])
                 yield bool(np.isinf(values).any()), f"{file}: {told}"
@@ -176,8 +177,8 @@ def teaches_nothing(found: Labelled) -> Iterator[str]:
     """A sentence where rows have no label, or all the same one."""
     labels = pc.unique(found.rows["label"]).to_pylist()
     if len(labels) == 1:
-        rows = f"{found.rows.num_rows:,} rows have the label {labels[0]}"
-        yield f"{found.file}: all of the first {rows}, which teaches nothing; bring rows of other labels"
+        same = f"the same label in the first {counted(found.rows.num_rows, 'row')}, {unless_hidden(f'{labels[0]}')}"
+        yield f"{found.file}: {same}, which teaches nothing; bring rows of other labels"
     elif found.set_aside and not labels:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.set_aside.items())
         yield f"{found.file}: none of the first rows has a label yet ({reasons})"

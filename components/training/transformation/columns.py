@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from gatehouse.components.arithmetic.finite import told_not_finite
 from gatehouse.components.artifacts.hidden_values import said_by
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import GatehouseError, counted
 
 _TEXT, _NUMBERS, _BOOLEANS, _NOTHING = "text", "numbers", "booleans", "nothing"
 _NARROW = ("float", "halffloat")
@@ -115,7 +115,7 @@ def _endless(name: str, values: npt.NDArray[np.float64], table: Columns | None) 
     if table is None:
         return f"{name}: {len(wrong):,} values are infinite; expected finite numbers or nulls"
     key, first = table.column_names[0], int(wrong[0])
-    return told_not_finite(name, wrong, f"{len(values):,} rows", key, table[key][first], values[first])
+    return told_not_finite(name, wrong, counted(len(values), "row"), key, table[key][first], values[first])
 
 
 def texts_of(name: str, column: pa.ChunkedArray, wanted: str = "") -> pa.ChunkedArray:

@@ -83,7 +83,7 @@ def _categories(_: Path) -> None:
 
 
 def _endless(_: Path) -> None:
-    raise ConfigurationError(told_not_finite("f", np.array([0]), "1 rows", "name", SECRET, np.inf))
+    raise ConfigurationError(told_not_finite("f", np.array([0]), "1 row", "name", SECRET, np.inf))
 
 
 def _program(folder: Path) -> None:

@@ -293,8 +293,8 @@ def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_
     checks = _checks(tmp_path, columns, **IN_TIME)
     assert checks["parts"].ends_the_run
     assert checks["parts"].said == (
-        "validation: has 0 rows with label 0 and 1464 with label 1; expected some of both",
-        "train: 1 labels are said to be known before the decision that they judge",
+        "validation: has 0 rows with label 0 and 1,464 with label 1; expected some of both",
+        "train: 1 label with a time before the decision that the label judges",
     )
     empty = _checks(tmp_path, columns, **IN_TIME | {"validation_until": "2025-01-01"})
     assert empty["parts"].said[0].startswith("test: has no rows. It spans decisions from 2025-01-01T00:00:00")
@@ -308,7 +308,7 @@ def test_folds_are_looked_at_one_by_one(tmp_path: Path) -> None:
     assert said == (
         "fold 0: train: has 744 rows with label 0 and 0 with label 1; expected some of both",
         "fold 0: validation: has 720 rows with label 0 and 0 with label 1; expected some of both",
-        "fold 1: train: has 1464 rows with label 0 and 0 with label 1; expected some of both",
+        "fold 1: train: has 1,464 rows with label 0 and 0 with label 1; expected some of both",
     )
 
 

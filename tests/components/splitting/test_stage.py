@@ -150,7 +150,7 @@ def test_all_that_a_split_must_not_be_is_told_at_once(store: ArtifactStore, publ
         split(SplitRequest(training_set=training_set, spec=spec), store)
     message = str(refused.value)
     assert "is not divided, for 5 reasons:" in message
-    assert "parts: test: has 1 rows with label 0 and 0 with label 1" in message
+    assert "parts: test: has 1 row with label 0 and 0 with label 1" in message
     assert re.search(r"group_overlap: (\d+) of the \1 values of town in validation are in train too", message)
     assert "availability: size of 1455 rows was known only after the decision, up to 1e-06 s later" in message
     assert "`split.checks.severity`" in message
@@ -237,52 +237,95 @@ def _few(towns: int) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("rows", "keys", "told", "advised"),
     [
         (
+            200,
             {"strategy": "group", "columns": ["town"]},
-            r"The 200 rows have 4 different values of town, each of which stays in one part; none came here by "
-            r"fractions.\w+: 0.15. Set seed: \d+, with which every part has rows",
+            r"What is divided: 200 rows with 4 distinct values of town, each of which stays in one part; none came "
+            r"here by fractions.\w+: 0.15. Set ",
+            r"seed: \d+",
         ),
         (
+            200,
             {"strategy": "random", "fractions": {"train": 0.9989, "validation": 0.001, "test": 0.0001}},
-            r"200 different values of key with decision_time, .* by fractions.test: 0.0001. Set fractions: "
-            r"\{train: 0.7, validation: 0.15, test: 0.15\}, with which",
+            r"200 distinct values of key with decision_time, .* by fractions.test: 0.0001. Set ",
+            r"fractions: \{train: 0.7, validation: 0.15, test: 0.15\}",
         ),
         (
+            200,
             {"strategy": "k_fold", "unit": "group", "columns": ["town"], "folds": 9, "test_fraction": 0.2},
-            r"4 different values of town, .* none came here of folds: 9 and test_fraction: 0.2. "
-            r"Set folds: \d and seed: \d+, with which",
+            r"4 distinct values of town, .* none came here of folds: 9 and test_fraction: 0.2. Set ",
+            r"folds: \d and seed: \d+",
         ),
         (
+            200,
             {"strategy": "k_fold", "folds": 3, "test_from": "2034-01-01"},
             r"test: has no rows. test_from: 2034-01-01T00:00:00\+00:00 is the beginning; the decisions are from "
-            r"2024-01-01T00:00:00 to 2024-01-09T07:00:00. Set a time between these, such as test_from: 2024-01-08T0",
+            r"2024-01-01T00:00:00 to 2024-01-09T07:00:00. Set a time between these, such as ",
+            r"test_from: 2024-01-08T01:09:00",
         ),
         (
+            200,
             {"strategy": "k_fold", "folds": 3, "test_from": "2024-01-01"},
-            r"train: has no rows. test_from: 2024-01-01T00:00:00\+00:00 with its gap of P1D ends train and "
-            r"validation; the .* Set a time between these, such as test_from: 2024-01-08T01:09:00, and a gap that fits",
+            r"train: has no rows. test_from: 2024-01-01T00:00:00\+00:00 with its gap of P1D has 0 rows with 0 distinct "
+            r"values of key with decision_time before it for folds: 3; the .* Set a time between these, such as ",
+            r"test_from: 2024-01-08T01:09:00",
         ),
         (
+            200,
+            {"strategy": "k_fold", "test_from": "2024-01-02T01:00:00Z"},
+            r"gap of P1D has 2 rows with 2 distinct values of key .* before it for folds: 5; .* such as ",
+            r"test_from: 2024-01-08T01:09:00",
+        ),
+        (
+            200,
+            {"strategy": "k_fold", "test_from": "2024-01-02T04:00:00Z"},
+            r"What is divided: 5 rows with 5 distinct values of key .* none came here of folds: 5. Set ",
+            r"folds: \d and seed: \d+",
+        ),
+        (
+            1,
+            {"strategy": "random"},
+            r"1 row with 1 distinct value of key with decision_time, .*. Bring more rows\n",
+            "",
+        ),
+        (2, {"strategy": "stratified"}, r"2 rows with 2 distinct values of key .*. Bring more rows\n", ""),
+        (
+            3,
+            {"strategy": "k_fold", "folds": 3, "test_fraction": 0.01, "unit": "stratified"},
+            r"test: has no rows.*3 rows with 3 distinct values of key .* Bring rows with more values of key with "
+            r"decision_time\n",
+            "",
+        ),
+        (
+            200,
             {"strategy": "geographic", "cell_km": 5000},
-            r"different cells of 5000 km, .* Set (seed: \d+, with which|a smaller cell_km)",
+            "200 rows with 1 distinct cell of 5000 km, .* Set a smaller cell_km",
+            "",
         ),
         (
+            200,
             {"strategy": "stratified", "strata": ["key"]},
             r"none came here by fractions.\w+: 0.15. Name strata that have more rows each",
+            "",
         ),
     ],
 )
 def test_an_empty_part_of_a_split_by_hash_is_told_with_what_was_divided_and_what_to_set(
-    store: ArtifactStore, publish: Publish, keys: dict[str, Any], told: str
+    store: ArtifactStore, publish: Publish, rows: int, keys: dict[str, Any], told: str, advised: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=f"(?s){told}") as caught:
-        split(SplitRequest(training_set=publish(_few(4)), spec=spec_of(**keys)), store)
-    if line := re.search(r"(?:such as|Set(?! a)) ([^.]*?: .*?)(?:, with which|, and a gap)", str(caught.value)):
-        changed = keys | yaml.safe_load("\n".join(line[1].split(" and ")))
-        partition = divide(spec_of(**changed), TrainingSet.open(store, publish(_few(4)))).partition
-        assert all(map(len, partition.parts.values()))
+    training_set = publish(_few(4).slice(0, rows))
+    line = f"({advised}), (with which every part has rows|and a gap that fits)" if advised else ""
+    with pytest.raises(ConfigurationError) as caught:
+        split(SplitRequest(training_set=training_set, spec=spec_of(**keys)), store)
+    found = re.search(f"(?s){told}{line}", str(caught.value))
+    assert found, str(caught.value)
+    if advised:
+        changed = keys | yaml.safe_load("\n".join(found[1].split(" and ")))
+        partition = divide(spec_of(**changed), TrainingSet.open(store, training_set)).partition
+        scopes = [partition.parts, *(fold for _, fold in partition.every_fold())]
+        assert all(len(part) for parts in scopes for part in parts.values())
 
 
 def _known(count: int, rows: Collection[int]) -> pa.Array:

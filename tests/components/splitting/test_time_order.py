@@ -144,7 +144,7 @@ def test_a_random_split_is_refused_with_counts_and_times() -> None:
     shuffled = np.random.default_rng(7).permutation(1000)
     parts = {"train": shuffled[:700], "validation": shuffled[700:850], "test": shuffled[850:]}
     problems = _problems(decision, decision, np.arange(1000) % 2, parts)
-    assert re.match(r"\d{3} decisions of train .* are not before the first of validation \(2024-01-0", problems[0])
+    assert re.match(r"\d{3} decisions of train .* not before the first of validation \(2024-01-0", problems[0])
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_a_random_split_is_refused_with_counts_and_times() -> None:
     [
         ({"label": (0, np.datetime64("NaT"))}, "train: 1 row without label time"),
         ({"decision": (2, np.datetime64("NaT"))}, "validation: 1 row without decision time"),
-        ({"label": (4, _hours([0])[0])}, "test: 1 labels are said to be known before the decision"),
-        ({"label": (1, _hours([30])[0])}, "1 labels of train were known only after the first decision of validation"),
-        ({"labels": (0, 2)}, "train: 1 labels are not 0 or 1"),
+        ({"label": (4, _hours([0])[0])}, "test: 1 label with a time before the decision"),
+        ({"label": (1, _hours([30])[0])}, "1 label of train known only after the first decision of validation"),
+        ({"labels": (0, 2)}, "train: 1 label other than 0 or 1"),
         ({"labels": (5, 0)}, "test: has 2 rows with label 0 and 0 with label 1"),
     ],
 )
@@ -170,9 +170,9 @@ def test_what_cannot_be_judged_or_is_late_is_refused(change: dict[str, tuple[int
     ("test", "said"),
     [
         ([], "test: has no rows"),
-        ([4, 5, 6], "test: 1 row numbers are not among the 6 rows"),
-        ([4, -1], "test: 1 row numbers are not among the 6 rows"),
-        ([3, 4, 5], "1 rows are in two parts"),
+        ([4, 5, 6], "test: 1 row number outside of the 6 rows"),
+        ([4, -1], "test: 1 row number outside of the 6 rows"),
+        ([3, 4, 5], "1 row in two parts"),
     ],
 )
 def test_parts_that_are_no_parts_are_refused(test: list[int], said: str) -> None:
@@ -214,7 +214,7 @@ def test_boundaries_of_any_zone_are_moments() -> None:
 def test_every_class_of_validation_is_in_train() -> None:
     labels, parts = np.array([0.0, 1, 0, 2, 0, 3]), {"train": [0, 1], "validation": [2, 3], "test": [4, 5]}
     found = unusable(6, labels, TASKS["multiclass"], {name: np.array(rows) for name, rows in parts.items()})
-    assert found == ["validation: has rows of 1 classes that train has none of: 2"]
+    assert found == ["validation: has rows of classes that train lacks, 1 in all: 2"]
 
 
 def test_a_boundary_may_be_counted_back_from_the_newest_decision() -> None:

@@ -52,7 +52,7 @@ def test_labels_that_are_neither_0_nor_1_are_named(
 def test_a_part_without_both_labels_is_refused(store: ArtifactStore, tmp_path: Path, part: str, rows: range) -> None:
     training_set = synthetic.publish_training_set(store, synthetic.table())
     split = synthetic.publish_split(store, training_set, **{part: rows})
-    with pytest.raises(FeatureError, match=f"Part {part} of the split has . rows with label 0 and . with label 1"):
+    with pytest.raises(FeatureError, match=f"Part {part} of the split has . rows? with label 0 and . with label 1"):
         prepare_job(store, training_set, split, SPEC, tmp_path)
 
 

@@ -50,7 +50,7 @@ def test_rows_of_a_group_are_brought_together_in_their_order() -> None:
         ({"label": [0.0, 1.5]}, {"loss": "multiclass"}, "1 of 2 rows are not whole numbers from 0 to 9999"),
         ({"label": [0.0, float("inf")]}, {"loss": "mse"}, "1 of 2 rows are not finite numbers"),
         ({"label": [-1.0, 1.0]}, {"loss": "pairwise", "group": "label"}, "1 of 2 rows are not finite numbers from 0"),
-        ({"label": [2.0, 2.0]}, {"loss": "mse"}, "2 rows with 1 different labels; expected two at least"),
+        ({"label": [2.0, 2.0]}, {"loss": "mse"}, "2 rows with 1 distinct label; expected two at least"),
         ({"label": [0, 1]}, {"sample_weight": "w"}, "Sample weight w is no column of the training set; it has label"),
         ({"label": [0, 1], "w": [1.0, -1.0]}, {"sample_weight": "w"}, "expected finite numbers from 0 up"),
         ({"label": [0, 1], "w": ["a", "b"]}, {"sample_weight": "w"}, "expected numbers, found string"),
