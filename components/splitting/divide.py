@@ -22,7 +22,7 @@ from gatehouse.components.splitting.spec import (
 )
 from gatehouse.components.splitting.stable_hash import Flags, Hashes, seed_of
 from gatehouse.components.splitting.time_order import divide as divide_by_time
-from gatehouse.components.splitting.time_order import moment, ticks
+from gatehouse.components.splitting.time_order import in_time, moment
 from gatehouse.components.splitting.training_set import Times, TrainingSet
 from gatehouse.errors import ConfigurationError, counted
 
@@ -182,7 +182,7 @@ def _held_out(begins_at: datetime, gap: timedelta, training_set: TrainingSet) ->
     decision, known = (training_set.times(name) for name in (training_set.decision_time, training_set.label_time))
     begins = moment(begins_at)
     test = decision >= begins
-    before = (decision <= begins - ticks(gap)) & (known <= begins)
+    before = in_time(decision, known, begins, gap)
     return test, ~test & ~before, _timeless(training_set, decision, known)
 
 

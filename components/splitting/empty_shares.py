@@ -18,7 +18,7 @@ from gatehouse.components.splitting.spec import (
     StratifiedSplit,
 )
 from gatehouse.components.splitting.stable_hash import Flags
-from gatehouse.components.splitting.time_order import moment, ticks
+from gatehouse.components.splitting.time_order import in_time, moment
 from gatehouse.components.splitting.training_set import TrainingSet
 from gatehouse.duration import iso
 from gatehouse.errors import counted
@@ -89,8 +89,7 @@ def _before_test(spec: SplitSpec, training_set: TrainingSet) -> Flags:
     if not isinstance(spec, KFoldSplit) or spec.test_from is None:
         return np.ones(training_set.rows, np.bool_)
     decision, known = (training_set.times(each) for each in (training_set.decision_time, training_set.label_time))
-    begins = moment(spec.test_from)
-    return (decision <= begins - ticks(spec.gap)) & (known <= begins)
+    return in_time(decision, known, moment(spec.test_from), spec.gap)
 
 
 def _cure(spec: SplitSpec, training_set: TrainingSet, name: str) -> str:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from gatehouse.components.splitting.partition import PARTS, Parts, Rows
 from gatehouse.components.splitting.spec import TimeSplit
+from gatehouse.components.splitting.stable_hash import Flags
 from gatehouse.components.tasks.task import Task
 from gatehouse.errors import counted
 
@@ -32,9 +33,15 @@ def divide(decision: Times, label: Times, spec: TimeSplit) -> Parts:
         if end is not None:
             chosen &= decision < end
             if name != PARTS[-1]:
-                chosen &= (decision <= end - ticks(spec.gap)) & (label <= end)
+                chosen &= in_time(decision, label, end, spec.gap)
         parts[name] = np.flatnonzero(chosen).astype(np.int64)
     return parts
+
+
+def in_time(decision: Times, label: Times, end: np.datetime64, gap: timedelta) -> Flags:
+    """Which rows were decided at least `gap` before `end`, with a label that was known by then; shape (rows,)."""
+    found: Flags = (decision <= end - ticks(gap)) & (label <= end)
+    return found
 
 
 def boundaries(decision: Times, spec: TimeSplit) -> list[np.datetime64 | None]:
