@@ -15,12 +15,12 @@ from gatehouse.components.features.definitions.repository import Repository, wit
 from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.components.kfp_api.specs import problems_of
 from gatehouse.components.launchers.spec import LocalLaunch
-from gatehouse.components.splitting.spec import GeographicSplit, RollingOriginSplit, SplitSpec, TimeSplit
+from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.tuning.cores import short_of_cores
 from gatehouse.components.validation.contract import Contract
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.errors import ConfigurationError
 from gatehouse.first_rows import FirstRows, first_rows, is_small
 from gatehouse.limits import cpus_of, processors
 from gatehouse.project import (
@@ -37,8 +37,9 @@ from gatehouse.signatures import NAMES, parameters
 from gatehouse.yaml_lines import at_line, lines_of, nearest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from gatehouse.components.features.computing.dry_run import Labelled
-    from gatehouse.components.splitting.time_order import Times
 
 _FEAST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
 _Key = tuple[str | int, ...]
@@ -127,70 +128,62 @@ def _run_queries(
     stages: Collection[str] = ("retrieve_training_set", "split", "fit_transformation"),
 ) -> None:
     """Run the queries on the first rows, or on none; where these are all rows, their labels must fit the split."""
-    from gatehouse.components.features.computing.dry_run import Labelled, dry_run, teaches_nothing
-    from gatehouse.components.features.computing.short_history import short_history
+    from gatehouse.components.features.computing.dry_run import Labelled, dry_run
 
     repo, odd = os.path.relpath(repository.folder, parts.folder), list[str]()
-    labelled = list[Labelled]()
+    labelled, computed = list[Labelled](), dict[str, "pa.Table"]()
     # Where no row was read, the source may be one that cannot be.
     read = parts.contract and parts.file and first.tables and with_sensitive_columns(parts.file.source, parts.contract)
-    service = repository.services.get(parts.file.features.service) if parts.file else None
-    trained = service.views if service and "fit_transformation" in stages else ()
     sensitive = {column for table in (read.tables.values() if read else ()) for column in table.sensitive}
     with hiding(lambda: sensitive):
         kept = labelled if first.as_of else None
-        found = dry_run(repository, tables, first.tables, odd, first.as_of, kept, trained)
-    labels = "retrieve_training_set" in stages
-    parts.problems.extend(_placed(repo, (each for each in found if labels or not each.startswith("labels/"))))
-    parts.warnings.extend(_placed(repo, odd))
-    for each in labelled if "split" in stages else ():
-        parts.problems.extend(_placed(repo, teaches_nothing(each)))
-        parts.note(_of_parts, parts.file, each, lines)
-        if parts.file and service:
-            trained_on, tested = _trained_on(parts.file, each)
-            parts.warnings.extend(_placed(repo, short_history(repository, service.name, first.tables, trained_on)))
-            if repository.label.task != "ranking":  # Of a ranking the gate counts groups.
-                parts.warnings.extend(_of_few_rows(parts, each, tested))
+        found = dry_run(repository, tables, first.tables, odd, first.as_of, kept, computed)
+        labels = "retrieve_training_set" in stages
+        parts.problems.extend(_placed(repo, (each for each in found if labels or not each.startswith("labels/"))))
+        parts.warnings.extend(_placed(repo, odd))
+        for each in labelled if "split" in stages else ():
+            _judge_labelled(parts, repository, first.tables, computed, each, lines, "fit_transformation" in stages)
 
 
-def _of_parts(file: ProjectFile, found: "Labelled", lines: Mapping[_Key, int]) -> Iterator[str]:
-    """Parts of a split by time that would have no rows."""
-    from gatehouse.components.splitting.empty_parts import empty_parts
+def _judge_labelled(
+    parts: ProjectParts,
+    repository: Repository,
+    tables: Mapping[str, "pa.Table"],
+    computed: Mapping[str, "pa.Table"],
+    found: "Labelled",
+    lines: Mapping[_Key, int],
+    trained: bool,
+) -> None:
+    """Judge the split, the views and the gate by the rows with a label of a source that was read whole.
 
-    if isinstance(file.split, TimeSplit | RollingOriginSplit):
-        for name, why in empty_parts(*_times(found), file.split).items():
-            yield at_line(PROJECT_FILE, lines, f"split: {name} {why}")
+    Args:
+        parts: The project.
+        repository: Its feature definitions.
+        tables: The raw tables.
+        computed: The feature tables by view.
+        found: The rows with a label.
+        lines: Lines of project.yaml by key.
+        trained: Whether a model is to be trained.
+    """
+    from gatehouse.components.features.computing.dry_run import teaches_nothing
+    from gatehouse.components.features.computing.short_history import short_history
+    from gatehouse.components.features.point_in_time.infinite_features import infinite_features
+    from gatehouse.labelled_rows import divided, few_rows
 
-
-def _times(found: "Labelled") -> tuple["Times", "Times"]:
-    """When each row is decided, and when its label is known, shape (rows,)."""
-    decision, known = (found.rows[name].to_numpy().astype("datetime64[us]") for name in ("decision_time", "label_time"))
-    return decision, known
-
-
-def _trained_on(file: ProjectFile, found: "Labelled") -> tuple["Times", int]:
-    """Decision times of the part train, shape (rows,), of all rows where these are not divided by time; test rows."""
-    from gatehouse.components.splitting.time_order import divide
-
-    decision, known = _times(found)
-    if not isinstance(file.split, TimeSplit | RollingOriginSplit):
-        shares = getattr(file.split, "fractions", None)
-        share = shares.test if shares else getattr(file.split, "test_fraction", None) or 1.0
-        return decision, round(share * len(decision))
-    last = file.split if isinstance(file.split, TimeSplit) else file.split.at(file.split.origins - 1)
-    parts = divide(decision, known, last)
-    return decision[parts["train"]], len(parts["test"])
-
-
-def _of_few_rows(parts: ProjectParts, found: "Labelled", tested: int) -> Iterator[str]:
-    """Fewer test rows than the gate asks for."""
-    least = parts.policy.least_test_rows if parts.policy else 0
-    if parts.file and tested < least:
-        yield (
-            f"{parts.file.policy}: least_test_rows: expected at least {counted(least, 'test row')}, found about "
-            f"{tested:,} of {counted(found.rows.num_rows, 'row')} with a label: the gate would let no model pass. "
-            "Bring more rows, or give the test part more of them"
-        )
+    repo = os.path.relpath(repository.folder, parts.folder)
+    parts.problems.extend(_placed(repo, teaches_nothing(found)))
+    if parts.file is None:
+        return
+    rows = divided(parts.file.split, found.rows)
+    for name, why in rows.empty.items():
+        parts.problems.append(at_line(PROJECT_FILE, lines, f"split: {name} {why}"))
+    if (service := parts.file.features.service) in repository.services:
+        parts.warnings.extend(_placed(repo, short_history(repository, service, tables, rows.trained_on)))
+        if trained:
+            inside = found.rows.take(rows.inside)
+            parts.problems.extend(_placed(repo, infinite_features(repository, service, inside, computed)))
+    if parts.policy and repository.label.task != "ranking":  # Of a ranking the gate counts groups.
+        parts.warnings.extend(few_rows(parts.file.policy, parts.policy, rows.tested, found.rows.num_rows))
 
 
 def _tables(file: ProjectFile) -> dict[str, dict[str, str]] | None:

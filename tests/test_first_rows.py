@@ -107,11 +107,11 @@ def test_an_empty_file_numbers_that_are_none_and_a_single_label_are_told(project
     (project / CONTRACT).write_text(
         (project / CONTRACT).read_text().replace("{type: double, min: 0}", "{type: double}")
     )
-    told = "features/views/order_content.sql: amount: NaN or infinite in {} of the first 3 rows, first order_id o2"
-    with pytest.raises(ConfigurationError, match=told.format(2)):
+    told = "features/views/order_content.sql: amount: NaN or infinite in 1 of {}, first order_id o{}"
+    with pytest.raises(ConfigurationError, match=told.format("3 rows with a label", 3)):
         check_project(project, data=True)
     file.write_text(file.read_text().replace("inf", "9.5"))
-    assert told.format(1) in "\n".join(check_project(project, data=True).warnings)
+    assert told.format("the first 3 rows", 2) in "\n".join(check_project(project, data=True).warnings)
 
 
 BEFORE_THE_SPLIT = {"snapshot", "compute_features", "retrieve_training_set"}
@@ -171,31 +171,137 @@ def test_a_run_looks_at_the_rows_of_a_small_source_as_the_check_does_and_no_furt
     look_at_rows(load_project(project), stages - {"split"} if "split" in stages else set())
 
 
-@pytest.mark.parametrize(
-    ("days", "split", "told"),
-    [
-        (400, "", r"of the 60 decisions to train on, 60 \(100%\), those before 2025-02-04T10:00:00Z, see"),
-        (31, "", r"of the 60 decisions to train on, 31 \(52%\), those before 2024-02-01T10:00:00Z, see"),
-        (29, "", ""),
-        (29, "train_until: 2024-02-20\n  validation_until: 2024-02-25", r"of the 50 decisions .*, 29 \(58%\)"),
-        (29, "train_until: 2024-02-20\n  validation_until: 2024-02-25\n  train_from: 2024-01-30", ""),
-    ],
-)
-def test_a_window_that_begins_before_the_first_row_for_most_decisions_is_a_warning(
-    project: Path, days: int, split: str, told: str
-) -> None:
-    row = "o{0},c1,books,9.5,2024-{1:02}-{2:02}T10:00:00Z,2024-{1:02}-{2:02}T10:00:00Z,{3}\n"
+def _with_orders(project: Path, count: int = 60, **other: str) -> None:
+    """Orders of the first days of 2024, one a day; `amount`, or `returned`, of the first one may be another."""
+    row = "o{0},c1,books,{3},2024-{1:02}-{2:02}T10:00:00Z,2024-{1:02}-{2:02}T10:00:00Z,{4}\n"
+    rows = [row.format(day, 1 + day // 31, 1 + day % 31, 9.5, day % 2) for day in range(1, count)]
+    rows.insert(0, row.format(0, 1, 1, other.get("amount", 9.5), other.get("returned", 0)))
     (project / "data").mkdir()
     (project / "data" / "orders.csv").write_text(
-        "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
-        + "".join(row.format(day, 1 + day // 31, 1 + day % 31, day % 2) for day in range(60))
+        "order_id,customer_id,category,amount,placed_at,settled_at,returned\n" + "".join(rows)
     )
-    definitions = project / "features" / "definitions.py"
-    definitions.write_text(definitions.read_text().replace("window=timedelta(0)", f"window=timedelta(days={days})"))
-    text = (project / PROJECT).read_text()
-    (project / PROJECT).write_text(text.replace("strategy: random", split + "\n  gap: P0D") if split else text)
+
+
+def _change(file: Path, before: str, after: str) -> None:
+    text = file.read_text()
+    assert before in text, "this changes nothing"
+    file.write_text(text.replace(before, after, 1))
+
+
+@pytest.mark.parametrize(
+    ("window", "split", "told"),
+    [
+        (
+            "days=400",
+            "",
+            r"looks back 400 days \(window\), .*, at 2024-01-01T10:00:00Z\. So only a part of this time is known for "
+            r"60 of 60 decisions to train on \(100%\)\. Bring earlier rows, or look",
+        ),
+        (
+            "days=31",
+            "",
+            r", at 2024-01-01T10:00:00Z; from 2024-02-01T10:00:00Z on all of this time is known\. .* 31 of 60 "
+            r"decisions to train on \(52%\), and their features differ .* rows, train on later decisions \(train_from",
+        ),
+        ("days=29", "", ""),
+        ("days=29", "train_until: 2024-02-20\n  validation_until: 2024-02-25", r"29 of 50 decisions .* \(58%\)"),
+        ("days=29", "train_until: 2024-02-20\n  validation_until: 2024-02-25\n  train_from: 2024-01-30", ""),
+        (
+            "days=1",
+            "train_until: 2024-01-02\n  validation_until: 2024-01-03",
+            r"back 1 day \(.* for 1 of 1 decision to",
+        ),
+        ("days=999_999_999", "", r"looks back 999,999,999 days .* for 60 of 60 decisions to train on \(100%\)\."),
+    ],
+)
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_window_that_begins_before_the_first_row_for_most_decisions_is_a_warning(
+    project: Path, window: str, split: str, told: str, hidden: bool
+) -> None:
+    _with_orders(project)
+    _change(project / "features" / "definitions.py", "window=timedelta(0)", f"window=timedelta({window})")
+    if split:
+        _change(project / PROJECT, "strategy: random", split + "\n  gap: P0D")
+    if hidden:
+        _change(project / CONTRACT, "placed_at: {type: timestamp,", "placed_at: {type: timestamp, sensitive: true,")
     found = [each for each in check_project(project, data=True).warnings if "looks back" in each]
     assert len(found) == bool(told)
-    if told:
-        begins = rf"views/order_content\.sql: looks back {days} days \(window\), but raw\.orders begins at 2024-01"
-        assert re.search(rf"(?s){begins}.*{told}", found[0])
+    if told and not hidden:
+        assert re.search(rf"(?s)views/order_content\.sql: .*{told}", found[0]), found[0]
+    elif told:
+        assert "2024" not in found[0] and "not shown, as columns are sensitive (placed_at). So only" in found[0]
+
+
+IN_TIME = "train_until: 2024-02-01\n  validation_until: 2024-02-15\n  gap: P0D\n  "
+ON_DEMAND = """
+whole = OnDemandView(name="whole", views=("order_content",), features={"share": "numeric"})
+
+order_return = FeatureService(name="order_return", views=("order_content", "customer_history"), on_demand=("whole",))
+"""
+
+
+@pytest.mark.parametrize(
+    ("amount", "returned", "split", "query", "told"),
+    [
+        (
+            "inf",
+            "0",
+            "strategy: random",
+            "",
+            "views/order_content.sql: amount: NaN or infinite in 1 of 60 rows with a ",
+        ),
+        ("inf", "", "strategy: random", "", ""),  # No label: no model sees it.
+        ("inf", "0", IN_TIME, "", "amount: NaN or infinite in 1 of 60 rows with a label, first order_id o0: inf"),
+        ("inf", "0", IN_TIME + "train_from: 2024-01-10", "", ""),
+        ("inf", "0", "strategy: k_fold\n  test_from: 2024-02-15", "", "amount: NaN or infinite in 1 of 59 rows with a"),
+        (
+            "0",
+            "0",
+            "strategy: random",
+            "9.5 / amount",
+            "on_demand/whole.sql: share: NaN or infinite in 1 of 60 rows with",
+        ),
+        ("0", "", "strategy: random", "9.5 / amount", ""),
+        ("-1", "0", "strategy: random", "if(amount < 0, error('odd'), 1)", "on_demand/whole.sql does not run: "),
+    ],
+)
+def test_an_infinite_feature_of_a_row_that_a_model_sees_is_a_problem_and_another_a_warning(
+    project: Path, amount: str, returned: str, split: str, query: str, told: str
+) -> None:
+    _with_orders(project, amount=amount, returned=returned)
+    _change(project / PROJECT, "strategy: random", split)
+    _change(project / CONTRACT, "amount: {type: double, min: 0}", "amount: {type: double}")
+    if query:
+        definitions = project / "features" / "definitions.py"
+        _change(definitions, "    LabelView,", "    LabelView,\n    OnDemandView,")
+        definitions.write_text(definitions.read_text().partition("order_return = ")[0] + ON_DEMAND)
+        (project / "features" / "on_demand").mkdir()
+        (project / "features" / "on_demand" / "whole.sql").write_text(f"SELECT {query} AS share FROM rows")
+    try:
+        warned, refused = "\n".join(check_project(project, data=True).warnings), ""
+    except ConfigurationError as error:
+        warned, refused = "", str(error)
+    assert (told in refused and "1 problem " in refused) if told else not refused
+    if not told and amount == "inf":
+        assert "views/order_content.sql: amount: NaN or infinite in 1 of the first 60 rows" in warned
+
+
+@pytest.mark.parametrize(
+    ("split", "policy", "told"),
+    [
+        ("strategy: random", "", "found about 9 of 60 rows with a label: the gate would let no model pass."),
+        ("strategy: random", "\nrules: {test rows: {severity: warn}}\n", "the gate would warn of each model."),
+        ("strategy: k_fold\n  test_from: 2024-02-22", "", "found about 8 of 60 rows"),
+        ("strategy: k_fold\n  test_fraction: 0.5", "", "found about 30 of 60 rows"),
+        ("strategy: k_fold\n  test_fraction: 0.5", "\nleast_test_rows: 30\n", ""),
+        (IN_TIME, "", "found about 15 of 60 rows"),
+    ],
+)
+def test_fewer_test_rows_than_the_gate_asks_for_are_a_warning(
+    project: Path, split: str, policy: str, told: str
+) -> None:
+    _with_orders(project)
+    _change(project / PROJECT, "strategy: random", split)
+    (project / "policy.yaml").write_text((project / "policy.yaml").read_text() + policy)
+    warned = "\n".join(check_project(project, data=True).warnings)
+    assert told in warned and bool(told) == ("least_test_rows: expected" in warned), warned

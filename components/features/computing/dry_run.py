@@ -1,6 +1,6 @@
 """Runs every query of the repository on empty tables, or on a few rows, to find errors before a run."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -54,6 +54,7 @@ class _Attempt:
         query: The query.
         do: Runs the step.
         makes: The staging table that the step creates; empty for none.
+        view: The feature view that the step computes; empty for none.
         times: Columns of the query that must be times.
         label: The label whose column the query must have; None for none.
     """
@@ -62,6 +63,7 @@ class _Attempt:
     query: str
     do: Callable[[], object]
     makes: str = ""
+    view: str = ""
     times: tuple[str, ...] = ()
     label: LabelView | None = None
 
@@ -73,7 +75,7 @@ def dry_run(
     warnings: list[str] | None = None,
     as_of: datetime | None = None,
     labelled: list[Labelled] | None = None,
-    used: Collection[str] = (),
+    computed: dict[str, pa.Table] | None = None,
 ) -> list[str]:
     """List the problems of a repository's queries, in the order in which the queries run.
 
@@ -85,12 +87,10 @@ def dry_run(
         tables: The declared type of every column (`int64`, `double`, `string`, `bool`, `timestamp`), by raw table.
         rows: Rows to run on, by raw table; by default there are none.
         warnings: Receives findings that are allowed but rarely meant: NaN or infinite features, labels all equal.
-            An infinite feature of a view that a model uses is a problem.
         as_of: When the rows are known; now by default.
         labelled: Receives the rows that have a label, so that the caller judges them.
-        used: Names of the views that a model uses.
+        computed: Receives the feature tables by view, so that the caller judges them too.
     """
-    files = {f"views/{name}.sql" for name in used}
     problems: list[str] = []
     broken: set[str] = set()
     with connect() as connection:
@@ -106,7 +106,7 @@ def dry_run(
         for attempt in _attempts(repository, connection):
             found = list(query_problems(attempt.file, attempt.query))
             if not found and broken.isdisjoint(names_read("staging", attempt.query, repository.staging)):
-                found = list(_failures(connection, attempt, [] if warnings is None else warnings, labelled, files))
+                found = list(_failures(connection, attempt, [] if warnings is None else warnings, labelled, computed))
             elif not found:
                 broken.add(attempt.makes)
             if found:
@@ -132,7 +132,7 @@ def _failures(
     attempt: _Attempt,
     warnings: list[str],
     labelled: list[Labelled] | None,
-    used: Collection[str],
+    computed: dict[str, pa.Table] | None,
 ) -> Iterator[str]:
     try:
         made = attempt.do()
@@ -140,11 +140,9 @@ def _failures(
         yield str(error)
         return
     if isinstance(made, pa.Table):
-        for infinite, told in _not_finite(attempt.file, made):
-            if infinite and attempt.file in used:
-                yield told
-            else:
-                warnings.append(told)
+        warnings += _not_finite(attempt.file, made)
+        if computed is not None and attempt.view:
+            computed[attempt.view] = made
     elif isinstance(made, tuple):
         if labelled is not None:
             labelled.append(Labelled(attempt.file, *made))
@@ -160,8 +158,7 @@ def _failures(
         yield from _mistyped(attempt.file, types, [attempt.label.label], _NUMBERS, f"{TASKS[task].label} ({task})")
 
 
-def _not_finite(file: str, rows: pa.Table) -> Iterator[tuple[bool, str]]:
-    """Whether a column has an infinity, which no training takes, and what is told of its values."""
+def _not_finite(file: str, rows: pa.Table) -> Iterator[str]:
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if pa.types.is_floating(column.type):
             values = column.to_numpy()
@@ -169,8 +166,7 @@ def _not_finite(file: str, rows: pa.Table) -> Iterator[tuple[bool, str]]:
             if len(wrong):
                 first, count = int(wrong[0]), f"the first {counted(len(values), 'row')}"
                 key = rows.column_names[0]
-                told = told_not_finite(name, wrong, count, key, rows.column(0)[first], values[first])
-                yield bool(np.isinf(values).any()), f"{file}: {told}"
+                yield f"{file}: {told_not_finite(name, wrong, count, key, rows.column(0)[first], values[first])}"
 
 
 def teaches_nothing(found: Labelled) -> Iterator[str]:
@@ -202,7 +198,7 @@ def _attempts(repository: Repository, connection: duckdb.DuckDBPyConnection) -> 
         yield _Attempt(f"staging/{name}.sql", query, partial(stage_table, connection, repository, name), makes=name)
     for view in repository.views.values():
         do = partial(compute_view, connection, repository, view)
-        yield _Attempt(f"views/{view.name}.sql", view.query, do, times=_times_of(view))
+        yield _Attempt(f"views/{view.name}.sql", view.query, do, view=view.name, times=_times_of(view))
     label = repository.label
     yield _Attempt(
         f"labels/{label.name}.sql",

@@ -8,11 +8,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.features.definitions.repository import Repository, tables_of
+from gatehouse.errors import counted
 
 _TOLD = 0.5
 """Share of the decisions for training from which on a window that is not full is worth a warning."""
-_UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("minutes", timedelta(minutes=1)))
+_UNITS = (("day", timedelta(days=1)), ("hour", timedelta(hours=1)), ("minute", timedelta(minutes=1)))
+_LONGEST = 1 << 62
+"""Microseconds; more than lie between any two times."""
 
 
 def short_history(
@@ -37,16 +41,19 @@ def short_history(
         if view.spec.static or view.spec.window is None or not begins:
             continue
         table, first = max(begins.items(), key=lambda item: item[1])
-        full = first + np.timedelta64(view.spec.window // timedelta(microseconds=1), "us")
-        short = int((trained_on < full).sum())
+        reach = np.timedelta64(min(view.spec.window // timedelta(microseconds=1), _LONGEST), "us")
+        short = int((trained_on - first < reach).sum())
         if short >= _TOLD * len(trained_on):
-            window = _words(view.spec.window)
+            share = f"{short:,} of {counted(len(trained_on), 'decision')} to train on ({short / len(trained_on):.0%})"
+            times, differ, later = f"at {_text(first)}", "", ""
+            if short < len(trained_on):
+                times += f"; from {_text(first + reach)} on all of this time is known"
+                differ = ", and their features differ from those of later ones"
+                later = ", train on later decisions (train_from of a split by time)"
             yield (
-                f"views/{name}.sql: looks back {window} (window), but raw.{table} begins at {_text(first)}. So of the "
-                f"{len(trained_on):,} decisions to train on, {short:,} ({short / len(trained_on):.0%}), those before "
-                f"{_text(full)}, see a part of this time only, and their features differ from those of later "
-                f"decisions. Bring earlier rows, train on decisions from {_text(full)} on (split.train_from), or look "
-                "back less in the query and in `window`"
+                f"views/{name}.sql: looks back {_words(view.spec.window)} (window), but raw.{table} begins too late "
+                f"for that, {unless_hidden(times)}. So only a part of this time is known for {share}{differ}. Bring "
+                f"earlier rows{later}, or look back less in the query and in `window`"
             )
 
 
@@ -60,7 +67,7 @@ def _begins(repository: Repository, query: str, tables: Mapping[str, pa.Table]) 
 
 
 def _words(span: timedelta) -> str:
-    return next((f"{span // unit} {name}" for name, unit in _UNITS if span >= unit and not span % unit), str(span))
+    return next((counted(span // unit, name) for name, unit in _UNITS if span >= unit and not span % unit), str(span))
 
 
 def _text(time: np.datetime64) -> str:
