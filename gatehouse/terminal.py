@@ -1,5 +1,6 @@
 """What a person sees of a run: the steps live, then a summary. Plain lines where the output is no terminal."""
 
+import itertools
 import textwrap
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.text import Text
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.advice import advised
 from gatehouse.errors import counted
 from gatehouse.local_run import LocalRun, PlannedTask
 
@@ -154,11 +156,11 @@ def pages(store: ArtifactStore, run: LocalRun) -> list[Path]:
 def summary(run: LocalRun) -> list[tuple[str, str]]:
     """Name and value of everything worth reading at the end of a run, in order of the pipeline.
 
-    What a result is called says how it is shown: references, decisions with their reasons, and the metrics of a stage
-    that judges.
+    What a result is called says how it is shown: references, the metrics of a stage that judges, then decisions and
+    verdicts that are no pass, with their reasons.
     """
     rows: dict[str, str] = {}
-    reasons: list[tuple[str, str]] = []
+    said: dict[str, tuple[str, list[str]]] = {}
     for task in run.plan:
         result = run.result(task.stage)
         for field, value in result.items():
@@ -169,9 +171,12 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
             elif field.endswith("metrics") and "verdict" in result and value:
                 rows[_words(field)] = _metrics(value, run.objective)
         if "decision" in result:
-            rows["decision"] = _decision(result)
-            reasons = [("", f"- {reason}") for reason in _advised(result)]
-    return [*rows.items(), *reasons]
+            said.pop("evaluate", None)  # The decision about the candidate has the same reasons.
+            said["decision"] = (_decision(result), _advised(result))
+        elif result.get("verdict", "pass") != "pass" and result.get("reasons"):
+            said[_words(task.stage)] = (str(result["verdict"]), _advised(result))
+    told = ([(name, word), *(("", f"- {each}") for each in reasons)] for name, (word, reasons) in said.items())
+    return [*rows.items(), *itertools.chain.from_iterable(told)]
 
 
 def warnings(run: LocalRun) -> list[tuple[str, str]]:
@@ -221,13 +226,9 @@ def _decision(result: dict[str, Any]) -> str:
 
 
 def _advised(result: dict[str, Any]) -> list[str]:
-    """Why a decision was taken; where the gate refused, with what a person can do."""
+    """Why a stage said what it said; where that is the gate, with what a person can do."""
     reasons = [str(reason) for reason in result.get("reasons", ())]
-    if result["decision"] not in ("refused", "inconclusive"):
-        return reasons
-    from gatehouse.components.evaluation.gate import advised  # Only a refused run needs the rules.
-
-    return advised(reasons)
+    return advised(reasons) if result.get("verdict") in ("refused", "inconclusive") else reasons
 
 
 def _mark(event: Event) -> tuple[str, str]:

@@ -205,8 +205,12 @@ def test_what_was_judged_has_the_sign_of_its_verdict_and_a_refusal_says_what_one
     lines = capsys.readouterr().out.splitlines()
     assert [line[0] for line in lines] == ["✗", "!", "!"]
     assert len(lines[0]) < 190 and lines[0].endswith(" …"), "the reasons in full stand below"
-    (first, second) = (told for _, told in summary(run)[-2:])
-    assert first == f"- {broken[0]}" and second.startswith(f"- {broken[1]}. A linear model")
+    *told, last = summary(run)
+    assert told[:2] == [("check leakage", "fail"), ("", f"- {'distance alone tells the label ' * 10}")]
+    assert told[2:] == [("decision", "refused"), ("", f"- {broken[0]}")]
+    assert last[1].startswith(f"- {broken[1]}. It was not shown to be better")
+    run = LocalRun("20130115-081500-3fa2", tmp_path / "run.log", plan=plan[:2], events=events[:2], exit_code=0)
+    assert summary(run) == [*told[:2], ("evaluate", "refused"), told[3], last], "also where it ends with --until"
 
 
 def test_a_metric_that_is_too_large_for_decimals_is_a_power_of_ten() -> None:

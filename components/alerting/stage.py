@@ -11,13 +11,13 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.advice import advised
 from gatehouse.components.reports.format import shortened
 
 VERSION = 1
 _MOST_REASONS = 20
 _LONGEST_REASON = 500
 _SHOWN = 5
-_LONGEST_SHOWN = 300
 
 
 class AlertRequest(StageModel):
@@ -98,7 +98,8 @@ def payload(request: AlertRequest, said: str, reasons: tuple[str, ...], store: A
     if len(reasons) > _MOST_REASONS:
         kept.append(f"and {len(reasons) - _MOST_REASONS} more in the report")
     label, place = _place(store, request.report) if request.report else ("", "")
-    lines = [f"• {shortened(reason, _LONGEST_SHOWN)}" for reason in kept[:_SHOWN]]
+    told = advised(reasons) if request.stage == "register" else reasons
+    lines = [f"• {shortened(reason, _LONGEST_REASON)}" for reason in told[:_SHOWN]]
     if len(kept) > _SHOWN:
         lines.append(f"and {len(reasons) - _SHOWN} more in the report")
     notice = Notice(

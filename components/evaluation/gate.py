@@ -1,7 +1,7 @@
 """The gate: a pure function from policy and evidence to a verdict with every rule that was applied."""
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -302,18 +302,16 @@ class Family:
         rules: From a policy and the evidence to each rule that was applied, also one that holds.
         names: What the names of their rules are or begin with.
         of_rows: Whether they look at what was measured on the test rows.
-        advice: What a person can do if one is broken, as a sentence; may be empty.
     """
 
     policy: type[Spec]
     rules: Callable[[Any, Evidence], Iterator[Rule]]
     names: tuple[str, ...]
     of_rows: bool = True
-    advice: str = ""
 
 
 def family(
-    policy: type[Spec], *names: str, of_rows: bool = True, advice: str = ""
+    policy: type[Spec], *names: str, of_rows: bool = True
 ) -> Callable[[Callable[[Any, Evidence], Iterator[Rule]]], Family]:
     """Declare a function as the family of rules of its name, which must be that of its file.
 
@@ -321,9 +319,8 @@ def family(
         policy: Their piece of the policy.
         *names: What the names of their rules are or begin with; by default the name of the function, in words.
         of_rows: Whether they look at what was measured on the test rows.
-        advice: What a person can do if one is broken, as a sentence.
     """
-    return lambda rules: Family(policy, rules, names or (rules.__name__.replace("_", " "),), of_rows, advice)
+    return lambda rules: Family(policy, rules, names or (rules.__name__.replace("_", " "),), of_rows)
 
 
 @cache
@@ -332,17 +329,6 @@ def families() -> tuple[Family, ...]:
     names = [path.stem for path in (Path(__file__).parent / "rules").glob("[a-z]*.py")]
     names.sort(key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
     return tuple(getattr(importlib.import_module(_ROOM.replace("*", name)), name) for name in names)
-
-
-def advised(reasons: Sequence[str]) -> list[str]:
-    """Broken rules in words, each family's last one followed by what a person can do."""
-    heads = [_head(reason.partition(":")[0]) for reason in reasons]
-    advice = {head: each.advice for each in families() for head in each.names}
-    last = {advice.get(head, ""): index for index, head in enumerate(heads)}
-    return [
-        f"{reason}. {advice[head]}" if advice.get(head) and last[advice[head]] == index else reason
-        for index, (reason, head) in enumerate(zip(reasons, heads, strict=True))
-    ]
 
 
 def judge(policy: Termed, evidence: Evidence) -> tuple[Rule, ...]:

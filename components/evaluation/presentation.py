@@ -6,9 +6,9 @@ from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.classes import class_names
-from gatehouse.components.evaluation.gate import advised
 from gatehouse.components.evaluation.stage import EvaluateResult
 from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.reports.advice import advised
 from gatehouse.components.reports.rendering import rendered
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.classes import class_names
-from gatehouse.components.evaluation.gate import Rule, advised
+from gatehouse.components.evaluation.gate import Rule
 from gatehouse.components.evaluation.group_measures import FAIRNESS
 from gatehouse.components.evaluation.reports.beside import add_cost, add_robustness
 from gatehouse.components.evaluation.reports.fairness import add_fairness
@@ -20,6 +20,7 @@ from gatehouse.components.evaluation.rules.champion import ChampionRule
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Metric
+from gatehouse.components.reports.advice import advised
 from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import Html, percent
 from gatehouse.components.reports.page import Marked, Report, Verdict

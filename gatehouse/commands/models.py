@@ -19,7 +19,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.approving.approval import ApproveRequest, approve
 from gatehouse.components.registry.exempting.exemption import ExemptRequest, exempt
-from gatehouse.components.registry.explaining.explanation import said
+from gatehouse.components.registry.explaining.explanation import said, why
 from gatehouse.components.registry.explaining.numbers import objective_first
 from gatehouse.components.registry.ledger import Ledger, model_names
 from gatehouse.components.registry.naming import Named, named
@@ -93,10 +93,8 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
         return
     table = Table("record", "at", "by", "what", "reasons", box=None, pad_edge=False)
     for number, record in enumerate(found.ledger.records(), start=1):
-        reasons = (*record.verdict.reasons, *map(str, record.verdict.exempted)) if record.verdict else ()
-        why = "; ".join([*reasons, *filter(None, [" ".join(record.reason.split())])])
         at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
-        table.add_row(str(number), at, by, said(record), why)
+        table.add_row(str(number), at, by, said(record), why(record))
     print_table(table)
 
 

@@ -18,6 +18,7 @@ from gatehouse.components.registry.explaining.explanation import ExplainRequest,
 from gatehouse.components.registry.explaining.report import lineage_picture
 from gatehouse.components.registry.explaining.search import Found, SearchRequest, search
 from gatehouse.components.registry.state import Verdict
+from gatehouse.components.reports.advice import advised
 from gatehouse.components.reports.format import moment, number
 from gatehouse.components.reports.rendering import has_page, rendered
 from gatehouse.components.reports.style import STYLE
@@ -45,6 +46,7 @@ _drawing.filters |= {
     "moment": lambda text: moment(text) if text else "",
     "short": lambda text: Reference.parse(text).short,
 }
+_drawing.filters["advised"] = advised
 router = APIRouter(include_in_schema=False)
 Version = Annotated[int, InPath(ge=1, lt=10**9)]
 Text = Annotated[str, Query(max_length=1000)]

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.registry.explaining.explanation import Act, said
+from gatehouse.components.registry.explaining.explanation import Act, said, why
 from gatehouse.components.registry.explaining.search import Found, SearchRequest, search
 from gatehouse.components.registry.ledger import model_names
 from gatehouse.components.registry.naming import Named, named
@@ -165,8 +165,5 @@ def enter(
 
 
 def _act(number: int, record: Record) -> Act:
-    verdict = record.verdict
-    heard = [*verdict.reasons, *map(str, verdict.exempted)] if verdict else []
-    reasons = [*heard, *filter(None, [record.reason])]
     at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
-    return Act(number=number, at=at, by=by, what=said(record), reason="; ".join(reasons))
+    return Act(number=number, at=at, by=by, what=said(record), reason=why(record))

@@ -32,12 +32,7 @@ class Bars(Spec):
     bars: dict[MetricName, Bar] = Field(default_factory=dict)
 
 
-@family(
-    Bars,
-    "bar",
-    advice="Look for features that tell more, bring more rows, or give the search more trials; lower a bar "
-    "in the policy only where less is enough for its use.",
-)
+@family(Bars, "bar")
 def bars(policy: Bars, evidence: Evidence) -> Iterator[Rule]:
     """That the candidate's value of each metric keeps its bounds."""
     for name, bar in sorted(policy.bars.items()):

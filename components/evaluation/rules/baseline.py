@@ -25,11 +25,7 @@ class Baseline(Spec):
         return metrics if metrics is None else tuple(sorted(set(metrics)))
 
 
-@family(
-    Baseline,
-    advice="A linear model on the same features is as good: look for features that tell more, bring more "
-    "rows, or give the search more trials and smaller models (`tuning` in project.yaml).",
-)
+@family(Baseline)
 def baseline(policy: Baseline, evidence: Evidence) -> Iterator[Rule]:
     """That the candidate is strictly better than the baseline in each metric."""
     for name in policy.must_beat_baseline or ():

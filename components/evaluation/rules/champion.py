@@ -60,13 +60,7 @@ class Champion(Spec):
     champion: ChampionRule = ChampionRule()
 
 
-@family(
-    Champion,
-    "champion",
-    "improvement",
-    advice="The champion stays. Train on newer or more rows; what may be lost, or must be won, stands under "
-    "`champion` in the policy.",
-)
+@family(Champion, "champion", "improvement")
 def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
     """That the candidate is not inferior to the champion, and better where that is asked."""
     rule, found = policy.champion, evidence.comparison

@@ -39,14 +39,7 @@ class Costs(Spec):
     cost: CostBounds = Field(CostBounds(), description="Limits on the latency, size and memory of a model.")
 
 
-@family(
-    Costs,
-    "latency",
-    "model size",
-    "memory",
-    of_rows=False,
-    advice="Train a smaller model, or change the limits under `cost` in the policy.",
-)
+@family(Costs, "latency", "model size", "memory", of_rows=False)
 def cost(policy: Costs, evidence: Evidence) -> Iterator[Rule]:
     """That the model keeps every bound; what was not measured keeps none."""
     bounds, found = policy.cost, evidence.cost

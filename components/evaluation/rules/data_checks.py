@@ -19,16 +19,7 @@ class DataChecks(Spec):
     )
 
 
-@family(
-    DataChecks,
-    "validation",
-    "leakage",
-    "split checks",
-    "warnings",
-    of_rows=False,
-    advice="The report of that check names the rows; mend the data, or change its limit where it stands in "
-    "the project.",
-)
+@family(DataChecks, "validation", "leakage", "split checks", "warnings", of_rows=False)
 def data_checks(policy: DataChecks, evidence: Evidence) -> Iterator[Rule]:
     """That the checks of the data passed, and without warnings where that is asked."""
     for check in evidence.data_checks:

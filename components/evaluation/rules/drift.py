@@ -19,12 +19,7 @@ class Drift(Spec):
     )
 
 
-@family(
-    Drift,
-    of_rows=False,
-    advice="See which features moved, and train on newer rows (`split` in project.yaml), or change max_psi "
-    "in the policy.",
-)
+@family(Drift, of_rows=False)
 def drift(policy: Drift, evidence: Evidence) -> Iterator[Rule]:
     """That no feature moved further; one of too few rows to tell keeps no bound."""
     if (most := policy.max_psi) is None:

@@ -29,13 +29,7 @@ class EnoughRows(Spec):
     )
 
 
-@family(
-    EnoughRows,
-    ENOUGH,
-    of_rows=False,
-    advice="Bring more rows, or give the test part more of them (`split` in project.yaml); lower the limit "
-    "in the policy only if a chance result may become champion.",
-)
+@family(EnoughRows, ENOUGH, of_rows=False)
 def enough_rows(policy: EnoughRows, evidence: Evidence) -> Iterator[Rule]:
     """That enough rows were measured and, for classes, enough of them outside of the most frequent class."""
     if (counted := evidence.counted) is None:

@@ -22,11 +22,7 @@ class FairnessBounds(Spec):
     )
 
 
-@family(
-    FairnessBounds,
-    advice="See the groups in the report of the evaluation: bring more rows of those with few, or look which "
-    "features act for the protected column.",
-)
+@family(FairnessBounds)
 def fairness(policy: FairnessBounds, evidence: Evidence) -> Iterator[Rule]:
     """That the interval of each measure keeps its bound, and every group can be judged."""
     for column, bounds in sorted(policy.fairness.items()):

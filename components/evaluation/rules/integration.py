@@ -21,11 +21,7 @@ class Integration(Spec):
     )
 
 
-@family(
-    Integration,
-    of_rows=False,
-    advice="Run the stage `integrate` (`integration` in project.yaml), and mend what its report shows.",
-)
+@family(Integration, of_rows=False)
 def integration(policy: Integration, evidence: Evidence) -> Iterator[Rule]:
     """That every check of the integration suite passed."""
     found = evidence.integration

@@ -22,12 +22,7 @@ class LeakageAlarm(Spec):
     )
 
 
-@family(
-    LeakageAlarm,
-    advice="The model may have been told the outcome. See in the report of the leakage check which features tell "
-    "most, and take out those that are not known at the decision; if a model can be that good, raise leakage_alarm "
-    "in the policy.",
-)
+@family(LeakageAlarm)
 def leakage_alarm(policy: LeakageAlarm, evidence: Evidence) -> Iterator[Rule]:
     """That no metric of the candidate is better than can be true."""
     for name, limit in sorted((policy.leakage_alarm or {}).items()):

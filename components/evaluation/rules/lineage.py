@@ -19,7 +19,7 @@ class Lineage(Spec):
     )
 
 
-@family(Lineage, of_rows=False, advice="Train with a pipeline, which gives every stage its inputs.")
+@family(Lineage, of_rows=False)
 def lineage(policy: Lineage, evidence: Evidence) -> Iterator[Rule]:
     """That nothing is missing of what the candidate was made from."""
     if policy.complete_lineage:

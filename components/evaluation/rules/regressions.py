@@ -36,13 +36,7 @@ class Regressions(Spec):
     )
 
 
-@family(
-    Regressions,
-    "regressions",
-    "regression",
-    advice="Compare both models in the report of the evaluation; what may be lost stands under `regressions` "
-    "in the policy.",
-)
+@family(Regressions, "regressions", "regression")
 def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
     """That after Holm's correction no regression beyond what is tolerated is shown."""
     import numpy as np

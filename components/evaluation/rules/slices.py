@@ -18,13 +18,7 @@ class Slices(Spec):
     )
 
 
-@family(
-    Slices,
-    "slices",
-    "slice",
-    advice="Bring more rows of these slices, or features that tell them apart; the limits stand under "
-    "`slices` in the policy.",
-)
+@family(Slices, "slices", "slice")
 def slices(policy: Slices, evidence: Evidence) -> Iterator[Rule]:
     """That every judged slice reaches the limit of each metric."""
     for name, limit in sorted((policy.slices or {}).items()):

@@ -24,7 +24,7 @@ class TrainingAge(Spec):
     )
 
 
-@family(TrainingAge, of_rows=False, advice="Train up to a later time (`split` in project.yaml).")
+@family(TrainingAge, of_rows=False)
 def training_age(policy: TrainingAge, evidence: Evidence) -> Iterator[Rule]:
     """That the newest row that the candidate was trained on is not too old."""
     if (most := policy.max_training_age) is None:

@@ -20,12 +20,7 @@ class Unseen(Spec):
     )
 
 
-@family(
-    Unseen,
-    UNSEEN,
-    of_rows=False,
-    advice="Test on rows that are newer than those that the champion was trained on (`split` in project.yaml).",
-)
+@family(Unseen, UNSEEN, of_rows=False)
 def unseen(policy: Unseen, evidence: Evidence) -> Iterator[Rule]:
     """That the lineage of both models can be read, and enough rows are left."""
     if (seen := evidence.seen) is None:

@@ -12,6 +12,7 @@ from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.kfp_api.connection import ENDPOINT, UI
 from gatehouse.components.operations.ending.outcome import ENDED, Outcome, seconds_of
+from gatehouse.components.reports.advice import advised
 from gatehouse.components.reports.format import duration, shortened
 from gatehouse.components.tracking.cost import prices_here
 from gatehouse.components.tracking.kfp_task import server_uri
@@ -54,7 +55,7 @@ def notice_of(
         tone = "warn"
     lines = _first_lines(outcome.message)
     if (gate := _result(found, "register")) and outcome.state == "succeeded":
-        lines += [_line(f"the gate: {line}") for line in (gate["decision"], *gate.get("reasons", ()))]
+        lines += [_line(f"the gate: {line}") for line in (gate["decision"], *advised(gate.get("reasons", ())))]
         if gate["decision"] != "approved":
             title, tone = f"{title}, {gate['decision']} by the gate", "warn"
     lines += [_line(f"ordered by monitoring: {why}") for why in _result(found, "prepare").get("ordered", ())]

@@ -9,6 +9,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.explaining.answers import trained_as
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.state import Approval, ModelVersion, Record, State, Verdict
+from gatehouse.components.reports.advice import advised
 from gatehouse.errors import GatehouseError
 
 _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -154,7 +155,7 @@ def judged(state: State, model_name: str, number: int) -> tuple[ModelVersion, Ve
     last = state.last_verdict(version.model)
     assert last is not None, "a version has the verdict that it was registered with"
     if version.archived or not last[1].admits:
-        found = "it is archived" if version.archived else f"{last[1].verdict}: {'; '.join(last[1].reasons)}"
+        found = "it is archived" if version.archived else f"{last[1].verdict}: {'; '.join(advised(last[1].reasons))}"
         raise ApprovalError(f"{model_name}:{number}: expected a version whose last verdict is pass, found {found}.")
     return version, last[1]
 

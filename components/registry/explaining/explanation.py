@@ -8,6 +8,7 @@ from gatehouse.components.registry.explaining.numbers import Number, numbers_of
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.naming import named
 from gatehouse.components.registry.state import ModelVersion, Record
+from gatehouse.components.reports.advice import advised
 from gatehouse.components.tracking.lineage import lineage_of
 
 
@@ -96,7 +97,7 @@ def acts_on(ledger: Ledger, version: ModelVersion) -> tuple[Act, ...]:
             at=str(record.provenance.get("at", "")),
             by=str(record.provenance.get("by", "")),
             what=said(record),
-            reason="; ".join([*(record.verdict.reasons if record.verdict else ()), *filter(None, [record.reason])]),
+            reason=why(record),
         )
         for number, record in numbered
         if record.version == version.version or version.model in _models(record)
@@ -121,6 +122,12 @@ def said(record: Record) -> str:
     tags = ", ".join(f"{name}={value}" for name, value in record.tags.items())
     until = f" until {record.approval.until}" if record.approval and record.approval.until else ""
     return f"{words.get(record.kind, record.kind)} version {record.version}{until}{f': {tags}' if tags else ''}"
+
+
+def why(record: Record) -> str:
+    """Why a record was made: what the gate said, with what a person can do about it, and the reason that was given."""
+    heard = [*advised(record.verdict.reasons), *map(str, record.verdict.exempted)] if record.verdict else []
+    return "; ".join([*heard, *filter(None, [" ".join(record.reason.split())])])
 
 
 def graph_of(store: ArtifactStore, reference: str) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:

@@ -20,6 +20,7 @@ from gatehouse.components.registry.state import (
     StaleVerdictError,
     State,
 )
+from gatehouse.components.reports.advice import advised
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 
@@ -135,7 +136,7 @@ def _require_sound(ledger: Ledger, state: State, record: Record, by: str) -> Non
 def _require_verdict(state: State, model_name: str, version: ModelVersion) -> None:
     last = next(each for _, each in reversed(state.verdicts) if each.subject.model == version.model)
     if not last.admits:
-        reasons = "".join(f"\n  - {reason}" for reason in last.reasons)
+        reasons = "".join(f"\n  - {reason}" for reason in advised(last.reasons))
         raise PromotionError(
             f"Version {version.version} of {model_name} was {last.verdict} when it was last judged "
             f"({last.evaluation}):{reasons}\nTo promote it nevertheless, give --override and a --reason."

@@ -33,12 +33,16 @@ def register(
     from gatehouse.components.registry.explaining.card import card_body
     from gatehouse.components.registry.registering.stage import RegisterRequest
     from gatehouse.components.registry.registering.stage import register as enter
+    from gatehouse.components.reports.advice import advised
 
     rules = GatePolicy.model_validate_json(policy)
     request = RegisterRequest(model_name=model_name, model=model, evaluation=evaluation, policy=rules)
     opened = ArtifactStore.open(store)
     result = enter(request, opened)
-    lines = [f"# {model_name}: {result.decision}", *(f"- {each}" for each in result.reasons + result.warnings)]
+    lines = [
+        f"# {model_name}: {result.decision}",
+        *(f"- {each}" for each in [*advised(result.reasons), *result.warnings]),
+    ]
     lines.append(f"- {result.summary}")
     if result.version:
         lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}", ""]

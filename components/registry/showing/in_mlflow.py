@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.showing.facts import EVALUATION, MODEL, VERDICT, measured, origin, standing
 from gatehouse.components.registry.state import ALIASES, ModelVersion, State, Verdict
+from gatehouse.components.reports.advice import advised
 from gatehouse.components.tracking.mlflow_client import Point, Tracking, log, short
 from gatehouse.components.tracking.training import show_training
 
@@ -50,7 +51,7 @@ def _show_verdicts(tracking: Tracking, client: "MlflowClient", verdicts: list[Ve
         if shown == (verdict.evaluation, verdict.told):
             continue
         points: list[Point] = [(name, value, 0) for name, value in measured(tracking.store, verdict.evaluation).items()]
-        tags = {VERDICT: verdict.told, "gatehouse.reasons": "\n".join(verdict.reasons)}
+        tags = {VERDICT: verdict.told, "gatehouse.reasons": "\n".join(advised(verdict.reasons))}
         log(client, run, points=points, tags=tags | {EVALUATION: verdict.evaluation})
 
 

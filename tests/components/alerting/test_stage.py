@@ -75,6 +75,18 @@ def test_a_breach_is_told_with_all_that_helps(store: ArtifactStore, monkeypatch:
     ]
 
 
+def test_a_refusal_is_told_with_what_a_person_can_do_and_a_program_gets_the_reason_alone(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hooked(200) as hook:
+        monkeypatch.setenv(ADDRESS, hook.url)
+        tell(store, stage="register", verdict="refused", reasons=("latency: slow",))
+        tell(store, stage="freshness", reasons=("latency: stale",))
+    register, freshness = told(hook)
+    assert "• latency: slow. Train a smaller model" in register["text"] and register["reasons"] == ["latency: slow"]
+    assert "• latency: stale\n" in freshness["text"], "a view may have the name of a rule"
+
+
 def test_an_artifact_without_a_report_is_not_called_one(store: ArtifactStore) -> None:
     tables = str(store.publish("feature-tables", "t", {}))
     request = AlertRequest(project="shop", pipeline="training", stage="freshness", verdict="fail", report=tables)

@@ -341,9 +341,7 @@ def test_limits_of_metrics_that_are_better_low_are_upper_ones() -> None:
     assert not rules["slice b"].holds
     low = Evidence(MODEL, GOOD | {"log_loss": 0.39}, BASELINE, None, {"log_loss": {"a": 0.45}}, True)
     told = [str(rule) for rule in judge(policy, low) if not rule.holds]
-    (alarm,) = told
-    assert alarm.startswith("leakage alarm log_loss: expected log_loss of at least 0.4, found 0.3900")
-    assert "raise leakage_alarm in the policy" in gate.advised(told)[0]
+    assert told == ["leakage alarm log_loss: expected log_loss of at least 0.4, found 0.3900"]
 
 
 @pytest.mark.parametrize(
@@ -426,11 +424,3 @@ def test_bounds_from_few_units_cannot_tell() -> None:
     for units, outcome in ((1, "inconclusive"), (19, "inconclusive"), (20, "pass"), (None, "pass")):
         evidence = Evidence(MODEL, GOOD, BASELINE, replace(BETTER, units=units), {"roc_auc": {"a": 0.7}}, True)
         assert verdict_of(judge(POLICY.resolved(judging_of(BINARY)), evidence)) == outcome
-
-
-def test_every_family_says_what_a_person_can_do() -> None:
-    assert [each.names[0] for each in gate.families() if not each.advice.endswith(".")] == []
-    reasons = ["slice a: too low", "slice b: too low", "bar brier: too high", "a reason that is no rule"]
-    first, second, third, last = gate.advised(reasons)
-    assert (first, last) == (reasons[0], reasons[3]) and second.startswith("slice b: too low. Bring more rows")
-    assert third.startswith("bar brier: too high. ")

@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.eraser import Scope, erase, plan_erasure
 from gatehouse.components.artifacts.records import whoami
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.registry.approving.approval import ApprovalError, now
+from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.promoting.acts import PromotionError
 from gatehouse.errors import ConfigurationError
 from tests.components.registry.gate import MANUAL, NAME, Gate
@@ -113,7 +114,10 @@ def test_show_tells_the_ledger_with_reasons(gate: Gate) -> None:
     gate.run(gate.model(2), good=False)
     text = _call(gate, "show")
     assert "registered as version 1" in text and "version 1 is champion" in text
-    assert "refused models/delays/" in text and "bar roc_auc: expected at least 0.7, found 0.6" in text
+    assert "refused models/delays/" in text and "bar roc_auc: expected at least 0.7, found 0.6. Look for" in text
+    assert Ledger(gate.store, NAME).state().verdicts[-1][1].reasons == (
+        "bar roc_auc: expected at least 0.7, found 0.6",
+    )
 
 
 def test_show_of_a_version_gives_its_lineage_and_how_often_its_test_set_was_used(gate: Gate) -> None:

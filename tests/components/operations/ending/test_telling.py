@@ -118,7 +118,7 @@ def test_a_training_that_the_gate_refused_says_so_and_why_it_was_ordered(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happen(store, "prepare", "finished", 1.0, result={"nonces": {}, "ordered": ["the model decays"]})
-    happen(store, "register", "finished", 2.0, result={"decision": "refused", "reasons": ["worse than the baseline"]})
+    happen(store, "register", "finished", 2.0, result={"decision": "refused", "reasons": ["latency: slow"]})
     with hooked(200) as hook:
         monkeypatch.setenv(ADDRESS, hook.url)
         report(store, when="always")
@@ -127,7 +127,7 @@ def test_a_training_that_the_gate_refused_says_so_and_why_it_was_ordered(
     lines = body["message"].splitlines()
     assert lines == [
         "the gate: refused",
-        "the gate: worse than the baseline",
+        "the gate: latency: slow. Train a smaller model, or change the limits under `cost` in the policy",
         "ordered by monitoring: the model decays",
     ]
 
