@@ -215,7 +215,9 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
     if column.form:
         notes.append(f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970")
     elif column.epoch:
-        notes.append(f"may be {column.epoch} since 1970: `gatehouse init --time {column.name}`")
+        notes.append(
+            f"may be {column.epoch} since 1970: then give --time {shlex.quote(column.name)} to `gatehouse init`"
+        )
     if column.too_fine:
         notes.append("times finer than a microsecond stay texts: cut them at the source")
     if column.also:

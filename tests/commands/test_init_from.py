@@ -168,14 +168,12 @@ def test_rows_that_are_alike_stay_in_one_part(folder: Path) -> None:
 
 def test_numbers_since_1970_are_the_time_when_they_are_named(folder: Path) -> None:
     lines = "".join(f"{1_700_000_000_000 + n * 10**7},{n * 10**9 + 17 * 10**17},{n % 7},{n % 2}\n" for n in range(90))
-    (folder / "e.csv").write_text("t,fine,n,y\n" + lines)
+    (folder / "e.csv").write_text("no 1,fine,n,y\n" + lines)
     asked = ("--from", folder / "e.csv", "--label", "y")
-    output = _init("e", *asked, "--time", "t").output
-    assert (
-        "may be milliseconds since 1970: `gatehouse init --time t`" in " ".join(output.split())
-        and "decided   t" in output
-    )
-    assert check_project(folder / "e").file.source.tables["e"].times == {"t": "milliseconds"}
+    output = " ".join(_init("e", *asked, "--time", "no 1").output.split())
+    assert "may be milliseconds since 1970: then give --time 'no 1' to `gatehouse init`" in output
+    assert "decided no 1" in output
+    assert check_project(folder / "e").file.source.tables["e"].times == {"no 1": "milliseconds"}
     _init("f", *asked, "--time", "fine")
     assert check_project(folder / "f").file.source.tables["e"].times == {"fine": "nanoseconds"}
 

@@ -29,10 +29,9 @@ _JUDGED_BY = ("alarm", "model_alarm", "model_alarm_severity", "cuts", "unchecked
 _NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
 _NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
 _DECIDE = (
-    "What is not known at the decision must leave its view (`gatehouse init --without {name}` makes a new project "
-    "without it). Where all is known, set features.leakage_alarm: {least:g} in project.yaml, the same for "
-    "split.checks.single_feature_auc if that is set lower, and look at leakage_alarm in policy.yaml, which judges the "
-    "whole model by a metric of its task"
+    "Take what is not known at the decision out of `features` of its view in definitions.py. Where all is known, set "
+    "features.leakage_alarm: {least:g} in project.yaml, the same for split.checks.single_feature_auc if that is set "
+    "lower, and look at leakage_alarm in policy.yaml, which judges the whole model by a metric of its task"
 )
 _MEND = "Stamp the rows of the view with the time since when their values are known"
 _CONSENTED = "{} {}. Once that is mended, take the view out of features.unchecked, and it is checked."
@@ -216,5 +215,5 @@ def _reasons(differences: Sequence["Difference"], areas: Mapping[str, float], al
     ]
     if loud:
         least = math.ceil(1000 * max(above.values())) / 1000
-        loud[-1] += f". {_DECIDE.format(name=' --without '.join(above), least=least)}"
+        loud[-1] += f". {_DECIDE.format(least=least)}"
     return [*first.values(), *loud]

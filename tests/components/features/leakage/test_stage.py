@@ -145,5 +145,5 @@ def test_a_feature_that_tells_the_label_raises_the_alarm(flights: Flights) -> No
     told = flights.changed("views/flight_schedule.sql", ("\n    distance,", "\n    arr_delay AS distance,"))
     result = checked(flights, told, cuts=1)
     (said,) = (reason for reason in result.reasons if reason.startswith("distance alone tells the label"))
-    assert "`gatehouse init --without distance` makes" in said and "split.checks.single_feature_auc" in said
+    assert "out of `features` of its view in definitions.py" in said and "split.checks.single_feature_auc" in said
     assert re.search(r"set features\.leakage_alarm: (1|0\.9\d*) in project\.yaml", said)
