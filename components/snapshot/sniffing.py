@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gatehouse.components.artifacts.database import connect
+from gatehouse.components.artifacts.database import connect, out_of_memory
 from gatehouse.components.snapshot.csv_shape import in_utf8, require_ending, shape_of
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.spec import ColumnType
@@ -228,7 +228,9 @@ def _batches(
     )
     try:
         yield from connection.sql(query).to_arrow_reader(_ROWS_AT_ONCE)
-    except duckdb.Error:  # Its words name a temporary file, and may quote a row.
+    except duckdb.OutOfMemoryException as error:
+        raise out_of_memory(error, f"Reading {name}") or error from error
+    except duckdb.InvalidInputException:  # Its words name a temporary file, and may quote a row.
         raise SourceError(
             f"{name}: expected rows of {width} columns separated by {delimiter!r}, found text that cannot be "
             "divided into rows, such as a lone carriage return within one. Write the file again with the same end of "

@@ -1,6 +1,7 @@
 """What files that nobody declared are told to be; and that a snapshot reads them as they were told."""
 
 import gzip
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot import sniffing
 from gatehouse.components.snapshot.sniffing import Sniffed, _Column, _look, sniff, source_of
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
-from gatehouse.errors import SourceError
+from gatehouse.errors import OutOfMemoryError, SourceError
 
 DELIVERED = "2024-05-01 12:00:00"
 EUROPEAN = "Tag;Größe;Ort;ok\n" + "".join(
@@ -163,6 +166,12 @@ def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str, said: st
     path.write_text(text)
     with pytest.raises(SourceError, match=said):
         source_of(sniff(path), path, "t", DELIVERED)
+
+
+def test_a_lack_of_memory_is_not_taken_for_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sniffing, "connect", partial(connect, most=1_000_000))
+    with pytest.raises(OutOfMemoryError, match=r"^Reading t\.csv ran out of memory"):
+        sniff(_file(tmp_path, "a,b\n" + "1,x\n" * 300_000))
 
 
 def test_one_column_of_sentences_is_one_column(tmp_path: Path) -> None:
