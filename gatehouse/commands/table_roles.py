@@ -3,6 +3,7 @@
 import contextlib
 import math
 import re
+import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -186,8 +187,11 @@ def _unfit(column: Column, rows: int, without: Sequence[str]) -> str:
     if column.values == rows and column.kind in _OF_KEYS:
         return "another value in every row"
     if column.kind in _OF_KEYS and _KEY.search(column.name.lower()) and column.values >= _NEARLY_UNIQUE * rows:
-        again = counted(rows - column.values - column.missing, "row")
-        return f"would tell rows apart, but {again} repeat a value of it: once these are gone, --key {column.name}"
+        again = rows - column.values - column.missing
+        flaws = [f"is missing in {counted(column.missing, 'row')}"] * bool(column.missing)
+        flaws += [f"repeats in {counted(again, 'row')}"] * bool(again)
+        told = f"would tell rows apart, but it {' and '.join(flaws)}"
+        return f"{told}: once these are gone, --key {shlex.quote(column.name)}"
     if column.kind == "string" and column.values > max(_FEW, _RARELY_REPEATED * rows):
         return "a text that hardly repeats"
     return ""

@@ -107,12 +107,22 @@ def test_what_a_person_should_know_of_the_rows_is_told(folder: Path) -> None:
     assert "few rows" not in told and "divided   by time, P250D and P125D before" in told
 
 
-def test_a_key_that_a_few_rows_repeat_is_no_feature(folder: Path) -> None:
-    rows = [f"{n},{n % 7}.5,{n % 5},{('yes', 'no')[n % 2]}\n" for n in range(300)]
-    (folder / "houses.csv").write_text("house_id,area,rooms,sold\n" + "".join(rows + rows[:3]))
+@pytest.mark.parametrize(
+    ("again", "missing", "flaw"),
+    [
+        (3, 0, "repeats in 3 rows"),
+        (0, 1, "is missing in 1 row"),
+        (1, 2, "is missing in 2 rows and repeats in 1 row"),
+    ],
+)
+def test_a_key_that_a_few_rows_repeat_or_lack_is_no_feature(folder: Path, again: int, missing: int, flaw: str) -> None:
+    rows = [f",{n % 7}.5,{n % 5},{('yes', 'no')[n % 2]}\n" for n in range(300)]
+    keyed = [f"{n}{row}" for n, row in enumerate(rows)]
+    text = "".join([*keyed, *keyed[:again], *rows[:missing]])
+    (folder / "houses.csv").write_text("house_id,area,rooms,sold\n" + text)
     told = _init("houses", "--from", "houses.csv", "--label", "sold", "--positive", "yes").output
     assert "from      area, rooms\n" in told and "key       made of each row's values" in told
-    assert "house_id: would tell rows apart, but 3 rows repeat a value of it: once these are gone, --key" in told
+    assert f"house_id: would tell rows apart, but it {flaw}: once these are gone, --key house_id" in told
 
 
 def test_infinite_values_are_told_and_become_nulls(folder: Path) -> None:
