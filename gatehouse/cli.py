@@ -4,7 +4,8 @@ import itertools
 import re
 import signal
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import typer
 
@@ -172,6 +173,8 @@ def _gatehouse() -> None:
 
 
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*)")
+_NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
+_TOO_MANY = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 _WORDS = (
     ("Value error, ", ""),
@@ -185,36 +188,60 @@ _WORDS = (
 
 def _refused(error: typer.BadParameter) -> str:
     """A refused value in the words of all other errors: the option, what was expected, what was found."""
-    from gatehouse.yaml_lines import nearest
-
     said, names = error.message, [*getattr(error.param, "opts", ())]
+    name = names[0] if names else "the command line"
     if choice := _CHOICE.search(said):
-        choices = [name for name in re.findall("'([^']*)'", choice[2]) if name]
-        return f"{names[0]}: expected one of {', '.join(choices)}, found {choice[1]}{nearest(choice[1], choices)}"
+        choices = [each for each in re.findall("'([^']*)'", choice[2]) if each]
+        return f"{name}: {_one_of(choices, choice[1])}"
     for theirs, ours in _WORDS:
         said = said.replace(theirs, ours)
     given = [each.partition("=")[2] for each in sys.argv if each.partition("=")[0] in names and "=" in each]
     given += [after for before, after in itertools.pairwise(sys.argv) if before in names]
     found = f", found {given[-1]}" if given and said.startswith("expected ") else ""
-    return f"{names[0] if names else 'the command line'}: {said}{found}"
+    return f"{name}: {said}{found}"
+
+
+def _one_of(known: Sequence[str], found: str) -> str:
+    from gatehouse.yaml_lines import nearest
+
+    return f"expected one of {', '.join(known)}, found {found}{nearest(found, known)}"
 
 
 def _misused(error: Any) -> str:
     """A mistake on the command line in the words of all other errors."""
-    from gatehouse.yaml_lines import nearest
-
     kind, context = type(error).__name__, error.ctx
-    command = context.command_path if context else "gatehouse"
+    # Where an option's value is missing, Typer does not say of which command.
+    words = itertools.takewhile(lambda word: not word.startswith("-"), sys.argv[1:])
+    command = context.command_path if context else " ".join(["gatehouse", *words])
     if isinstance(error, typer.BadParameter) and kind != "MissingParameter":
         told = _refused(error)
     elif kind == "MissingParameter":
         told = f"expected {error.param.name}, found none: {error.param.help or 'it is required'}"
     elif kind == "NoSuchOption":
-        known = [name for each in context.command.params for name in each.opts if name.startswith("-")]
-        told = f"expected one of {', '.join(known)}, found {error.option_name}{nearest(error.option_name, known)}"
+        shown = [each for each in context.command.get_params(context) if not getattr(each, "hidden", False)]
+        told = _one_of([name for each in shown for name in each.opts if name.startswith("-")], error.option_name)
+    elif kind == "BadOptionUsage":
+        value = "a value, found none" if "requires" in error.message else "no value, found one"
+        told = f"{error.option_name}: expected {value}"
+    elif unknown := _NO_COMMAND.match(error.message):
+        told = _one_of(context.command.list_commands(context), unknown[1])
+    elif extra := _TOO_MANY.match(error.message):
+        taken = [each.name.upper() for each in context.command.params if each.param_type_name == "argument"]
+        told = f"expected nothing after {' '.join(taken)}" if taken else "expected options alone"
+        told += f", found {extra[1]}"
     else:
         told = error.format_message()
     return f"{command}: {told.rstrip('.')}{'' if told.endswith('?') else '.'} `{command} --help` lists what it takes."
+
+
+def _aborted(error: typer.Abort) -> NoReturn:
+    """End as a question ended: at the end of the input, which is a mistake, or by Ctrl-C."""
+    if not isinstance(error.__context__, EOFError):
+        print("interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    told = "expected an answer to the question, found the end of the input. `--help` lists the options that answer it."
+    print(f"error: {told}", file=sys.stderr)
+    sys.exit(GatehouseError.exit_code)
 
 
 def main() -> None:
@@ -223,9 +250,8 @@ def main() -> None:
     try:
         code = app(prog_name="gatehouse", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
-    except typer.Abort:
-        print("interrupted", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+    except typer.Abort as error:
+        _aborted(error)
     except _USAGE_ERROR as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()

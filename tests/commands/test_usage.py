@@ -1,12 +1,14 @@
 """Mistakes of a project and of the command line: how commands end with them."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
-from gatehouse.cli import main
+from gatehouse.cli import _refused, main
 from gatehouse.commands.init import create_project
 from gatehouse.errors import ConfigurationError
 
@@ -30,13 +32,21 @@ def test_commands_find_a_broken_query_before_anything_else(tmp_path: Path, comma
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["modls"], "error: gatehouse: No such command 'modls'. Did you mean 'models'? `gatehouse --help` lists"),
+        (["modls"], "error: gatehouse: expected one of run, backfill, check, "),
+        (["modls"], ", found modls (did you mean models?). `gatehouse --help` lists what it takes."),
+        (
+            ["models", "--foo"],
+            "error: gatehouse models: expected one of --help, found --foo. `gatehouse models --help`",
+        ),
+        (["run", "--until"], "error: gatehouse run: --until: expected a value, found none. `gatehouse run --help`"),
+        (["check", "--data=3"], "--data: expected no value, found one. `gatehouse check --help`"),
         (
             ["run", "--unti", "split"],
             "found --unti (did you mean --until?). `gatehouse run --help` lists",
         ),
         (["data", "show"], "gatehouse data show: expected reference, found none: "),
-        (["run", "a", "b"], "gatehouse run: "),
+        (["run", "a", "b"], "gatehouse run: expected nothing after PROJECT, found b. "),
+        (["models", "list", "a", "b", "c"], "gatehouse models list: expected nothing after NAME, found b c. "),
         (["init", "x", "--from", "x.csv", "--task", "many"], "--task: expected one of binary, multi"),
         (["init", "x", "--from", "x.csv", "--alarm", "3"], "--alarm: expected at most 1, found 3"),
         (["init", "x", "--from", "x.csv", "--alarm=much"], "--alarm: expected a valid number, found much"),
@@ -49,4 +59,40 @@ def test_a_mistake_on_the_command_line_does_not_end_as_a_verdict_does_and_is_tol
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == ConfigurationError.exit_code != 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_choice_that_no_option_names_is_told() -> None:
+    assert _refused(typer.BadParameter("'x' is not one of 'a', 'b'")).endswith("expected one of a, b, found x")
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "told"),
+    [
+        (EOFError, 1, "error: expected an answer to the question, found the end"),
+        (KeyboardInterrupt, 130, "interrupted"),
+    ],
+)
+def test_the_end_of_the_input_is_no_interruption(
+    ending: type[BaseException],
+    code: int,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Ended(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self, *_: object) -> str:
+            raise ending
+
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{n},{n % 2}\n" for n in range(40)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gatehouse", "init", "x", "--from", "t.csv"])
+    monkeypatch.setattr(sys, "stdin", Ended())
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
     assert told in capsys.readouterr().err
