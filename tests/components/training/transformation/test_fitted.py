@@ -89,9 +89,7 @@ def test_json_keeps_every_bit() -> None:
 def test_infinities_text_and_missing_columns_are_named() -> None:
     rows = synthetic.table()
     endless = rows.set_column(2, "distance", pa.array([np.inf, -np.inf] + [1.0] * (rows.num_rows - 2)))
-    with pytest.raises(
-        FeatureError, match=r"distance: NaN or infinite in 2 of [\d,]+ rows, first \w+ \S+: inf. Give "
-    ):
+    with pytest.raises(FeatureError, match=r"distance: NaN or infinite in 2 of [\d,]+ rows, first \w+ \S+: inf. Give "):
         _fit(endless)
     with pytest.raises(FeatureError, match="wind: expected numbers, found string"):
         _fit(rows.set_column(3, "wind", rows["carrier"]))
