@@ -20,7 +20,8 @@ def told_not_finite(name: str, wrong: npt.NDArray[np.int64], rows: str, key: str
         value: The feature there.
     """
     shown = unless_hidden(f"first {key} {first}: {value}")
+    column = '"' + name.replace('"', '""') + '"'
     return (
         f"{name}: NaN or infinite in {len(wrong):,} of {rows}, {shown}. Give a null where nothing is known: "
-        f"if(isfinite({name}), {name}, NULL) AS {name}"
+        f"if(isfinite({column}), {column}, NULL) AS {column}"
     )

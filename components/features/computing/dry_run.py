@@ -25,7 +25,7 @@ from gatehouse.errors import ConfigurationError, counted
 
 _RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
 _ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
-_SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+_BEGINNING = datetime.min.replace(tzinfo=UTC)  # Rows of any time are read.
 _TIMES = ("TIMESTAMP", "DATE")
 _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "FLOAT", "DOUBLE", "DECIMAL")
 
@@ -96,7 +96,7 @@ def dry_run(
     with connect() as connection:
         for variable in {*PARAMETERS, *KNOWN_PARAMETERS}:
             newest = variable in ("as_of", "until")
-            set_time(connection, variable, (as_of or datetime.now(UTC)) if newest else _SOME_TIME)
+            set_time(connection, variable, (as_of or datetime.now(UTC)) if newest else _BEGINNING)
         for name, columns in tables.items():
             _create(connection, name, columns, (rows or {}).get(name))
         try:

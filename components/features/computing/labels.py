@@ -109,13 +109,14 @@ def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, la
         expected = f"one of {', '.join(label.classes)}" if label.classes else task.label
         kind, shown = _others(connection, label)
         first = ", ".join(f"{key} {rows[key][int(wrong[0])]}" for key in label.entities)
-        value = f"TRY_CAST({label.label} AS DOUBLE)" if kind == "VARCHAR" else label.label
+        column = quoted(label.label)
+        value = f"TRY_CAST({column} AS DOUBLE)" if kind == "VARCHAR" else column
         number = f"if(isfinite({value}), {value}, NULL)"
         raise ConfigurationError(
             f"{where}: column {label.label}: expected {expected} in every row, as the task is {task.name}; found "
             f"{len(wrong):,} of {rows.num_rows:,} rows with other values ({kind}), "
             f"{unless_hidden('such as ' + ', '.join(shown) + f'; first {first}')}. "
-            f"{_ADVICE[task.output].format(column=label.label, number=number)}"
+            f"{_ADVICE[task.output].format(column=column, number=number)}"
         )
     kind = _TYPES.get(task.output, pa.float64())
     labels = pa.chunked_array([pc.cast(pa.array(values), kind)]) if len(rows) else pa.array([], kind)

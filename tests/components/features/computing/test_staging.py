@@ -10,7 +10,7 @@ import pytest
 
 from gatehouse.components.features.computing.compute import compute_views, stage_tables
 from gatehouse.components.features.computing.labels import entity_rows
-from gatehouse.components.features.database import connect, set_time
+from gatehouse.components.features.database import connect, quoted, set_time
 from gatehouse.components.features.definitions.declarations import Available, LabelView
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.errors import ConfigurationError
@@ -221,7 +221,7 @@ def test_labels_have_the_type_of_their_task(
         (
             {"task": "regression"},
             "('inf'::FLOAT), (3)",
-            r"such as inf; first origin JFK\. .*: if\(isfinite\(label\), label, NULL\) AS label\.",
+            r'such as inf; first origin JFK\. .*: if\(isfinite\("label"\), "label", NULL\) AS "label"\.',
         ),
         ({"task": "multiclass"}, "(0), (1.5), (-1)", r"whole numbers from 0 .* 2 of 3 .* such as -1.0, 1.5"),
         ({"task": "multiclass", "classes": ("a", "b")}, "('a'), ('c')", "expected one of a, b .* such as c"),
@@ -239,19 +239,20 @@ def test_a_label_that_is_not_of_its_task_is_refused(
 def test_the_advised_query_gives_no_label_that_is_refused(repository: Repository, values: str) -> None:
     with connect() as connection:
         with pytest.raises(ConfigurationError) as caught:
-            _labelled(connection, repository, values, task="regression")
-        advised = str(caught.value).rpartition(": ")[2].removesuffix(" AS label.")
-        rows = _labelled(connection, repository, values, advised, task="regression")
+            _labelled(connection, repository, values, task="regression", label="the order")
+        advised = str(caught.value).rpartition(": ")[2].removesuffix(' AS "the order".')
+        rows = _labelled(connection, repository, values, advised, task="regression", label="the order")
     assert rows["label"].to_pylist() == [3.0]
 
 
 def _labelled(
-    connection: duckdb.DuckDBPyConnection, repository: Repository, values: str, value: str = "label", **declared: Any
+    connection: duckdb.DuckDBPyConnection, repository: Repository, values: str, value: str = "", **declared: Any
 ) -> pa.Table:
     label = LabelView(name="sold", entities=("origin",), arrives=Available("told"), horizon=timedelta(0), **declared)
+    column = quoted(label.label)
     query = (
-        f"SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-01-02' AS decision_time, decision_time AS told, {value} AS label "
-        f"FROM (VALUES {values}) AS labels (label)"
+        "SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-01-02' AS decision_time, decision_time AS told, "
+        f"{value or column} AS {column} FROM (VALUES {values}) AS labels ({column})"
     )
     set_time(connection, "as_of", utc(2013, 2, 1))
     return entity_rows(connection, replace(repository, label=label, entity_rows=query, on_demand={}))[0]
