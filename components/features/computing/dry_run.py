@@ -19,13 +19,13 @@ from gatehouse.components.features.database import connect, quoted, set_time
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, LabelView
 from gatehouse.components.features.definitions.query_problems import query_problems
 from gatehouse.components.features.definitions.repository import OnDemand, Repository, View
-from gatehouse.components.features.definitions.sql_text import KNOWN_PARAMETERS, PARAMETERS, names_read
+from gatehouse.components.features.definitions.sql_text import names_read
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.errors import ConfigurationError, counted
 
 _RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
 _ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
-_BEGINNING = datetime.min.replace(tzinfo=UTC)  # Rows of any time are read.
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
 _TIMES = ("TIMESTAMP", "DATE")
 _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "FLOAT", "DOUBLE", "DECIMAL")
 
@@ -94,9 +94,10 @@ def dry_run(
     problems: list[str] = []
     broken: set[str] = set()
     with connect() as connection:
-        for variable in {*PARAMETERS, *KNOWN_PARAMETERS}:
-            newest = variable in ("as_of", "until")
-            set_time(connection, variable, (as_of or datetime.now(UTC)) if newest else _BEGINNING)
+        set_time(connection, "as_of", as_of or datetime.now(UTC))
+        set_time(connection, "since", _BEGINNING)
+        for bound in ("from", "until"):
+            set_time(connection, bound, None)  # As in a run that computes all rows.
         for name, columns in tables.items():
             _create(connection, name, columns, (rows or {}).get(name))
         try:
