@@ -85,7 +85,7 @@ def _changes(old: Path, new: Path, release: bool) -> Iterator[str]:
         folder = new / old.parent.name
         yield from compare(old, (folder if folder.is_dir() else new) / old.name)
         return
-    if not release or not old.exists():  # Comparing refuses what is not there.
+    if not release or not old.exists():  # `compare` raises an error if the old file does not exist.
         yield from compare(old, new)
     before, after = ({path.parent.name for path in folder.glob("*/*.yaml")} for folder in (old, new))
     for name in sorted(before | after):

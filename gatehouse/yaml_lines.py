@@ -57,7 +57,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("datetime", "timestamptz", "date", "time"), "timestamp"),
     **METRICS_ELSEWHERE,
 }
-"""Names that other programs have for the same."""
+"""Names in other programs, and our name for the same thing."""
 _SECTION = (dict, list, date)
 _NAMES = re.compile("'([^']*)'")
 _PASSWORD = re.compile(r"://[^/@\s'\"]+@")

@@ -55,7 +55,7 @@ def main() -> int:
     sys.meta_path.insert(0, Hidden())
     importlib.import_module("kfp.dsl.executor_main")
     failed = 0
-    # The module that imports Feast quickly comes first, before another imports Feast as it is.
+    # `feast_store` comes first: it imports Feast the fast way, and another module would not.
     names = sorted(modules(*sys.argv[1:] or [""]), key=lambda name: not name.endswith(".feast_store"))
     for name in names:
         try:

@@ -230,7 +230,7 @@ def before() -> Objects:
 
 @pytest.fixture(scope="module")
 def calls(before: Objects) -> int:
-    """How many calls it takes to replace that one and to make another."""
+    """The number of API calls needed to replace one schedule and to create another."""
     with serving(objects=deepcopy(before)) as server:
         apply(server, wanted(cron="0 0 5 * * 1"), wanted("new"))
         return len(server.calls)

@@ -84,7 +84,7 @@ class Orders:
         return create_record(self._store.objects, f"{self._prefix}/{cause}/{what}.json", found)
 
     def noted(self, cause: str, what: str) -> dict[str, Any] | None:
-        """The record of something about an order; None if there is none."""
+        """The record `what` of an order, for example `submitted`; None if there is none."""
         return read_record(self._store.objects, f"{self._prefix}/{cause}/{what}.json")
 
     def is_open(self, order: Order) -> bool:

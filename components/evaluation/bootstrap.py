@@ -46,7 +46,7 @@ class Units:
             key: Where `resample_by` is set, for messages.
 
         Raises:
-            ConfigurationError: if there is no such column, or it cuts the groups of a ranking apart.
+            ConfigurationError: if there is no such column, or if it would split a group of a ranking.
         """
         if not resample_by:
             return cls.single(len(part.rows), part.groups)
@@ -140,7 +140,7 @@ def percentiles(drawn: Array, outside: float, units: int | None = None) -> tuple
 
 
 def interval(metric: Metric, drawn: Array, units: int, labels: Array, predictions: Predictions) -> tuple[float, float]:
-    """The ends of the 95 % interval of a metric: percentiles of its draws, and of a calibration error a test inverted.
+    """The 95 % interval of a metric: percentiles of its draws. For a calibration error a test is inverted instead.
 
     The interval of the debiased calibration error is widened to hold that error, which the test alone may not.
 

@@ -52,13 +52,13 @@ class Slice:
 
 @dataclass(frozen=True)
 class Slicing:
-    """What slices are measured on, and how.
+    """The rows on which slices are measured, and the settings.
 
     Attributes:
         table: The test rows.
         labels: Shape (rows,).
         predictions: For the rows, of `candidate` and of `champion` where there is one.
-        spec: What is sliced, and from how many rows on a slice is judged.
+        spec: Which columns are sliced, and how many rows a slice needs to be judged.
         task: Says when labels differ enough, and which metric is given of every slice.
         limits: Names of the metrics that slices are judged by.
         compared: The metric that candidate and champion are compared in, and the confidence of its bounds.

@@ -1,4 +1,4 @@
-"""The pytest plug-in for a project's tests of a candidate: its fixtures, and what became of every test.
+"""The pytest plug-in for a project's tests of a candidate: its fixtures, and the outcome of every test.
 
 It writes `passed`, the names of tests, `problems`, by the name of a test or a file, and `errors`, why the candidate
 could not be loaded, to the file that the environment names. A test that is skipped, deselected, or expected to fail has

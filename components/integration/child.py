@@ -22,9 +22,9 @@ class UntriedError(GatehouseError):
 def run(
     arguments: list[str], seconds: float, folder: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Exit code of a Python program, and the last line that it wrote, unless values are hidden.
+    """Run a Python program; return its exit code and the last line that it wrote, unless values are hidden.
 
-    What it started is ended with it.
+    Its child processes are ended too.
 
     Args:
         arguments: Of the interpreter.

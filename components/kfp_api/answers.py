@@ -45,7 +45,7 @@ class Experiment:
 
     @classmethod
     def read(cls, answer: Answer) -> "Experiment":
-        """Of an experiment."""
+        """Read an experiment from an answer."""
         return cls(answer["experiment_id"], answer["display_name"])
 
 

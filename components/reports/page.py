@@ -132,7 +132,7 @@ class Report:
         return self
 
     def element(self, html: Html) -> "Report":
-        """An element as it is."""
+        """Add an element unchanged."""
         self._parts.append(html)
         return self
 

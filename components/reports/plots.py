@@ -53,7 +53,7 @@ class Axis:
 
     @property
     def ends(self) -> Point:
-        """The ends, as places on the axis."""
+        """The lowest and the highest position on the axis."""
         if self.choices:
             return -0.5, len(self.choices) - 0.5
         return axis_limits([], (self.place(self.low), self.place(self.high)))

@@ -131,7 +131,7 @@ def _schema(case: Case) -> Iterator[Finding]:
 
 
 def _delivered(parts: tuple[Stored, ...]) -> dict[str, str]:
-    """Columns as delivered, by the newest part that tells."""
+    """The type of each column in the delivered files, from the newest part in which it is known."""
     found: dict[str, str] = {}
     for part in reversed(parts):
         for name, kind in part.columns.items():

@@ -11,7 +11,7 @@ from gatehouse.components.splitting.training_set import TrainingSet
 from gatehouse.errors import counted
 
 _MOST = 0.5
-"""Share of train with a value from which on a part without any is another world."""
+"""If at least this share of train has a value, a part without any value is reported."""
 
 
 def without_values(subject: Subject) -> Iterator[str]:

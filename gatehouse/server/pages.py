@@ -144,7 +144,7 @@ def list_models(request: Request) -> HTMLResponse:
 
 @router.get("/search")
 def find_versions(request: Request, query: Text = "", trained_on: Text = "") -> HTMLResponse:
-    """The versions that meet a query, as of `gatehouse models search`, and were made from artifacts."""
+    """The versions that match a query (as in `gatehouse models search`) and were made from the given artifacts."""
     visit, wrong = Visit(request), ""
     versions: tuple[Found, ...] = ()
     try:

@@ -21,7 +21,7 @@ def training(released: Path) -> Compiled:
 
 
 def _changed(spec: Compiled, change: Callable[[Body, Body], Any]) -> list[str]:
-    """The differences that a change of the pipeline, and of what the platform adds, makes."""
+    """The differences that `change` causes; it gets the pipeline and what the platform adds."""
     body, platform = deepcopy(spec.spec), deepcopy(spec.platform)
     change(body, platform)
     return differences(spec, dataclasses.replace(spec, spec=body, platform=platform))

@@ -38,7 +38,7 @@ class Regressions(Spec):
 
 @family(Regressions, "regressions", "regression")
 def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
-    """That after Holm's correction no regression beyond what is tolerated is shown."""
+    """No regression beyond the tolerance is significant after Holm's correction."""
     import numpy as np
 
     from gatehouse.components.evaluation.holm import holm

@@ -148,9 +148,9 @@ class Metric:
 def all_on_draws(metrics: Sequence[Metric], labels: Array, predictions: Predictions) -> Callable[[Array], list[float]]:
     """A function from how often each row was drawn, float64, shape (rows,), to the metrics of that draw, flat.
 
-    After a metric that has gaps these follow; `by_metric` parts them again. What several metrics count is counted once.
-    Rows of a group are drawn equally often: as a group that comes so often. One label or score that is NaN makes every
-    draw NaN, and so does a draw without rows.
+    The values are in the order of the metrics. If a metric has gaps, they follow its value; `by_metric` separates them
+    again. Counts that several metrics share are made once per draw. All rows of a group must be drawn equally often. If
+    one label or score is NaN, every draw gives NaN; so does a draw without rows.
     """
     numbers = sum(1 + metric.groups for metric in metrics)
     if _holds_nan(labels, *(each for each in vars(predictions).values() if each is not None)):

@@ -69,7 +69,7 @@ def ranking_metric(*, title: str, form: str = ".4f") -> Callable[[Callable[[Rank
 
     def declare(by_group: Callable[[Rankings], Array]) -> Metric:
         def numbers(labels: Array, scores: Array, groups: Array) -> Array:
-            """The number of each group; NaN of one that does not count."""
+            """The number of each group, shape (groups,); NaN for a group that does not count."""
             rankings = Rankings.of(labels, scores, groups)
             return np.where(rankings.total(rankings.relevant) > 0, by_group(rankings), np.nan)
 

@@ -162,7 +162,7 @@ def moment_in(value: Any, form: str, zone: ZoneInfo | None) -> datetime:
     if not isinstance(value, str) and not (number and form in EPOCHS):
         raise ValueError(what)
     read = read_times(pa.array([str(value)]), str(zone or ""), form)
-    assert read is not None  # it was asked for a text
+    assert read is not None  # `read_times` gives None only for other types, and this is a text
     found: datetime | None = read.values[0].as_py()
     if found is None:
         raise ValueError(", ".join([what, *(note for _, note in read.notes)]))

@@ -49,7 +49,7 @@ class RawFile:
 
     @property
     def format(self) -> str:
-        """What names the types of its columns, by its first suffix: `.csv` for `a.txt.gz`, `.parquet` for `a.arrow`."""
+        """The suffix under which its column types are listed: `.csv` for `a.txt.gz`, `.parquet` for `a.arrow`."""
         return next((alike[0] for alike in (CSV, JSON_LINES, TYPED) if self.suffix in alike), self.suffix)
 
     @property

@@ -300,7 +300,7 @@ class SqlReader(Opened):
         return [self._comparable(table, column) for column in self._order(table)]
 
     def _comparable(self, table: str, column: str) -> str:
-        """A column as an expression that every machine orders the same."""
+        """An SQL expression for a column that sorts in the same order on every server."""
         database = self._database()
         quoted = database.quote(column)
         text = self._spec.tables[table].columns[column] is ColumnType.string

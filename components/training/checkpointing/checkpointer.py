@@ -169,8 +169,8 @@ class Checkpointer:
     def save_now(self, state: TrainingState, step: int, reasons: tuple[str, ...], seconds: float) -> bool:
         """Write a checkpoint before this returns, for a process that is about to end.
 
-        It is written by this process, as the writer takes only processor time that nobody else wants; what the writer
-        had in its hands is dropped.
+        This process writes it, because the writer process runs at the lowest priority. A write that the writer had
+        begun is abandoned.
 
         Returns:
             Whether it is whole, on all ranks, within `seconds`.

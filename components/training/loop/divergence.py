@@ -79,7 +79,7 @@ class _Watch:
 
 
 def _in_gradients(part: nn.Module, layout: Layout) -> _Finding | None:
-    # The way back begins at the last parameter.
+    # The backward pass starts at the last parameter.
     for name, parameter in reversed(list(part.named_parameters())):
         if parameter.grad is not None and not _finite(parameter.grad):
             return 3, -layout.pipeline_rank, f"the gradient of {name}"

@@ -196,7 +196,7 @@ class Trainer:
     def _weights_of(self, step: Step) -> tuple[float, float]:
         """What the loss of this process is divided by, and those of all; without talking where every row weighs one."""
         if self.loss.by_rows and self.data["train"].weights is None:
-            # Of this process's rows only padding weighs nothing, and only what is logged asks for their number.
+            # Here only padding rows have weight 0. Only the log needs this process's own number of rows.
             return float(step.batch.weights.sum()) if self.metrics else 0.0, float(step.rows)
         parts = step.batch.split(self.spec.data.accumulation)
         own = float(sum(self.loss.weight(part.labels, part.weights, part.groups) for part in parts))

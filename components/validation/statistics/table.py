@@ -66,7 +66,7 @@ def measure_file(path: Path, plans: Sequence[ColumnPlan]) -> list[Partial]:
 
 
 def _on_threads(files: Sequence[Path], plans: Sequence[ColumnPlan], threads: int) -> list[Partial]:
-    """What `measure_file` gives for each file, merged, but with the row groups spread over threads."""
+    """The merged results of `measure_file` for each file; row groups are measured on several threads."""
     whole = [OrderedMerge() for _ in plans]
     with ThreadPoolExecutor(threads) as pool:
         for number, merges in _ahead(pool, files, plans, 2 * threads):
