@@ -117,7 +117,7 @@ def _import_for_the_end() -> None:
 
 
 def _require_section(stage: str, folder: Path) -> None:
-    """Refuse a stage whose section the project lacks. A file that cannot be read is reported later, when the run begins."""
+    """Refuse a stage whose section the project lacks; a file that cannot be read is reported when the run begins."""
     from gatehouse.driver import SECTIONS, not_asked_for
     from gatehouse.project import PROJECT_FILE
 
