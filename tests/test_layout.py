@@ -58,7 +58,12 @@ def test_no_package_imports_its_interface() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports inside functions and those for types alone count: what needs them stands in the wrong module."""
+    """Imports inside functions and those for types alone count: what needs them stands in the wrong module.
+
+    A module that is only named in a text does not count. A stage names the module that draws its page, and that module
+    may import the stage, for instance for names of files; a command starts a process by the name of its module. Such a
+    name is looked up when it is used, after both modules were imported.
+    """
     graph = _import_graph()
     assert sum(map(len, graph.values())) > 500, "this test looks in the wrong place"
     circles = []
@@ -133,6 +138,42 @@ def test_no_file_and_no_function_is_too_long() -> None:
         if length > most
     ]
     assert not found
+
+
+def test_a_function_that_raises_says_which_errors() -> None:
+    """A command has none: its docstring is the text of `--help`, and every error ends it with a message."""
+    rooms = [
+        source for source in sources("components", "pipelines", "gatehouse") if "gatehouse/commands" not in source.name
+    ]
+    raising = [
+        (source.name, each)
+        for source in rooms
+        for each in _public_functions(source.tree)
+        if any(map(_raises, each.body))
+    ]
+    assert len(raising) > 200, "this test looks in the wrong place"
+    silent = [
+        f"{name}:{each.lineno} {each.name}" for name, each in raising if "Raises" not in (ast.get_docstring(each) or "")
+    ]
+    assert not silent
+
+
+def _public_functions(node: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and not each.name.startswith("_"):
+            yield each
+        elif isinstance(each, ast.ClassDef) and not each.name.startswith("_"):
+            yield from _public_functions(each)
+
+
+def _raises(node: ast.AST) -> bool:
+    """Whether it raises an error of its own that leaves it: not inside `try`, and not for a class to define."""
+    if isinstance(node, ast.Raise):
+        return node.exc is not None and ast.unparse(node.exc) != "NotImplementedError"
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        return False
+    caught = node.body if isinstance(node, ast.Try) and node.handlers else []
+    return any(_raises(each) for each in ast.iter_child_nodes(node) if each not in caught)
 
 
 @pytest.mark.parametrize("folder", stage_folders(), ids=lambda folder: folder.name)

@@ -319,6 +319,9 @@ def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
     """For tests: pause, exit or raise at one point of one stage, as in `GATEHOUSE_FAULT=<stage>:<point>:<action>`.
 
     Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed.
+
+    Raises:
+        RuntimeError: if the action is `raise`.
     """
     wanted, _, action = os.environ.get(FAULT, "").rpartition(":")
     if wanted != f"{stage_name}:{point}":

@@ -205,7 +205,17 @@ def run(connection: duckdb.DuckDBPyConnection, query: str, where: str, above: in
 
 
 def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.Table:
-    """The rows of one query of the repository; raises as `run`."""
+    """The rows of one query of the repository.
+
+    Args:
+        connection: With the tables that the query reads.
+        query: The query.
+        where: Its file.
+
+    Raises:
+        ConfigurationError: naming the file and the line, if it does not run.
+        OutOfMemoryError: naming the file, if the memory is not enough for it.
+    """
     try:
         return connection.sql(query).to_arrow_table()
     except duckdb.Error as error:

@@ -60,7 +60,12 @@ class KafkaMessages:
         return self._partitions - self._ended
 
     def read(self, limit: int, wait: float) -> Sequence[Message]:
-        """As `MessageStream.read`; raises as it does."""
+        """As `MessageStream.read`.
+
+        Raises:
+            SourceError: if the cluster cannot be reached, a partition is silent, or messages that were never read are
+                gone.
+        """
         messages: list[Message] = []
         started, heard = time.monotonic(), set[str]()
         for found in self._consumer.consume(limit, timeout=wait if wait else 0.05):

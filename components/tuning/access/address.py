@@ -49,7 +49,17 @@ def shown(url: str) -> str:
 
 
 def refuse(url: str, error: Exception, kind: type[StoreError] = StoreError) -> NoReturn:
-    """Raise an error that says why a database cannot be opened, without the password of its URL."""
+    """Raise an error that says why a database cannot be opened, without the password of its URL.
+
+    Args:
+        url: The database's URL.
+        error: Why it cannot be opened.
+        kind: The class of the error to raise.
+
+    Raises:
+        StorageAddressError: if the URL is invalid, or has an @ that is not written as %40.
+        StoreError: otherwise, as `kind`.
+    """
     from sqlalchemy.engine import make_url
 
     wanted = f"{STORAGE}: expected the URL of a database that can be opened, such as postgresql+psycopg://…"
