@@ -74,7 +74,7 @@ def pooled_effects(effects: Sequence[float], units: Sequence[Numbers]) -> list[f
 
     Args:
         effects: The design effect of each sample; NaN if it could not be computed.
-        units: Number of each row's unit, for each sample.
+        units: For each sample the number of each row's unit, shape (rows of the sample,).
 
     Returns:
         If no sample has an effect, the number of rows per unit: a unit then counts as one row.

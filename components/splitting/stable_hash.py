@@ -63,7 +63,7 @@ def row_hashes(batches: Iterable[Sequence[pa.Array]], start: int) -> tuple[Hashe
     """Hash the rows of several columns, batch by batch.
 
     Args:
-        batches: The same columns in every batch, all of one length within a batch.
+        batches: Batches of rows; each has the same columns, shape (rows of the batch,) each.
         start: From `seed_of`.
 
     Returns:

@@ -45,7 +45,12 @@ def in_time(decision: Times, label: Times, end: np.datetime64, gap: timedelta) -
 
 
 def boundaries(decision: Times, spec: TimeSplit) -> list[np.datetime64 | None]:
-    """Where train begins, validation begins, test begins and test ends; None for no boundary."""
+    """Where train begins, validation begins, test begins and test ends; None for no boundary.
+
+    Args:
+        decision: Decision times in UTC, shape (rows,).
+        spec: The boundaries as times, or as durations before the newest decision.
+    """
     given = (spec.train_from, spec.train_until, spec.validation_until, spec.test_until)
     timed = decision[~np.isnat(decision)]
     newest = timed.max() if len(timed) else np.datetime64("NaT", "us")
@@ -117,7 +122,7 @@ def senseless_times(decision: Times | None, label: Times | None, name: str, rows
         decision: Decision times in UTC, shape (rows,); None where they are not told.
         label: When each label was known, same shape; None where it is not told.
         name: The part.
-        rows: Its row numbers.
+        rows: Its row numbers, shape (rows of the part,).
     """
     for what, times in (("decision time", decision), ("label time", label)):
         missing = 0 if times is None else int(np.isnat(times[rows]).sum())

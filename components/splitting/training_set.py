@@ -124,7 +124,7 @@ class TrainingSet:
         return row_hashes(self.batches(columns), start)
 
     def times(self, name: str) -> Times:
-        """A column of times as datetime64[us] in UTC, NaT where null; a time without a zone is taken as UTC.
+        """A column of times as datetime64[us] in UTC, shape (rows,), NaT where null; a time without a zone is in UTC.
 
         Raises:
             ConfigurationError: if the column is not one of times.
@@ -150,7 +150,7 @@ class TrainingSet:
         return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
     def labels(self) -> Labels:
-        """The labels; NaN where there is none or one that the task does not have."""
+        """The labels, shape (rows,); NaN where there is none or one that the task does not have."""
         self.require([self.label])
         values = self.numbers(self.label)
         return np.where(self.task.is_label(values), values, np.nan)

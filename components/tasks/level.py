@@ -31,7 +31,7 @@ class Level:
 
         Args:
             labels: As the task has them, shape (rows,); without rows all three numbers are NaN.
-            fitted_on: The labels of all rows that are compared.
+            fitted_on: The labels of all rows that are compared, shape (all rows,).
         """
         rows, count = self.by_row(labels, fitted_on), len(labels)
         if not count:

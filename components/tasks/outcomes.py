@@ -18,7 +18,7 @@ def outcomes(task: Task, labels: Floats, fitted_on: Floats) -> npt.NDArray[np.in
     Args:
         task: What the labels are.
         labels: Shape (rows,), without NaN.
-        fitted_on: Labels that frequencies and median are taken from; without any all outcomes are 0.
+        fitted_on: Labels for the frequencies and the median, shape (fitted rows,); if empty, all outcomes are 0.
     """
     if not len(fitted_on):
         return np.zeros(len(labels), np.int64)

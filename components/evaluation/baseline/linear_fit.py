@@ -76,7 +76,7 @@ def cholesky(matrix: Floats) -> Floats:
 
 
 def solve(factor: Floats, wanted: Floats) -> Floats:
-    """The x with `factor @ factor.T @ x = wanted`, shape (size,)."""
+    """The x with `factor @ factor.T @ x = wanted`, shape (size,); `factor` is lower triangular, shape (size, size)."""
     found = wanted.copy()
     for index in range(len(found)):
         found[index] /= factor[index, index]

@@ -70,7 +70,7 @@ def without(text: bytes, lines: Lines, dropped: Places) -> bytes:
     Args:
         text: Whole rows.
         lines: Where they lie.
-        dropped: Indices of the rows that go.
+        dropped: Indices of the rows to remove, shape (removed rows,).
     """
     pieces, at = [], 0
     for start, stop in zip(lines.starts[dropped].tolist(), lines.stops[dropped].tolist(), strict=True):

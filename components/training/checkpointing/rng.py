@@ -55,7 +55,12 @@ def drawn(device: torch.device) -> list[Tensor]:
 
 
 def draw_again(states: list[Tensor], device: torch.device) -> None:
-    """Reset torch's generators to `states`, as `drawn` returned them, so that the same numbers are drawn again."""
+    """Reset torch's generators so that the same numbers are drawn again.
+
+    Args:
+        states: What `drawn` returned: a byte tensor for each generator, shape (bytes of the state,).
+        device: The device of the second state.
+    """
     torch.set_rng_state(states[0])
     for state in states[1:]:
         torch.cuda.set_rng_state(state, device)

@@ -28,6 +28,10 @@ class Framework(Protocol):
         Args:
             architecture: Of `model.json`.
             weights: As `read` gives them.
+
+        Returns:
+            A function of numbers, shape (rows, width), and category ids, shape (rows, columns), to predictions, shape
+            (rows,), or (rows, classes) for several classes.
         """
 
 

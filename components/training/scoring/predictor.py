@@ -75,7 +75,7 @@ class Predictor:
 
         Args:
             predicted: Shape (rows,), or (rows, classes).
-            groups: Number of the group of each row, of rankings.
+            groups: For a ranking the number of each row's group, shape (rows,).
         """
         read = self.task.read(predicted, groups)
         return read if self.calibration is None else read.decided(self.calibration.threshold)
