@@ -42,22 +42,14 @@ _NO_YAML = {
     "block end": "found a line that is indented otherwise than its neighbours; align it",
 }
 """What to do, by words of libyaml."""
-METRICS_ELSEWHERE = {
-    **dict.fromkeys(("auc", "auroc", "roc"), "roc_auc"),
-    **dict.fromkeys(("logloss", "cross_entropy"), "log_loss"),
-    **dict.fromkeys(("ap", "pr_auc", "prauc"), "average_precision"),
-    **dict.fromkeys(("acc",), "accuracy"),
-}
-"""What other programs call a metric."""
 _ELSEWHERE = {
     **dict.fromkeys(("int", "integer", "bigint", "long"), "int64"),
     **dict.fromkeys(("float", "float64", "real", "decimal"), "double"),
     **dict.fromkeys(("text", "str", "varchar", "object"), "string"),
     **dict.fromkeys(("boolean", "logical"), "bool"),
     **dict.fromkeys(("datetime", "timestamptz", "date", "time"), "timestamp"),
-    **METRICS_ELSEWHERE,
 }
-"""Names in other programs, and our name for the same thing."""
+"""What other programs call a type of column, and our name."""
 _SECTION = (dict, list, date)
 _NAMES = re.compile("'([^']*)'")
 _PASSWORD = re.compile(r"://[^/@\s'\"]+@")
@@ -140,10 +132,17 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str], p
         return read if partly else None
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.75) -> str:
-    """Words that offer the known name which is most like one that is not known; empty where none is."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.75, elsewhere: Mapping[str, str] = _ELSEWHERE) -> str:
+    """Words that offer the known name which is most like one that is not known; empty where none is.
+
+    Args:
+        name: The name that is not known.
+        known: The known names.
+        cutoff: How alike two names must be, from 0 to 1.
+        elsewhere: What other programs call things, in lower case, and our names; these come before similar names.
+    """
     names = list(known)
-    meant = [each for each in (_ELSEWHERE.get(name.lower()),) if each in names]
+    meant = [each for each in (elsewhere.get(name.lower()),) if each in names]
     found = meant or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return f" (did you mean {found[0]}?)" if found else ""
 

@@ -65,8 +65,6 @@ class EvaluationSpec(Spec):
 
 
 _SIDES = ("min", "max")
-_OF_CHANCE = {"roc_auc": 0.5, "mcc": 0.0, "r2": 0.0}
-"""Values of metrics that a model has which knows nothing; an alarm there would ring for each."""
 _OF_METRICS = ("bar", "baseline", "champion", "improvement", "slices")
 """What names of rules begin with that go on with the name of a metric."""
 
@@ -126,9 +124,9 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families()))):  
         for key, metrics in named.items():
             for metric in sorted(set(metrics or ()) - set(offered)):
                 yield f"{key}: the task {task.name} has the metrics {', '.join(offered)}; found {metric}"
-        yield from self._unreachable(offered)
+        yield from self._unreachable(offered, task.name)
 
-    def _unreachable(self, offered: "Mapping[str, Metric]") -> Iterator[str]:
+    def _unreachable(self, offered: "Mapping[str, Metric]", task: str) -> Iterator[str]:
         """Bounds that every model keeps or that none can, as the metric has other values or another direction."""
         bars = self.bars.items()
         bounds = [(f"bars.{name}.{side}", name, getattr(bar, side)) for name, bar in bars for side in _SIDES]
@@ -137,7 +135,7 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families()))):  
         for key, name, value in bounds:
             if name in offered and value is not None:
                 words, perfect = ("at most", 1) if offered[name].better == "higher" else ("at least", 0)
-                chance = _OF_CHANCE.get(name) if key.startswith("leakage_alarm.") else None
+                chance = offered[name].chance.get(task) if key.startswith("leakage_alarm.") else None
                 if value > 1 if perfect else value < 0:
                     yield f"{key}: expected {words} {perfect}, the {name} of a perfect model, found {value:g}"
                 elif chance is not None and value <= chance:

@@ -6,7 +6,7 @@ from gatehouse.components.metrics.catalogue.declared import ranked_metric
 from gatehouse.components.metrics.catalogue.metric import Array
 
 
-@ranked_metric(title="PR AUC", better="higher", tasks=("binary", "multiclass"))
+@ranked_metric(title="PR AUC", better="higher", tasks=("binary", "multiclass"), aliases=("ap", "pr_auc", "prauc"))
 def average_precision(hits: Array, rows: Array) -> float:
     """The area as a sum of steps: sum over thresholds of (R_n - R_{n-1}) P_n, of labels and scores, shape (rows,).
 

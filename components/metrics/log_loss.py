@@ -8,7 +8,13 @@ from gatehouse.components.metrics.catalogue.metric import Array, probability_of_
 _TINY = 1e-15
 
 
-@mean_metric(title="log loss", better="lower", tasks=("binary", "multiclass"), reads="probabilities")
+@mean_metric(
+    title="log loss",
+    better="lower",
+    tasks=("binary", "multiclass"),
+    reads="probabilities",
+    aliases=("logloss", "cross_entropy"),
+)
 def log_loss(labels: Array, probabilities: Array) -> Array:
     """Negative log likelihood of each row in nats; probabilities are kept 1e-15 away from 0 and 1.
 

@@ -7,7 +7,12 @@ import numpy as np
 from gatehouse.components.metrics.catalogue.class_counts import ClassCounts, class_metric
 
 
-@class_metric(title="Matthews correlation", better="higher", tasks=("binary", "multiclass"))
+@class_metric(
+    title="Matthews correlation",
+    better="higher",
+    tasks=("binary", "multiclass"),
+    chance={"binary": 0.0, "multiclass": 0.0},
+)
 def mcc(counts: ClassCounts) -> float:
     """The correlation of labels and predicted classes (Gorodkin 2004); 0 where one of them is all the same."""
     rows = counts.seen.sum()

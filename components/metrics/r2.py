@@ -22,7 +22,9 @@ def _explained(errors: float, spread: float) -> float:
     return 1 - errors / spread if spread else float(errors == 0)
 
 
-@metric(title="R²", better="higher", tasks=("regression",), reads="scores", prepare=_prepare)
+@metric(
+    title="R²", better="higher", tasks=("regression",), reads="scores", prepare=_prepare, chance={"regression": 0.0}
+)
 def r2(labels: Array, values: Array) -> float:
     """Share of the labels' variance that values explain, shape (rows,) each; of equal labels 1 if right, else 0."""
     errors = float(np.sum((values - labels) ** 2))

@@ -6,7 +6,13 @@ from gatehouse.components.metrics.catalogue.declared import ranked_metric
 from gatehouse.components.metrics.catalogue.metric import Array
 
 
-@ranked_metric(title="ROC AUC", better="higher", tasks=("binary", "multiclass"))
+@ranked_metric(
+    title="ROC AUC",
+    better="higher",
+    tasks=("binary", "multiclass"),
+    chance={"binary": 0.5, "multiclass": 0.5},
+    aliases=("auc", "auroc", "roc"),
+)
 def roc_auc(hits: Array, rows: Array) -> float:
     """The chance that a positive row scores above a negative one, ties counting half; shape (rows,) each.
 

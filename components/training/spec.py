@@ -118,16 +118,14 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
     task = task_of_loss(loss.kind)
     if metric in ("", task.losses[loss.kind], *task.watched):
         return []
-    from gatehouse.components.metrics.catalogue.watchable import WATCHABLE
+    from gatehouse.components.metrics.catalogue.watchable import ALIASES, WATCHABLE
 
     watchable = (each.name for each in WATCHABLE.values() if task.name in each.tasks)
     known = dict.fromkeys([task.losses[loss.kind], *watchable])
-    wrong = metric not in known
-    return (
-        [f"stopping.metric: the loss {loss.kind} gives {', '.join(known)}, not {metric}{nearest(metric, known)}"]
-        if wrong
-        else []
-    )
+    if metric in known:
+        return []
+    meant = nearest(metric, known, elsewhere=ALIASES)
+    return [f"stopping.metric: the loss {loss.kind} gives {', '.join(known)}, not {metric}{meant}"]
 
 
 def _tag(given: Any) -> str:

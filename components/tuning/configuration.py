@@ -197,9 +197,11 @@ def _unmeasured(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
     for start in starts(spec, base):
         measured = measured_metrics(start)
         for where, metric in named:
-            if metric not in (*measured, *MEASURES):
+            if metric not in (known := (*measured, *MEASURES)):
+                from gatehouse.components.metrics.catalogue.watchable import ALIASES  # Which imports NumPy.
+
                 why = (
                     f"expected what training measures: {', '.join(measured)}, or what training.stopping.metric names, "
-                    f"or {', '.join(MEASURES)}{nearest(metric, (*measured, *MEASURES))}"
+                    f"or {', '.join(MEASURES)}{nearest(metric, known, elsewhere=ALIASES)}"
                 )
                 yield where, metric, why

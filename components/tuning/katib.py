@@ -8,12 +8,11 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from gatehouse.components.metrics.catalogue.watchable import WATCHABLE
+from gatehouse.components.metrics.catalogue.watchable import ALIASES, WATCHABLE
 from gatehouse.components.tasks.direction import is_minimized
 from gatehouse.components.training.spec import SETTINGS
 from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import METRICS_ELSEWHERE
 
 _KIND, _VERSION = "Experiment", "kubeflow.org/v1beta1"
 _SHORT = {
@@ -25,7 +24,7 @@ _SHORT = {
     "dropout_rate": "model.dropout", "embedding_dim": "model.embedding_size", "max_bin": "model.bins",
 }  # fmt: skip
 """Names of settings in other training programs, besides the last part of our own name."""
-_METRICS = {"loss": "log_loss", **METRICS_ELSEWHERE}
+_METRICS = {"loss": "log_loss", **ALIASES}
 _RANDOM_STATE = "the seed is that of the project, so that the same project gives the same trials"
 
 

@@ -16,7 +16,7 @@ from gatehouse.commands import runs as command
 from gatehouse.commands.curves import spark
 from gatehouse.commands.runs import app
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.metrics.catalogue.names import NAMES
+from gatehouse.components.metrics.catalogue.found import NAMES
 from gatehouse.components.tracking import runs as reading
 from gatehouse.components.tracking.mlflow_client import flat, tracking_of
 from gatehouse.components.tracking.query import lookup, parse

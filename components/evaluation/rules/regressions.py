@@ -7,7 +7,7 @@ from pydantic import Field
 
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.evaluation.gate import Comparison, Evidence, Rule, family
-from gatehouse.components.metrics.catalogue.names import MetricName
+from gatehouse.components.metrics.catalogue.found import MetricName
 
 
 class RegressionRule(Spec):

@@ -6,8 +6,7 @@ from pydantic import Field, FiniteFloat
 
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.evaluation.gate import Evidence, Rule, family
-from gatehouse.components.metrics.catalogue.found import metric_named
-from gatehouse.components.metrics.catalogue.names import MetricName
+from gatehouse.components.metrics.catalogue.found import MetricName, metric_named
 
 
 class Slices(Spec):

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 
-from gatehouse.components.metrics.catalogue.metric import Array, Metric
+from gatehouse.components.metrics.catalogue.metric import About, Array, Metric
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ClassCounts:
 
 
 def class_metric(
-    *, title: str, better: Literal["higher", "lower"], tasks: tuple[str, ...], form: str = ".4f"
+    *, title: str, better: Literal["higher", "lower"], tasks: tuple[str, ...], **about: Unpack[About]
 ) -> Callable[[Callable[[ClassCounts], float]], Metric]:
     """Declare a function of counts by class, which all of these metrics share on a draw."""
 
@@ -40,7 +40,8 @@ def class_metric(
         def measured(labels: Array, classes: Array) -> float:
             return of_counts(_counted(labels, classes)(np.ones(len(labels))))
 
-        return Metric(of_counts.__name__, title, better, tasks, "classes", form, measured, _counted, of_counts)
+        name = of_counts.__name__
+        return Metric(name, title, better, tasks, "classes", measured, prepare=_counted, of_counts=of_counts, **about)
 
     return declare
 

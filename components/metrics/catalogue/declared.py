@@ -1,11 +1,11 @@
 """Declares a function as a metric of its name: as it is, as a mean over rows, or as one of the order of scores."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from gatehouse.components.metrics.catalogue.metric import Array, Counted, Measure, Metric, OnDraw, Reads
+from gatehouse.components.metrics.catalogue.metric import About, Array, Counted, Measure, Metric, OnDraw, Reads
 
 _Counts = list[tuple[Array, Array]]
 
@@ -16,13 +16,12 @@ def metric(
     better: Literal["higher", "lower"],
     tasks: tuple[str, ...],
     reads: Reads,
-    form: str = ".4f",
     prepare: Callable[..., Counted] | None = None,
     of_counts: Callable[[Any], float] = float,
     gaps: Callable[[Any], Array] | None = None,
     groups: int = 0,
-    caveat: str = "",
     has_interval: bool = True,
+    **about: Unpack[About],
 ) -> Callable[[Measure], Metric]:
     """Declare a function of labels and of what it reads; on draws it measures them anew, or what `prepare` counts."""
 
@@ -33,14 +32,13 @@ def metric(
             better=better,
             tasks=tasks,
             reads=reads,
-            form=form,
             function=function,
             prepare=prepare,
             of_counts=of_counts,
             gaps=gaps,
             groups=groups,
-            caveat=caveat,
             has_interval=has_interval,
+            **about,
         )
 
     return declare
@@ -52,9 +50,8 @@ def mean_metric(
     better: Literal["higher", "lower"],
     tasks: tuple[str, ...],
     reads: Reads,
-    form: str = ".4f",
     root: bool = False,
-    caveat: str = "",
+    **about: Unpack[About],
 ) -> Callable[[Callable[..., Array]], Metric]:
     """Declare a function that gives a number for each row, shape (rows,): the metric is their mean, or its root."""
 
@@ -70,9 +67,7 @@ def mean_metric(
             # Without BLAS, whose threads take longer to meet than the sum takes, and whose bits are the processor's.
             return lambda times: of_mean(float(np.einsum("i,i", times, numbers)) / times.sum())
 
-        return Metric(
-            by_row.__name__, title, better, tasks, reads, form, measured, prepare, by_row=by_row, caveat=caveat
-        )
+        return Metric(by_row.__name__, title, better, tasks, reads, measured, prepare=prepare, by_row=by_row, **about)
 
     return declare
 
@@ -82,7 +77,7 @@ def ranked_metric(
     title: str,
     better: Literal["higher", "lower"],
     tasks: tuple[str, ...],
-    form: str = ".4f",
+    **about: Unpack[About],
 ) -> Callable[[Callable[[Array, Array], float]], Metric]:
     """Declare a function of the order of scores: they are sorted once, and each draw only counts, for all of these.
 
@@ -99,7 +94,8 @@ def ranked_metric(
         def measured(labels: Array, scores: Array) -> float:
             return averaged(_counted(labels, scores)(np.ones(len(scores))))
 
-        return Metric(of_counts.__name__, title, better, tasks, "scores", form, measured, _counted, averaged)
+        name = of_counts.__name__
+        return Metric(name, title, better, tasks, "scores", measured, prepare=_counted, of_counts=averaged, **about)
 
     return declare
 

@@ -1,17 +1,21 @@
-"""Finds the metrics: every file of the room holds one, under its own name."""
+"""Finds the metrics: every file of the room holds one, under its own name, which configurations write."""
 
 import importlib
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from gatehouse.components.metrics.catalogue.names import NAMES
+from pydantic import AfterValidator, WithJsonSchema
+
 from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import nearest
 
 if TYPE_CHECKING:
     from gatehouse.components.metrics.catalogue.metric import Array, Metric, Predictions
 
 # The last part stands for every module of the folder, also to what takes the digest of code.
 _ROOM = "gatehouse.components.metrics.*"
+NAMES = tuple(sorted(path.stem for path in Path(__file__).parents[1].glob("[a-z]*.py")))
 
 
 @cache
@@ -39,3 +43,17 @@ def metrics_for(task: str) -> "dict[str, Metric]":
 def measure(task: str, labels: "Array", predictions: "Predictions") -> dict[str, float]:
     """All metrics of a task, by name, of labels, shape (rows,), and predictions for the same rows."""
     return {name: metric.measure(labels, predictions) for name, metric in metrics_for(task).items()}
+
+
+def _known(name: str) -> str:
+    if name in NAMES:
+        return name
+    # Only a mistake imports the metrics, and with them NumPy.
+    aliases = {alias: each for each in NAMES for alias in metric_named(each).aliases}
+    if meant := nearest(name, NAMES, elsewhere=aliases):
+        raise ValueError(f"expected a metric{meant}, found {name!r}")
+    raise ValueError(f"expected one of the metrics {', '.join(NAMES)}, found {name!r}")
+
+
+MetricName = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(NAMES)})]
+"""The name of a metric in a configuration."""

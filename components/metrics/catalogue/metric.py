@@ -1,9 +1,9 @@
 """A metric: a function of labels and predictions, and what its users need to know of it."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -63,8 +63,10 @@ class Metric:
         better: Which values are better.
         tasks: Names of the tasks that it is for.
         reads: Which of the predictions it reads; `groups` stands for scores and groups.
-        form: How the number is written, in Python's format language.
         function: From labels, shape (rows,), and what it reads to a number.
+        form: How the number is written, in Python's format language.
+        chance: By name of a task: the value of a model that guesses; a task is left out where it depends on the rows.
+        aliases: What other programs call it, in lower case; a mistake in a configuration is told our name.
         prepare: From the same to a function of how often each row was drawn, which quickly counts what a draw has;
             metrics of one `prepare` share what it counts. None measures the drawn rows anew.
         of_counts: From what was counted to the metric.
@@ -85,8 +87,10 @@ class Metric:
     better: Literal["higher", "lower"]
     tasks: tuple[str, ...]
     reads: Reads | Literal["groups"]
-    form: str
     function: Measure
+    form: str = ".4f"
+    chance: Mapping[str, float] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
     prepare: Callable[..., Counted] | None = None
     of_counts: Callable[[Any], float] = float
     by_row: Callable[..., Array] | None = None
@@ -143,6 +147,15 @@ class Metric:
         if self.reads == "groups":
             return predictions.scores, predictions.form("groups")
         return (predictions.form(self.reads),)
+
+
+class About(TypedDict, total=False):
+    """What every declaration may add, as attributes of a `Metric`."""
+
+    form: str
+    chance: Mapping[str, float]
+    aliases: tuple[str, ...]
+    caveat: str
 
 
 def all_on_draws(metrics: Sequence[Metric], labels: Array, predictions: Predictions) -> Callable[[Array], list[float]]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 
-from gatehouse.components.metrics.catalogue.metric import Array, Metric, OnDraw
+from gatehouse.components.metrics.catalogue.metric import About, Array, Metric, OnDraw
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Rankings:
         return self.of_tie(numbers) / self.of_tie(np.ones(len(numbers)))
 
 
-def ranking_metric(*, title: str, form: str = ".4f") -> Callable[[Callable[[Rankings], Array]], Metric]:
+def ranking_metric(*, title: str, **about: Unpack[About]) -> Callable[[Callable[[Rankings], Array]], Metric]:
     """Declare a function that gives a number for each group, shape (groups,), higher for a better order.
 
     The metric is the mean over groups that have a relevant row, as no order of the others is better or worse; 0.0 where
@@ -90,7 +91,7 @@ def ranking_metric(*, title: str, form: str = ".4f") -> Callable[[Callable[[Rank
             return float(counted.mean()) if len(counted) else 0.0
 
         name, tasks = by_group.__name__, ("ranking",)
-        return Metric(name, title, "higher", tasks, "groups", form, measured, prepare, by_group=numbers)
+        return Metric(name, title, "higher", tasks, "groups", measured, prepare=prepare, by_group=numbers, **about)
 
     return declare
 

@@ -18,6 +18,9 @@ WATCHABLE = {
     for metric in (accuracy, average_precision, brier, calibration_error, log_loss, mae, mse, ndcg, r2, roc_auc)
 }
 
+ALIASES = {alias: metric.name for metric in WATCHABLE.values() for alias in metric.aliases}
+"""What other programs call them, and our names."""
+
 
 def watchable_metric(name: str) -> Metric:
     """The metric of a name.

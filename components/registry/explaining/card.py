@@ -8,8 +8,7 @@ import yaml
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.metrics.catalogue.found import metric_named
-from gatehouse.components.metrics.catalogue.names import NAMES
+from gatehouse.components.metrics.catalogue.found import NAMES, metric_named
 from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation, explain
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.task import Output

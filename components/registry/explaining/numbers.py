@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from gatehouse.components.artifacts.stage import StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.metrics.catalogue.found import metric_named
-from gatehouse.components.metrics.catalogue.names import NAMES
+from gatehouse.components.metrics.catalogue.found import NAMES, metric_named
 from gatehouse.components.tasks.judging import objective_of
 from gatehouse.errors import ErasedArtifactError, MissingArtifactError
 

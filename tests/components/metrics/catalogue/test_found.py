@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from gatehouse.components.artifacts.code import closure_of
-from gatehouse.components.metrics.catalogue import found, names
-from gatehouse.components.metrics.catalogue.found import measure, metric_named, metrics_for
+from gatehouse.components.metrics.catalogue import found
+from gatehouse.components.metrics.catalogue.found import NAMES, MetricName, measure, metric_named, metrics_for
 from gatehouse.components.metrics.catalogue.metric import Predictions, all_on_draws
-from gatehouse.components.metrics.catalogue.names import NAMES
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
@@ -51,7 +51,7 @@ CASES = [(name, task) for name in NAMES for task in metric_named(name).tasks]
 
 
 def test_the_metrics_are_the_files_of_the_room() -> None:
-    folder = Path(names.__file__).parents[1]
+    folder = Path(found.__file__).parents[1]
     assert set(NAMES) == {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert all(metric_named(name).name == name for name in NAMES)
 
@@ -137,6 +137,34 @@ def test_a_better_model_is_better(name: str, task: str) -> None:
     assert metric.is_better(good, bad)
     assert not metric.is_better(bad, good)
     assert metric.worse_by(bad, good) == -metric.worse_by(good, bad) > 0
+
+
+def guessed(task: str, seed: int) -> tuple[Any, Predictions]:
+    """Labels, and a model that knows nothing: it says the same of every row, for numbers their mean."""
+    draw = np.random.default_rng(seed)
+    labels = example(task, 40, seed)[0] if task != "multiclass" else draw.integers(0, 2 + seed % 3, 40)
+    if task == "multiclass":
+        said = np.tile(draw.random(2 + seed % 3), (40, 1))
+    else:
+        said = np.full(40, {"binary": draw.random(), "ranking": 0.5}.get(task, labels.mean()))
+    return labels, TASKS[task].read(said, draw.integers(0, 4, 40))
+
+
+@pytest.mark.parametrize(("name", "task"), CASES)
+def test_a_metric_declares_the_value_of_guesses_if_it_is_always_the_same(name: str, task: str) -> None:
+    values = [metric_named(name).measure(*guessed(task, seed)) for seed in range(9)]
+    chance = values[0] if np.ptp(values) < 1e-9 else None
+    assert metric_named(name).chance.get(task) == (chance if chance is None else pytest.approx(chance, abs=1e-9))
+    assert set(metric_named(name).chance) <= set(metric_named(name).tasks)
+
+
+def test_a_name_that_other_programs_use_is_told_ours() -> None:
+    named = [(alias, name) for name in NAMES for alias in metric_named(name).aliases]
+    assert ("auc", "roc_auc") in named
+    assert len(dict(named)) == len(named) and not set(dict(named)) & set(NAMES)
+    for alias, name in named:
+        with pytest.raises(ValidationError, match=rf"did you mean {name}\?\), found '{alias.upper()}'"):
+            TypeAdapter(MetricName).validate_python(alias.upper())
 
 
 @pytest.mark.parametrize(("name", "task"), CASES)

@@ -1,11 +1,13 @@
 """What training can watch: every task's own metrics, and nothing besides in the key of a model."""
 
 import pytest
+from pydantic import ValidationError
 
 from gatehouse.components.artifacts.stage import declared_stages
-from gatehouse.components.metrics.catalogue.names import NAMES
+from gatehouse.components.metrics.catalogue.found import NAMES
 from gatehouse.components.metrics.catalogue.watchable import WATCHABLE, watchable_metric
 from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.training.spec import train_spec
 from gatehouse.errors import ConfigurationError
 
 
@@ -25,3 +27,8 @@ def test_a_metric_that_only_evaluations_measure_is_in_no_models_key() -> None:
 def test_what_cannot_be_watched_is_told_what_can() -> None:
     with pytest.raises(ConfigurationError, match=r"Training can watch accuracy, .*; found 'f1'"):
         watchable_metric("f1")
+
+
+def test_a_name_of_another_program_is_told_ours() -> None:
+    with pytest.raises(ValidationError, match=r"not AP \(did you mean average_precision\?\)"):
+        train_spec({"stopping": {"metric": "AP"}})
