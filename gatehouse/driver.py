@@ -141,16 +141,19 @@ def _look_at_studies(project: "Project", store: ArtifactStore) -> None:
         Attempt(store, "tune:studies").warn(f"{error} The run goes on: an experiment that is in the memo needs none.")
 
 
-SECTIONS = {"tune": "tuning", "calibrate": "calibration", "probe": "probes"}
-SECTIONS |= {"compare_online": "integration", "integrate": "integration", "alert": "alerts"}
-"""The section, or key, of a project without which a stage does not run."""
+def section_of(stage: str) -> str:
+    """The section, or key, of a project without which a stage does not run; empty if it needs none."""
+    from gatehouse.components.artifacts.stage import declared_stages
+
+    known = declared_stages().get(stage)
+    return known.declared.section if known else ""
 
 
 def not_asked_for(stage: str) -> ConfigurationError:
     """The error if a project has no section that enables a stage."""
     return ConfigurationError(
-        f"--until: expected a stage of this run, found {stage!r}: the project has no `{SECTIONS[stage]}` that enables "
-        "it."
+        f"--until: expected a stage of this run, found {stage!r}: "
+        f"the project has no `{section_of(stage)}` that enables it."
     )
 
 
@@ -166,7 +169,7 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
 
     planned, ends = pipeline.plan[:-2], pipeline.plan[-2:]
     stages = [each for _, each, _ in planned]
-    if stage not in stages and stage in SECTIONS and "train" in stages:
+    if stage not in stages and section_of(stage) and "train" in stages:
         raise not_asked_for(stage)
     if stage not in stages:
         known = ", ".join(dict.fromkeys(stages))

@@ -60,6 +60,7 @@ class AlertResult(StageModel):
         writes="the webhook", why="Posts under an idempotency key, and nothing that this run delivered before."
     ),
     resources=Resources(cpu="500m", memory="512M", minutes=5),
+    section="alerts",
 )
 def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     """Post a verdict to the webhook that `GATEHOUSE_ALERT_WEBHOOK` names, where `when` asks for it.

@@ -61,6 +61,9 @@ class Declaration:
         pages: For each kind of artifact the function `(store, reference) -> HTML` that draws its page, named as
             `package.module:name`; `CONTENTS` for a kind without its own function.
         inner: Whether only other stages call it, and no task does.
+        section: The section, or key, of a project without which a pipeline has no task of it; empty if none is needed.
+        tracked: The field of its result that names an artifact with an MLflow run of its own, which shows the stage;
+            empty if the stage has no such artifact.
     """
 
     name: str
@@ -69,3 +72,5 @@ class Declaration:
     resources: Resources = USUAL
     pages: Mapping[str, str] = field(default_factory=dict)
     inner: bool = False
+    section: str = ""
+    tracked: str = ""

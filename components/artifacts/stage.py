@@ -176,7 +176,8 @@ class Stage(Generic[Req, Res]):
                 raise error from (None if isinstance(error, HiddenValueError) else raised)
         loaded = [name for name in _HEAVY if name in sys.modules]
         body = result.model_dump(mode="json")
-        attempt.note("hit" if hit else "finished", result=body, imported=loaded, memo=self.declared.effects.memo)
+        facts = {"memo": self.declared.effects.memo, "tracked": body.get(self.declared.tracked, "")}
+        attempt.note("hit" if hit else "finished", result=body, imported=loaded, **facts)
         return result
 
     def _recall_or_run(
@@ -272,6 +273,8 @@ def stage(
     resources: Resources = USUAL,
     pages: Mapping[str, str] | None = None,
     inner: bool = False,
+    section: str = "",
+    tracked: str = "",
     outside: Callable[[Any], str] | None = None,
     sensitive: Callable[[Any], Collection[str]] | None = None,
 ) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
@@ -285,14 +288,16 @@ def stage(
         pages: For each kind of artifact the function `(store, reference) -> HTML` that draws its page, named as
             `package.module:name`.
         inner: Whether only other stages call it, and no task does.
+        section: The section, or key, of a project without which a pipeline has no task of it.
+        tracked: The field of its result that names an artifact with an MLflow run of its own.
         outside: Digest of code outside `gatehouse` that a request names and its result depends on; empty for none.
         sensitive: The columns that a request itself declares sensitive, besides those of the references that it names.
     """
 
     def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
-        declared = Stage(Declaration(name, title, effects, resources, pages or {}, inner), function, outside, sensitive)
-        STAGES[name] = declared
-        return declared
+        declared = Declaration(name, title, effects, resources, pages or {}, inner, section, tracked)
+        STAGES[name] = Stage(declared, function, outside, sensitive)
+        return STAGES[name]
 
     return decorate
 

@@ -53,6 +53,7 @@ class CalibrateResult(StageModel):
     title="Calibrate the candidate",
     resources=Resources(cpu="2", memory="4G"),
     pages={"models": "gatehouse.components.training.report:page"},
+    section="calibration",
 )
 def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResult:
     """Fit on the validation part, which is all that is read; the artifact is the model with `calibration.json`.

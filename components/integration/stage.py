@@ -58,6 +58,7 @@ class IntegrateResult(StageModel):
     title="Try the candidate",
     resources=Resources(cpu="2", memory="4G", minutes=45),
     pages={"integrations": "gatehouse.components.integration.report:page"},
+    section="integration",
 )
 def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResult:
     """Ask the candidate in a process of its own, which has the store alone; a failure is a verdict, not an error.

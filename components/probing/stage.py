@@ -52,6 +52,7 @@ class ProbeResult(StageModel):
     title="Probe the robustness",
     resources=Resources(cpu="2", memory="4G"),
     pages={"robustness": "gatehouse.components.probing.report:page"},
+    section="probes",
 )
 def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
     """Measure the objective on test rows with one feature changed at a time; it decides nothing.

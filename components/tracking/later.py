@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gatehouse.components.artifacts.records import create_record, read_records, remove_record
+from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.run import RUN_ID, end_of, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.mlflow_client import PARENT, RUN, every, tracking_of
 from gatehouse.components.tracking.shipping import is_left
 from gatehouse.components.tracking.shown import warning_on_failure
-from gatehouse.components.tracking.stages import SHOWN_BY_THEIR_RESULT, is_due
+from gatehouse.components.tracking.stages import is_due
 
 _FOLDER = "tracking/left"
 _PROGRAM = "gatehouse.components.registry.showing.run"
@@ -49,15 +50,13 @@ def leave_ledger(store: ArtifactStore, model_name: str) -> None:
 
 def left_by(store: ArtifactStore, run: str) -> Left:
     """What the tasks of a run left to be shown."""
-    happened = [event for _, event in events(store, run)]
-
-    def made(stage: str) -> tuple[str, ...]:
-        results = (event.body.get("result", {}) for event in happened if event.stage == stage)
-        given = (result.get(SHOWN_BY_THEIR_RESULT[stage]) for result in results)
-        return tuple(dict.fromkeys(str(each) for each in given if each))
-
+    tracked = (event.body.get("tracked") for _, event in events(store, run) if ":" not in event.stage)
+    made = [str(each) for each in dict.fromkeys(tracked) if each]
+    models, experiments = (
+        tuple(each for each in made if Reference.parse(each).kind == kind) for kind in ("models", "experiments")
+    )
     ledgers = sorted(Path(key).stem for key in store.objects.list(f"{_FOLDER}/{run}/ledgers"))
-    return Left(made("train"), made("tune"), tuple(ledgers))
+    return Left(models, experiments, tuple(ledgers))
 
 
 def runs_left(store: ArtifactStore) -> list[str]:

@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 STAGE = "gatehouse.stage"
-SHOWN_BY_THEIR_RESULT = {"train": "model", "tune": "experiment"}
 _IN_VAIN = ("failed", "stopped")
 
 
 def track_run(store: ArtifactStore, run: str) -> bool:
     """Show the stages of a pipeline run: durations, cost, results and errors; stages from the memo are only named.
 
-    A stage is shown once; training and tuning have their own runs. The experiment has the name of the model, or of the
-    project if the run has no model. If all results came from the memo, this only reads the run's record and does not
-    import MLflow. An error becomes a warning in the run record.
+    A stage is shown once. A stage that made a model or an experiment is shown by the run of that artifact. The MLflow
+    experiment has the name of the model, or of the project if the run has no model. If all results came from the memo,
+    this only reads the run's record and does not import MLflow. An error becomes a warning in the run record.
 
     Args:
         store: The store that holds the run's record.
@@ -84,9 +83,7 @@ def _ended(store: ArtifactStore, run: str) -> list[Event]:
 def _experiment(store: ArtifactStore, run: str, ended: Iterable[Event]) -> str:
     """The experiment of the run's model, so that everything about the model is in one place."""
     for event in ended:
-        result = event.body.get("result", {})
-        made = result.get(SHOWN_BY_THEIR_RESULT.get(event.stage, ""), "")
-        if made:
+        if made := event.body.get("tracked"):
             return Reference.parse(made).name
     plan = f"runs/{run}/plan.json"
     if store.objects.stat(plan) is None:
@@ -111,7 +108,7 @@ def _show(tracking: Tracking, client: "MlflowClient", run: str, name: str, ended
 
 
 def _shown_already(client: "MlflowClient", experiment: str, event: Event) -> bool:
-    made = event.body.get("result", {}).get(SHOWN_BY_THEIR_RESULT.get(event.stage, ""), "")
+    made = event.body.get("tracked")
     return bool(made) and find_run(client, experiment, REFERENCE, str(Reference.parse(made))) is not None
 
 

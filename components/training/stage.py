@@ -69,6 +69,7 @@ def _builder(request: TrainRequest) -> str:
     resources=Resources(cpu="2", memory="8G", minutes=240),
     pages={"models": "gatehouse.components.training.report:page"},
     outside=_builder,
+    tracked="model",
 )
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it; a refit is the second of two.

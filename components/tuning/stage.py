@@ -89,6 +89,8 @@ def _architecture(choice: object) -> str:
     resources=Resources(cpu="2", memory="8G", minutes=240),
     pages={"experiments": "gatehouse.components.tuning.reports.page:page"},
     outside=_builders,
+    section="tuning",
+    tracked="experiment",
 )
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     """Run the experiment; the artifact holds `trials.json`, and `experiment.json` with the search and its result.

@@ -118,12 +118,13 @@ def _import_for_the_end() -> None:
 
 def _require_section(stage: str, folder: Path) -> None:
     """Refuse a stage whose section the project lacks; a file that cannot be read is reported when the run begins."""
-    from gatehouse.driver import SECTIONS, not_asked_for
+    from gatehouse.driver import not_asked_for, section_of
     from gatehouse.project import PROJECT_FILE
 
     with contextlib.suppress(OSError, UnicodeError, yaml.YAMLError):
         body = yaml.safe_load((folder / PROJECT_FILE).read_text())
-        if isinstance(body, dict) and stage in SECTIONS and body.get(SECTIONS[stage]) in (None, "never"):
+        section = section_of(stage)
+        if isinstance(body, dict) and section and body.get(section) in (None, "never"):
             raise not_asked_for(stage)
 
 

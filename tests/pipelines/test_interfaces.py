@@ -11,6 +11,7 @@ from gatehouse.components.training.transformation.stage import FitRequest, fit_t
 from gatehouse.errors import ContractBreachError
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import forcible_stages
+from gatehouse.project import ProjectFile
 from tests.components.training.synthetic import lay_out
 
 TASKS = sorted(name for name, stage in declared_stages().items() if not stage.declared.inner and name != "prepare")
@@ -51,6 +52,14 @@ def test_what_a_room_writes_itself_is_taken() -> None:
 def test_a_stage_that_only_stages_call_cannot_be_forced() -> None:
     assert {name for name, stage in declared_stages().items() if stage.declared.inner} == {"fit_baseline", "measure"}
     assert {"split", "train", "evaluate"} <= set(forcible_stages()) <= set(TASKS)
+
+
+def test_a_stage_names_a_section_of_a_project_and_a_field_of_its_result() -> None:
+    declared = [(stage.declared, stage.result.model_fields) for stage in declared_stages().values()]
+    assert {each.section for each, _ in declared} > {"tuning", "calibration"}
+    assert {each.section for each, _ in declared} <= {"", *ProjectFile.model_fields}
+    assert {each.tracked for each, fields in declared if each.tracked in fields} == {"model", "experiment"}
+    assert all(each.tracked in {"", *fields} for each, fields in declared)
 
 
 def test_a_component_gives_what_its_stage_gives(store: ArtifactStore) -> None:

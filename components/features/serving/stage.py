@@ -48,6 +48,7 @@ class CompareOnlineResult(StageModel):
     effects=Effects(reads="the online store", why="The online store changes without any parameter changing."),
     resources=Resources(cpu="2", memory="4G", minutes=30),
     pages={"online-comparisons": CONTENTS},
+    section="integration",
 )
 def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> CompareOnlineResult:
     """Compare a sample of the online store with the offline values; `online.json` has the result by view.

@@ -50,7 +50,7 @@ class Counted:
             self.runs += 1
             return Result(split=str(store.publish("splits", "s", {"x.json": f"{request.value}{self.salt}"})))
 
-        self.stage: Stage[Request, Result] = Stage(Declaration(name, name), function)
+        self.stage: Stage[Request, Result] = Stage(Declaration(name, name, tracked="split"), function)
 
 
 @pytest.fixture
@@ -69,6 +69,7 @@ def test_the_second_call_comes_from_the_memo(store: ArtifactStore) -> None:
     assert counted.stage(Request(value=1), store) == first
     assert counted.runs == 1
     assert [event.event for event in _events(store)] == ["finished", "started", "hit", "started"]
+    assert [event.body.get("tracked") for event in _events(store)] == [first.split, None, first.split, None]
 
 
 @pytest.mark.parametrize("other", [Request(value=2), Request(value=1, data=f"datasets/d/sha256-{'0' * 64}")])

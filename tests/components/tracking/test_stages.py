@@ -36,7 +36,7 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
     model = str(store.publish("models", "delays", {"model.json": "{}"}))
     _happened(store, "snapshot", "hit", result={"snapshot": "x"})
     _happened(store, "split", "finished", result={"split": model, "rows": {"train": 10, "test": 5}})
-    _happened(store, "train", "finished", result={"model": model})
+    _happened(store, "train", "finished", result={"model": model}, tracked=model)
     compared = {"metrics": {"log_loss": 0.5}, "baseline_metrics": {"log_loss": 0.9}, "verdict": "pass"}
     _happened(store, "evaluate", "finished", result=compared)
     _happened(store, "train:inner", "finished", result={})

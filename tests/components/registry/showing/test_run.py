@@ -51,7 +51,7 @@ def _shown(store: ArtifactStore, experiment: str) -> dict[str, Any]:
 def _trained(store: ArtifactStore) -> str:
     """A model, made by a task that leaves it to be shown later."""
     model = str(store.publish("models", "delays", {"model.json": "{}"}))
-    Attempt(store, "train").note("hit", result={"model": model})
+    Attempt(store, "train").note("hit", result={"model": model}, tracked=model)
     track_training(store, model)
     return model
 
@@ -157,7 +157,7 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     model = str(store.publish("models", "delays", {"model.json": "{}"}))
-    Attempt(store, "train").note("finished", result={"model": model}, memo=True)
+    Attempt(store, "train").note("finished", result={"model": model}, memo=True, tracked=model)
     monkeypatch.setenv(RUN_ID, "run-2")
     Attempt(store, "split").note("hit", result={})
     (Path(store.address) / "mlflow").write_text("no folder")
@@ -186,7 +186,8 @@ def test_where_three_runs_cannot_be_shown_the_others_wait(
 
 
 def test_what_is_gone_from_the_store_is_not_tried_again(store: ArtifactStore, caplog: pytest.LogCaptureFixture) -> None:
-    Attempt(store, "train").note("finished", result={"model": f"models/delays/sha256-{'0' * 64}"}, memo=True)
+    missing = f"models/delays/sha256-{'0' * 64}"
+    Attempt(store, "train").note("finished", result={"model": missing}, memo=True, tracked=missing)
     assert showing.show_run(store, "run-1")
     assert "MLflow could not be written: MissingArtifactError" in caplog.text
 
