@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from gatehouse.components.alerting.stage import alert
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.control.stage import require_contract
+from gatehouse.components.control.requiring.stage import require_contract
 from gatehouse.components.features.computing.previous.stage import previous_features
 from gatehouse.components.features.computing.stage import compute_features
 from gatehouse.components.features.decisions.stage import retrieve_decisions

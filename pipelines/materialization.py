@@ -4,7 +4,7 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.control.stage import require_no_skew
+from gatehouse.components.control.requiring.stage import require_no_skew
 from gatehouse.components.features.online.stage import materialize
 from gatehouse.components.launchers.spec import ONLINE_STORE
 from gatehouse.pipelines.data import add_data_tasks

@@ -29,8 +29,8 @@ def prepare(
         until: Its end; empty for none.
     \"\"\"
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.control.stage import PrepareRequest
-    from gatehouse.components.control.stage import prepare as check
+    from gatehouse.components.control.preparing.stage import PrepareRequest
+    from gatehouse.components.control.preparing.stage import prepare as check
 
     given = {{"cause": cause, "model_name": model_name, "since": since, "until": until}}
     request = PrepareRequest(force=force, stages=tuple(stages), configs=tuple(configs), **given)

@@ -10,7 +10,8 @@ from kfp.dsl import ExitHandler, PipelineTask
 from gatehouse.components.alerting.stage import alert
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import TOLERATE, Stage, declared_stages
-from gatehouse.components.control.stage import prepare, require_success
+from gatehouse.components.control.preparing.stage import prepare
+from gatehouse.components.control.requiring.stage import require_success
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.operations.ending.stage import report_end

@@ -7,7 +7,7 @@ from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.calibration.stage import calibrate
-from gatehouse.components.control.stage import require_no_leakage
+from gatehouse.components.control.requiring.stage import require_no_leakage
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.evaluation.stage import evaluate
 from gatehouse.components.features.leakage.stage import MODEL_METRIC, check_leakage

@@ -130,13 +130,13 @@ def engine() -> str:
 def test_a_pipeline_runs_in_the_image_through_kfps_docker_runner(engine: str, tmp_path: Path) -> None:
     from kfp import dsl, local
 
-    from gatehouse.components.control.stage import prepare
+    from gatehouse.components.control.preparing.stage import prepare
     from gatehouse.pipelines.interfaces import component_from
 
     source = (
         f"def {prepare.name}(force: str, stages: list) -> dict:\n"
         "    from gatehouse.components.artifacts.store import ArtifactStore\n"
-        "    from gatehouse.components.control.stage import PrepareRequest, prepare as stage\n"
+        "    from gatehouse.components.control.preparing.stage import PrepareRequest, prepare as stage\n"
         "    request = PrepareRequest(force=force, stages=tuple(stages))\n"
         "    return stage(request, ArtifactStore.open('/tmp/store')).nonces\n"
     )

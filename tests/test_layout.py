@@ -181,6 +181,14 @@ def test_a_stage_has_its_interface_and_its_function(folder: Path) -> None:
     assert (folder / "stage.py").is_file()
 
 
+def test_a_file_declares_one_stage() -> None:
+    """These two say in their first lines why their stages stand together."""
+    together = {"components/control/requiring/stage.py", "components/operations/diagnosing/stage.py"}
+    declared = {source.name: source.path.read_text().count("\n@stage(") for source in sources("components")}
+    assert sum(declared.values()) > 30, "this test looks in the wrong place"
+    assert {name for name, stages in declared.items() if stages > 1} == together
+
+
 @pytest.mark.parametrize("library", ROOMS_WITHOUT_A_STAGE)
 def test_a_library_has_no_interface(library: str) -> None:
     assert (COMPONENTS / library / "__init__.py").is_file()

@@ -1,1 +1,1 @@
-"""The tasks that control a run: checks before its first stage, and tasks that end it if a verdict is not `pass`."""
+"""Checks of what a run needs before it starts, and tasks that end it if a verdict is not `pass`."""

@@ -5,7 +5,7 @@ import pytest
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.control.stage import Requirement, require_contract
+from gatehouse.components.control.requiring.stage import Requirement, require_contract
 from gatehouse.components.training.transformation.spec import CategoricalSpec, TransformationSpec
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.errors import ContractBreachError

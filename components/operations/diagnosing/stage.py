@@ -1,4 +1,7 @@
-"""The two stages of a diagnosis: a pod reaches what it needs, and a job resumes after a killed worker."""
+"""The two stages of a diagnosis: a pod reaches what it needs, and a job resumes after a killed worker.
+
+They stand in one file, because only `gatehouse doctor` runs them, one after the other, and they fail with one error.
+"""
 
 import json
 import os

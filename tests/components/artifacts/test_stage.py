@@ -15,7 +15,7 @@ from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.stage import TOLERATE, Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.control.stage import forced
+from gatehouse.components.control.preparing.stage import forced
 from gatehouse.errors import (
     ConfigurationError,
     OutOfMemoryError,

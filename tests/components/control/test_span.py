@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.control.preparing.stage import PrepareRequest, prepare
 from gatehouse.components.control.span import require_span
-from gatehouse.components.control.stage import PrepareRequest, prepare
 from gatehouse.errors import ConfigurationError
 
 

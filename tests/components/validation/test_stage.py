@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.control.stage import Requirement, require_contract
+from gatehouse.components.control.requiring.stage import Requirement, require_contract
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.components.validation.contract import CONTRACT_FILE, contract_text, parse_contract

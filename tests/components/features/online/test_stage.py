@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from gatehouse.components.control.stage import Requirement, require_no_skew
+from gatehouse.components.control.requiring.stage import Requirement, require_no_skew
 from gatehouse.components.features.online.opening import sqlite_file
 from gatehouse.components.features.online.report import page
 from gatehouse.components.features.online.stage import MaterializeRequest, materialize

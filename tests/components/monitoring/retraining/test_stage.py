@@ -10,7 +10,7 @@ from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control import causes
 from gatehouse.components.control.causes import CauseTakenError, Order, Orders
-from gatehouse.components.control.stage import PrepareRequest, prepare
+from gatehouse.components.control.preparing.stage import PrepareRequest, prepare
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.kfp_api.connection import ENDPOINT
 from gatehouse.components.monitoring.retraining import stage as retraining

@@ -7,7 +7,7 @@ import pytest
 
 from gatehouse.components.artifacts.run import RUN_ID, Event, end_of
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.control.stage import EndOfStages, FailedStageError, require_success
+from gatehouse.components.control.requiring.stage import EndOfStages, FailedStageError, require_success
 from gatehouse.components.operations.ending.outcome import outcome_of
 from gatehouse.components.operations.ending.stage import EndRequest, report_end
 from gatehouse.local_run import LocalRun, record_own_end

@@ -1,0 +1,1 @@
+"""The tasks that end a run which may not go on."""
