@@ -182,7 +182,7 @@ def _judge_labelled(
         if trained:
             inside = found.rows.take(rows.inside)
             parts.problems.extend(_placed(repo, infinite_features(repository, service, inside, computed)))
-    if parts.policy and repository.label.task != "ranking":  # Of a ranking the gate counts groups.
+    if parts.policy and TASKS[repository.label.task].counted == "row":
         parts.warnings.extend(few_rows(parts.file.policy, parts.policy, rows.tested, found.rows.num_rows))
 
 

@@ -38,6 +38,8 @@ from gatehouse.commands.table_roles import (
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.rules.enough_rows import LEAST_TEST_ROWS
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import nearest
 
@@ -122,7 +124,7 @@ def _roles(
         found, rows = facts(lambda sql: connection.execute(sql).fetchall(), declared["columns"])
         time = str(declared["event_time"])
         roles = chosen(wanted, found, rows, time)
-        if roles.task == "binary":
+        if TASKS[roles.task].output == "probability":
             _refuse_one_sided(connection, roles)
         boundaries = _boundaries(connection, time) if timed and not roles.group else None
         told = (*roles.features, roles.label)
@@ -225,11 +227,11 @@ def _advice(roles: Roles, sizes: Mapping[str, int]) -> Iterator[str]:
             f"few rows: {found}. With fewer than {LEAST_TEST_ROWS} rows with a label in a part, what is measured on it "
             f"is uncertain, a ROC AUC by 0.1 or more. Take a table of {enough:,.0f} rows or more."
             + gate
-            * (roles.task != "ranking" and sizes["test"] < LEAST_TEST_ROWS)
+            * (TASKS[roles.task].counted == "row" and sizes["test"] < LEAST_TEST_ROWS)
         )
-    if roles.label.values == 2 and roles.task != "binary":
+    if roles.label.values == 2 and roles.task != BINARY.name:
         told = f" ({', '.join(roles.label.texts)})"
-        yield f"{roles.label.name} has two values{told}, for which --task binary is made, not {roles.task}."
+        yield f"{roles.label.name} has two values{told}, for which --task {BINARY.name} is made, not {roles.task}."
 
 
 def _tell(

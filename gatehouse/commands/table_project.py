@@ -10,6 +10,8 @@ from gatehouse.commands.first_look import indented
 from gatehouse.commands.table_roles import Roles, sql_name
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.features.definitions.settings import feast_name
+from gatehouse.components.features.leakage.stage import MODEL_METRIC
+from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
 
@@ -190,7 +192,7 @@ def project_files(
     judging = judging_of(TASKS[roles.task])
     ((alarmed, limit),) = judging.leakage_alarm.items()
     alarm = judging.feature_alarm if wanted_alarm is None else wanted_alarm
-    highest = alarm if roles.task == "binary" else limit
+    highest = alarm if alarmed == MODEL_METRIC else limit
     yield "project.yaml", _project(name, source, roles, _split(roles, boundaries, alike), alarm)
     yield "policy.yaml", _POLICY.format(objective=judging.objective, alarmed=alarmed, alarm=highest)
     yield "features/feature_store.yaml", _FEAST.format(name=feast_name(name))
@@ -268,8 +270,9 @@ def _definitions(table: str, roles: Roles) -> str:
 
 def _task(roles: Roles) -> str:
     """The settings of the label that differ from the defaults."""
-    task = "" if roles.task == "binary" else f'\n    task="{roles.task}",'
-    classes = f"\n    classes={roles.label.texts!r}," if roles.task == "multiclass" else ""
+    task = "" if roles.task == BINARY.name else f'\n    task="{roles.task}",'
+    several = TASKS[roles.task].output == "probabilities"
+    classes = f"\n    classes={roles.label.texts!r}," if several else ""
     keeps = f"\n    keeps=({sql_name(roles.group)!r},)," if roles.group else ""
     return f"{task}{classes}{keeps}"
 

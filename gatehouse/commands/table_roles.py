@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 
 import typer
 
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.multiclass import MULTICLASS
+from gatehouse.components.tasks.regression import REGRESSION
 from gatehouse.components.tasks.task import TaskName
 from gatehouse.errors import ConfigurationError, counted
 from gatehouse.yaml_lines import nearest
@@ -27,6 +31,7 @@ _MOST_OF_ID = 100
 _SLICES = 12
 NUMERIC, TIME = ("int64", "double", "bool"), "timestamp"
 _TASKS: tuple[TaskName, ...] = ("binary", "multiclass", "regression")
+_OFFERED = "binary, multiclass or regression"
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str) 
         raise ConfigurationError(f"--known: expected a column of times, found {wanted.known}.")
     label = _label(wanted.label, columns, {time, *wanted.without})
     task = _task(label, wanted)
-    positive = _positive(label, wanted.positive) if task == "binary" else ""
+    positive = _positive(label, wanted.positive) if TASKS[task].output == "probability" else ""
     key = _key(wanted.key, columns, rows, {label.name, time, *wanted.without})
     used = {time, wanted.known, label.name, key.name if key else ""}
     if grouped:
@@ -237,22 +242,22 @@ def _label(wanted: str, columns: Mapping[str, Column], taken: set[str]) -> Colum
 
 def _task(label: Column, wanted: Wanted) -> TaskName:
     """The task: from the options, from a label with two values, or from the user's answer."""
-    if wanted.positive and wanted.task not in ("", "binary"):
-        raise ConfigurationError(f"--positive: expected --task binary, found --task {wanted.task}.")
+    if wanted.positive and wanted.task not in ("", BINARY.name):
+        raise ConfigurationError(f"--positive: expected --task {BINARY.name}, found --task {wanted.task}.")
     two = label.values == 2 or label.kind == "bool"
-    likely = "regression" if label.kind in NUMERIC and not label.texts else "multiclass"
-    question = f"Which task is it to predict {label.name} (binary, multiclass or regression)"
-    said = wanted.task or ("binary" if two or wanted.positive else _ask(question, likely, "--task"))
-    if said == "multiclass" and not label.texts:
-        raise ConfigurationError(
-            f"--task multiclass: expected a label of at most {_FEW} different values, found {label.name} with "
-            f"{label.values:,}."
-        )
-    if said == "regression" and label.kind not in NUMERIC:
-        raise ConfigurationError(f"--task regression: expected a column of numbers, found {label.name}.")
+    likely = REGRESSION if label.kind in NUMERIC and not label.texts else MULTICLASS
+    question = f"Which task is it to predict {label.name} ({_OFFERED})"
+    said = wanted.task or (BINARY.name if two or wanted.positive else _ask(question, likely.name, "--task"))
     found = next((name for name in _TASKS if name == said), None)
     if found is None:
-        raise ConfigurationError(f"--task: expected binary, multiclass or regression, found {said!r}.")
+        raise ConfigurationError(f"--task: expected {_OFFERED}, found {said!r}.")
+    if TASKS[found].output == "probabilities" and not label.texts:
+        raise ConfigurationError(
+            f"--task {found}: expected a label of at most {_FEW} different values, found {label.name} with "
+            f"{label.values:,}."
+        )
+    if TASKS[found].output == "prediction" and label.kind not in NUMERIC:
+        raise ConfigurationError(f"--task {found}: expected a column of numbers, found {label.name}.")
     return found
 
 
