@@ -108,7 +108,7 @@ def _show(tracking: Tracking, client: "MlflowClient", run: str, name: str, ended
 
 
 def _shown_already(client: "MlflowClient", experiment: str, event: Event) -> bool:
-    made = event.body.get("tracked")
+    made = event.body.get("tracked", "")
     return bool(made) and find_run(client, experiment, REFERENCE, str(Reference.parse(made))) is not None
 
 
