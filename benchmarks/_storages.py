@@ -40,7 +40,9 @@ def _behind_the_proxy(url: str) -> Iterator[str]:
 
 @contextmanager
 def _study(folder: Path, url: str) -> Iterator[ExperimentStudy]:
-    spec = ExperimentSpec.model_validate({"parameters": BOWL, "steps_per_trial": STEPS, "early_stopping": "median"})
+    spec = ExperimentSpec.model_validate(
+        {"parameters": BOWL, "steps_per_trial": STEPS, "early_stopping": "median", "objective": "log_loss"}
+    )
     objects = ArtifactStore.open(folder / "store").objects
     with mock.patch.dict(os.environ, {STORAGE: url}), opened_study(objects, folder.name, spec, 1, STEPS) as study:
         yield study

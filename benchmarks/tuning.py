@@ -50,7 +50,8 @@ SEPARATELY = {"name": "tpe", "multivariate": False}
 
 
 def experiment(**given: Any) -> ExperimentSpec:
-    return ExperimentSpec.model_validate({"parameters": BOWL, "steps_per_trial": STEPS} | given)
+    own = {"parameters": BOWL, "steps_per_trial": STEPS, "objective": "log_loss"}
+    return ExperimentSpec.model_validate(own | given)
 
 
 def curve(

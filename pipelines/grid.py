@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kfp import dsl
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.training.spec import operation_of, settings_of
+from gatehouse.components.training.spec import operation_of, own_metric, settings_of
 from gatehouse.components.training.stage import train
 from gatehouse.components.tuning.configuration import configured
 from gatehouse.components.tuning.parameters import combinations
@@ -63,6 +63,7 @@ def grid(project: Project, platform: "Platform | None" = None) -> Any:
     file, tuning = project.file, project.file.tuning
     if tuning is None or any(each.finite is None for each in tuning.parameters):
         raise ConfigurationError("tuning.parameters: expected a list of values, or a step, of each, for a grid")
+    tuning = tuning.aimed_at(own_metric(file.training))
     if len(tuning.objective) > 1 or tuning.constraints or tuning.objective[0].metric in MEASURES:
         raise ConfigurationError(
             "tuning: a grid of KFP tasks takes one objective that training measures, and no constraints, found "

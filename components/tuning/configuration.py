@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatehouse.components.training.models.spec import architecture_of
-from gatehouse.components.training.spec import SETTINGS, TrainSpec, changed, measured_metrics, train_spec
+from gatehouse.components.training.spec import SETTINGS, TrainSpec, changed, measured_metrics, own_metric, train_spec
 from gatehouse.components.tuning.parameters import combinations, deciding
 from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.yaml_lines import nearest
@@ -94,6 +94,7 @@ def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
         spec: The experiment.
         base: The training whose settings are searched.
     """
+    spec = spec.aimed_at(own_metric(base))
     found: dict[tuple[str | int, ...], Problem] = {}
     for problem in (*_setting_problems(spec, base), *_parameter_problems(spec, base), *_untrainable(spec, base)):
         found.setdefault(problem[0], problem)

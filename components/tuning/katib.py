@@ -119,17 +119,16 @@ class _Reading:
         metric = self._metric(theirs)
         if metric is None:
             known = ", ".join([*WATCHABLE, *MEASURES])
-            why = f"{theirs!r} is none of {known}; say which with --map {theirs or 'NAME'}=METRIC. Until then: log_loss"
-            self._leave("objective.objectiveMetricName", why)
+            why = f"{theirs!r} is none of {known}; say which with --map {theirs or 'NAME'}=METRIC"
+            self._leave("objective.objectiveMetricName", f"{why}. Until then: the metric of training.stopping")
         elif metric not in MEASURES and (body.get("type") == "minimize") != is_minimized(metric):
             better = "minimized" if is_minimized(metric) else "maximized"
             self._leave("objective.type", f"{metric} is always {better}, and the file says {body.get('type')}")
         goal = _number(body.get("goal"))
         if goal is not None and metric is None:
             self._leave("objective.goal", "it is a value of the metric that is not known here")
-        self._tuning["objective"] = metric or "log_loss"
-        if goal is not None and metric:
-            self._tuning["objective"] = {"metric": metric, "goal": goal}
+        if metric:
+            self._tuning["objective"] = metric if goal is None else {"metric": metric, "goal": goal}
         if more := body.get("additionalMetricNames"):
             why = "every metric that training measures is recorded of each trial, and stands in its run"
             self._leave(f"objective.additionalMetricNames {', '.join(map(str, more))}", why)

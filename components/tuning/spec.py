@@ -89,13 +89,16 @@ def _objectives(given: Any) -> Any:
 class ExperimentSpec(Spec):
     """An experiment: what is searched, how, how often, and with which settings per trial."""
 
-    format_version: ClassVar[int] = 2
-    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"algorithm": {"name": "tpe"}}}
+    format_version: ClassVar[int] = 3
+    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {
+        1: {"algorithm": {"name": "tpe"}, "objective": "log_loss"},
+        2: {"objective": "log_loss"},
+    }
 
     objective: Annotated[tuple[Objective, ...], BeforeValidator(_objectives, json_schema_input_type=Any)] = Field(
-        (Objective(metric="log_loss"),),
-        min_length=1,
-        description="What is optimised: a metric, `{metric, goal}`, or a list of them for a Pareto front.",
+        (),
+        description="What is optimised: a metric, `{metric, goal}`, or a list of them for a Pareto front; empty for "
+        "the metric by which `training` keeps its best epoch or round.",
     )
     algorithm: Algorithm = Field(TpeAlgorithm(), description="Optuna's sampler, by name or with its settings.")
     early_stopping: EarlyStopping | None = Field(
@@ -142,6 +145,10 @@ class ExperimentSpec(Spec):
     def refits(self) -> bool:
         """Whether the best configuration is finally trained on train and validation rows."""
         return self.final_rows == "train_and_validation"
+
+    def aimed_at(self, metric: str) -> "ExperimentSpec":
+        """The experiment with this metric as its objective, if it has none."""
+        return self if self.objective else self.model_copy(update={"objective": (Objective(metric=metric),)})
 
     def label(self, parameter: ParameterSpec) -> str:
         """The parameter's name for Optuna, with its condition if the setting occurs twice."""
@@ -221,8 +228,8 @@ class ExperimentSpec(Spec):
             yield "early_stopping: a population replaces its worst members; remove it"
         if self.budget.expected_improvement is not None:
             yield "budget: expected_improvement: members of a population are no independent trials; remove it"
-        if self.objective[0].metric in MEASURES:
-            yield f"objective: {self.objective[0].metric} is not measured while a member trains; take a metric"
+        if measured := [each.metric for each in self.objective if each.metric in MEASURES]:
+            yield f"objective: {measured[0]} is not measured while a member trains; take a metric"
 
     def _objective_problems(self) -> Iterator[str]:
         metrics = [each.metric for each in self.objective]
@@ -238,7 +245,7 @@ class ExperimentSpec(Spec):
                 yield "early_stopping: trials can be stopped early by one objective only; remove it, or objectives"
             if self.budget.expected_improvement is not None:
                 yield "budget: expected_improvement: is of one objective only; remove it, or objectives"
-        elif self.early_stopping is not None and metrics[0] in MEASURES:
+        elif self.early_stopping is not None and set(metrics) & set(MEASURES):
             yield f"early_stopping: {metrics[0]} is measured at the end of a trial only; remove it"
 
 

@@ -4,6 +4,8 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationInfo, field_validator
+
 from gatehouse.components.artifacts.builder_code import builder_code
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Effects, Resources
@@ -11,7 +13,7 @@ from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.spec import TrainSpec, settings_of
+from gatehouse.components.training.spec import TrainSpec, own_metric, settings_of
 from gatehouse.components.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.components.tuning.cores import short_of_cores_here
 from gatehouse.components.tuning.data import TrialData
@@ -49,6 +51,11 @@ class TuneRequest(StageModel):
     model_name: str
     seed: int
     resample_by: str = ""
+
+    @field_validator("spec")
+    @classmethod
+    def _aimed(cls, spec: ExperimentSpec, info: ValidationInfo) -> ExperimentSpec:
+        return spec.aimed_at(own_metric(info.data["base"])) if "base" in info.data else spec
 
     @property
     def data(self) -> TrialData:

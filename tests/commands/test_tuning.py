@@ -34,6 +34,7 @@ from tests.components.tuning.reports.experiments import about, trials
 
 STUDY = "5eed" * 16
 SPEC = {
+    "objective": "log_loss",
     "max_trial_count": 6,
     "parameters": [{"name": "model.dropout", "type": "double", "min": 0.1, "max": 0.5}],
 }

@@ -31,7 +31,9 @@ SPACES: dict[str, list[dict[str, Any]]] = {
 
 def experiment(**given: Any) -> ExperimentSpec:
     """An experiment of one parameter, or as it is given."""
-    return ExperimentSpec.model_validate({"parameters": [RATE], "steps_per_trial": STEPS} | given)
+    return ExperimentSpec.model_validate(
+        {"parameters": [RATE], "steps_per_trial": STEPS, "objective": "log_loss"} | given
+    )
 
 
 def loss(parameters: dict[str, Any], step: int, steps: int = STEPS) -> float:

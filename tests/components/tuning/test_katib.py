@@ -139,7 +139,7 @@ def test_goals_and_directions() -> None:
     found = imported(katib(objective={"type": "maximize", "objectiveMetricName": "loss"}))
     assert "always minimized" in reasons(found, "objective.type")
     found = imported(katib(objective={"type": "maximize", "objectiveMetricName": "F1", "goal": 1}))
-    assert "--map F1=METRIC" in reasons(found, "objective.objectiveMetricName")
+    assert "--map F1=METRIC" in reasons(found, "objective.objectiveMetricName") and "objective" not in found.tuning
     assert reasons(found, "objective.goal")
 
 

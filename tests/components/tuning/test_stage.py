@@ -30,6 +30,7 @@ from gatehouse.components.training.transformation.stage import FitRequest, fit_t
 from gatehouse.components.tuning import controller, optimism, stage, training_trials
 from gatehouse.components.tuning import cores as cores_module
 from gatehouse.components.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
+from gatehouse.components.tuning.configuration import infeasible
 from gatehouse.components.tuning.controller import ExperimentFailedError
 from gatehouse.components.tuning.journal import ask_to_stop
 from gatehouse.components.tuning.reports.page import page
@@ -57,6 +58,28 @@ BASE = network(epochs=5, processes=2, batch_size=128)
 def _request(store: ArtifactStore, space: ExperimentSpec = SPACE) -> TuneRequest:
     training_set, split = lay_out(store)
     return TuneRequest(training_set=training_set, split=split, base=BASE, spec=space, model_name="flights", seed=11)
+
+
+@pytest.mark.parametrize(
+    ("training", "metric"),
+    [
+        ({"loss": {"kind": "mse"}}, "mse"),
+        ({"loss": {"kind": "pairwise"}, "stopping": {"metric": "ndcg"}}, "ndcg"),
+        ({"model": {"architecture": "xgboost"}, "loss": {"kind": "binary"}}, "log_loss"),
+    ],
+)
+def test_an_experiment_without_objective_aims_at_the_metric_of_the_training(
+    training: dict[str, Any], metric: str
+) -> None:
+    given: dict[str, Any] = {"training_set": "", "split": "", "base": training, "model_name": "flights", "seed": 1}
+    rate = {"name": "optimizer.learning_rate", "type": "double", "min": 0.01, "max": 0.1}
+    plain, told = (
+        TuneRequest.model_validate(given | {"spec": {"parameters": [rate]} | objective})
+        for objective in ({}, {"objective": metric})
+    )
+    assert plain == told and [each.metric for each in plain.spec.objective] == [metric]
+    assert tune.key(plain) == tune.key(told)
+    assert not infeasible(ExperimentSpec.model_validate({"parameters": [rate]}), plain.base)
 
 
 def _simulated(

@@ -27,6 +27,7 @@ from tests.components.training.synthetic import lay_out
 RATE = "optimizer.learning_rate"
 SPEC = ExperimentSpec.model_validate(
     {
+        "objective": "log_loss",
         "trial_settings": {"stopping.epochs": 3},
         "parameters": [{"name": RATE, "type": "double", "min": 0.001, "max": 0.1}],
     }
