@@ -89,7 +89,7 @@ class Metric:
     reads: Reads | Literal["groups"]
     function: Measure
     form: str = ".4f"
-    chance: Mapping[str, float] = field(default_factory=dict)
+    chance: Mapping[str, float] = field(default_factory=dict, hash=False)
     aliases: tuple[str, ...] = ()
     prepare: Callable[..., Counted] | None = None
     of_counts: Callable[[Any], float] = float

@@ -53,7 +53,9 @@ CASES = [(name, task) for name in NAMES for task in metric_named(name).tasks]
 def test_the_metrics_are_the_files_of_the_room() -> None:
     folder = Path(found.__file__).parents[1]
     assert set(NAMES) == {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert all(metric_named(name).name == name for name in NAMES)
+    assert {metric_named(name): name for name in NAMES} == {
+        metric_named(name): metric_named(name).name for name in NAMES
+    }
 
 
 def test_every_metric_is_for_tasks_that_there_are() -> None:
