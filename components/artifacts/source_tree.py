@@ -1,17 +1,19 @@
 """Reduces a source file to a syntax tree of what can change a result, and finds its imports.
 
 Left out are comments and layout, docstrings, blocks for type checkers, log lines, texts of errors, fields of requests
-and configurations (their values are in the key), and the declaration of a stage.
+and configurations (their values are in the key), and the declaration of a stage; then the imports and the private
+functions and constants that only these lines used.
 """
 
 import ast
 import hashlib
+import itertools
 import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +23,7 @@ from typing import Any
 _PACKAGE = "gatehouse"
 _DOTTED = re.compile(rf"{_PACKAGE}(\.\w+)+(\.\*)?")
 _SPECS = frozenset({"Spec", "StageModel"})
+_SHOWN = frozenset({"title", "form", "caveat"})
 _MOST_KEPT = 20_000
 _VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 """Digest of this module as it was loaded: the file may be edited while it runs, which changes the facts found."""
@@ -73,8 +76,13 @@ def keep_facts() -> None:
 
 
 def analyse(source: bytes) -> SourceFacts:
-    """The facts of a source file. Raises SyntaxError if it is invalid."""
-    tree = _Deciding(source).reduced()
+    """The facts of a source file. Raises SyntaxError if it is invalid.
+
+    What a field names is imported to build it, so it is found before the fields are removed.
+    """
+    tree = ast.parse(source)
+    used = _names([tree])
+    tree = _needed(_WithoutWords().visit(tree), used)
     names, packages = set(), set()
     for name in _imported(tree):
         top = name.split(".")[0]
@@ -82,6 +90,7 @@ def analyse(source: bytes) -> SourceFacts:
             names.add(name)
         elif top not in sys.stdlib_module_names:
             packages.add(top)
+    tree = _needed(_WithoutFields(tree).visit(tree), used)
     digest = hashlib.sha256(ast.dump(tree, annotate_fields=False).encode()).hexdigest()
     return SourceFacts(digest, tuple(sorted(names)), tuple(sorted(packages)))
 
@@ -96,22 +105,8 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-class _Deciding(ast.NodeTransformer):
-    """Removes parts of a syntax tree that cannot change a result."""
-
-    def __init__(self, source: bytes) -> None:
-        self._tree = ast.parse(source)
-        self._specs = set(_SPECS)
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.ClassDef) and self._is_spec(node):
-                self._specs.add(node.name)
-
-    def reduced(self) -> ast.AST:
-        tree: ast.AST = self.visit(self._tree)
-        return tree
-
-    def _is_spec(self, node: ast.ClassDef) -> bool:
-        return any(_last_name(base) in self._specs for base in node.bases)
+class _WithoutWords(ast.NodeTransformer):
+    """Removes what is for people, and how a stage is run."""
 
     def visit_Expr(self, node: ast.Expr) -> Any:
         """Remove docstrings, texts that describe a constant, and log lines."""
@@ -137,19 +132,117 @@ class _Deciding(ast.NodeTransformer):
         """Remove the version of a release; only its code matters."""
         return None if _last_name(node.targets[0]) == "__version__" else self.generic_visit(node)
 
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        """Remove declarations of a stage, and of what is written beside a number: they affect how it runs or looks."""
+        used = _names([node])
+        node.decorator_list = [each for each in node.decorator_list if not _declares_a_stage(each)]
+        for each in node.decorator_list:
+            if isinstance(each, ast.Call):
+                each.keywords = [keyword for keyword in each.keywords if keyword.arg not in _SHOWN]
+        self.generic_visit(node)
+        outer = (each.names for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal))
+        known = set(itertools.chain.from_iterable(outer))
+        while unread := used - _names([node]) - known:
+            _WithoutTexts(unread).visit(node)
+            known |= unread
+        return node
+
+
+class _WithoutTexts(ast.NodeTransformer):
+    """Removes texts that were prepared, in a variable, for what is removed. A call stays, as it may have an effect."""
+
+    def __init__(self, names: Set[str]) -> None:
+        self._names = names
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        """Remove a line that sets these variables alone."""
+        names = _set_names(node)
+        return None if names and names <= self._names and not _may_act(node.value) else node
+
+
+class _WithoutFields(ast.NodeTransformer):
+    """Removes fields of specifications: their values are in the request, and the format's version is in the key."""
+
+    def __init__(self, tree: ast.AST) -> None:
+        self._specs = set(_SPECS)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and self._is_spec(node):
+                self._specs.add(node.name)
+
+    def _is_spec(self, node: ast.ClassDef) -> bool:
+        return any(_last_name(base) in self._specs for base in node.bases)
+
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        """Remove fields of a specification: their values are in the request, and the format's version is in the key."""
+        """Remove the fields of a specification."""
         if self._is_spec(node):
             node.body = [each for each in node.body if not _is_field(each)]
         return self.generic_visit(node)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        """Remove declarations of a stage, and of a number's title and form, which only affect how it runs or looks."""
-        node.decorator_list = [each for each in node.decorator_list if not _declares_a_stage(each)]
-        for each in node.decorator_list:
-            if isinstance(each, ast.Call):
-                each.keywords = [keyword for keyword in each.keywords if keyword.arg not in ("title", "form")]
-        return self.generic_visit(node)
+
+class _WithoutImports(ast.NodeTransformer):
+    """Removes imports of names."""
+
+    def __init__(self, names: Set[str]) -> None:
+        self._names = names
+
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> Any:
+        """Remove the names, and an import that is left without any."""
+        node.names = [each for each in node.names if _bound(each) not in self._names]
+        return node if node.names else None
+
+    visit_ImportFrom = visit_Import
+
+
+def _needed(tree: ast.Module, used: Set[str]) -> ast.Module:
+    """Remove imports, and private functions and constants, that nothing in the tree uses any more.
+
+    Args:
+        tree: Of a source from which lines were removed.
+        used: Names that the source used. An import that it never used has an effect, and stays.
+    """
+    unsure = [each for each in tree.body if (names := _private(each)) and names <= used]
+    needed = _names(each for each in tree.body if each not in unsure)
+    while found := [each for each in unsure if _private(each) & needed]:
+        unsure = [each for each in unsure if each not in found]
+        needed |= _names(found)
+    tree.body = [each for each in tree.body if each not in unsure]
+    reduced: ast.Module = _WithoutImports(used - needed).visit(tree)
+    return reduced
+
+
+def _private(node: ast.stmt) -> set[str]:
+    """The names that a line of a module defines, if all are private; a decorator may hand a function on."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        names = set() if node.decorator_list else {node.name}
+    else:
+        names = _set_names(node)
+    return names if all(name.startswith("_") for name in names) else set()
+
+
+def _set_names(node: ast.stmt) -> set[str]:
+    """The variables that an assignment sets; none for other lines, and for those that set more than variables."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        return set()
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    found = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.expr)]
+    plain = all(isinstance(each, ast.Name | ast.Tuple) for each in found)
+    return {each.id for each in found if isinstance(each, ast.Name)} if plain else set()
+
+
+def _names(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that are read somewhere in these trees."""
+    found = (each for node in nodes for each in ast.walk(node) if isinstance(each, ast.Name))
+    return {each.id for each in found if not isinstance(each.ctx, ast.Store)}
+
+
+def _may_act(value: ast.expr) -> bool:
+    """Whether a value is that of a call, other than one that joins texts."""
+    joins = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "join"
+    return isinstance(value, ast.Call) and not joins
+
+
+def _bound(imported: ast.alias) -> str:
+    return imported.asname or imported.name.split(".")[0]
 
 
 def _last_name(node: ast.expr) -> str:

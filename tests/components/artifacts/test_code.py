@@ -25,7 +25,8 @@ STAGE = '''"""A stage."""
 import logging
 from typing import TYPE_CHECKING
 
-from gatehouse.components.artifacts.stage import stage
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.room.told import advice
 from gatehouse.errors import SourceError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 LIMIT = 3
 """The most."""
+_LEAST = "expected {number} rows"
 
 
 class Request(StageModel):
@@ -49,8 +51,15 @@ def room(request, store):
 
     logger.info("counting")
     if request.rows < 0:
-        raise SourceError(f"{request.rows} rows")
+        found = ", ".join(["rows", request.rows])
+        raise SourceError(_told(0) + found + advice())
+    written = store.write(request)
+    logger.info("written %s", written)
     return count(request.rows) + LIMIT, "gatehouse.components.room.program"
+
+
+def _told(number):
+    return _LEAST.format(number=number)
 '''
 FILES = {
     "__init__": "",
@@ -63,6 +72,7 @@ FILES = {
     "components/room/stage": STAGE,
     "components/room/parts": "import numpy\n\n\ndef count(rows):\n    return rows + 1\n",
     "components/room/typed": "class Typed: ...\n",
+    "components/room/told": "import pandas\n\n\ndef advice():\n    return 'Read again.'\n",
     "components/room/program": "import torch\n",
     "components/room/report": "from gatehouse.components.room import stage\n",
     "components/other/__init__": "",
@@ -114,7 +124,11 @@ def test_distributions_are_those_that_the_closure_imports(tree: Tree) -> None:
         ("room/stage", '"""Count."""', '"""Count the rows."""'),
         ("room/stage", '"""The most."""', '"""The most there may be."""'),
         ("room/stage", 'logger.info("counting")', 'logger.debug("counting %s", request)'),
-        ("room/stage", 'SourceError(f"{request.rows} rows")', 'SourceError("fewer rows than none", request)'),
+        ("room/stage", "SourceError(_told(0) + found + advice())", "SourceError(found, request, _told(1) + advice())"),
+        ("room/stage", '", ".join(["rows"', '"; ".join(["lines"'),
+        ("room/stage", "_LEAST.format(number=number)", "_LEAST.format(number=number).upper()"),
+        ("room/stage", '"expected {number} rows"', '"expected at least {number} rows"'),
+        ("room/told", "import pandas", "import polars"),
         ("room/stage", 'title="A room"', 'title="Another", resources=Resources(cpu="8")'),
         ("room/stage", "rows: int = 3\n", 'rows: int = Field(3, description="How many.")\n    more: str = ""\n'),
         ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    format_version: ClassVar[int] = 2\n"),
@@ -137,6 +151,7 @@ def test_an_edit_that_cannot_change_a_result_leaves_the_digest(tree: Tree, file:
     [
         ("room/stage", "LIMIT = 3", "LIMIT = 4"),
         ("room/stage", "request.rows < 0", "request.rows < 1"),
+        ("room/stage", "store.write(request)", "store.write(LIMIT)"),
         ("room/stage", "raise SourceError", "raise ValueError"),
         ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    factor: ClassVar[float] = 2.0\n"),
         ("room/parts", "rows + 1", "rows + 2"),
@@ -148,6 +163,19 @@ def test_an_edit_that_can_change_a_result_changes_the_digest(tree: Tree, file: s
     before = code_digest(ROOM)
     tree.edit(f"components/{file}", old, new)
     assert code_digest(ROOM) != before
+
+
+def test_a_field_whose_type_is_imported_leaves_the_digest_but_the_methods_of_its_type_count(tree: Tree) -> None:
+    tree.write("components/room/late", "class Late:\n    def end(self): return 1\n")
+    before = code_digest(ROOM)
+    tree.edit("components/room/stage", "import logging\n", "import logging\nfrom datetime import timedelta\n")
+    tree.edit("components/room/stage", "    rows: int = 3\n", "    rows: int = 3\n    wait: timedelta = timedelta(0)\n")
+    assert code_digest(ROOM) == before
+    tree.edit(
+        "components/room/stage", "import logging\n", "import logging\nfrom gatehouse.components.room.late import Late\n"
+    )
+    tree.edit("components/room/stage", "    rows: int = 3\n", "    rows: int = 3\n    late: Late\n")
+    assert f"{ROOM.removesuffix('.stage')}.late" in code_of(ROOM).modules
 
 
 def test_a_new_version_of_a_format_or_a_package_changes_the_digest(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
