@@ -33,8 +33,8 @@ from optuna.storages import JournalStorage
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.spec import train_spec
+from gatehouse.components.tuning.access.journal import StoreJournal
 from gatehouse.components.tuning.controller import Controller
-from gatehouse.components.tuning.journal import StoreJournal
 from gatehouse.components.tuning.opening import opened_study, read_study
 from gatehouse.components.tuning.runner import Event, Reported, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec

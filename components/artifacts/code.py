@@ -1,8 +1,8 @@
 """Code digests: which sources decide a stage's result, found without importing them.
 
 A digest covers the modules in the import closure of a stage that decide (see `carriers`), each as its syntax tree
-without what cannot change a result; the versions of the distributions that these modules import; and the formats that
-carriers write.
+without what cannot change a result; the versions of the distributions that these modules import; and the formats of
+the carriers that they import.
 """
 
 import sys
@@ -15,7 +15,7 @@ from typing import Any
 
 import gatehouse
 from gatehouse.components.artifacts.canonical import digest_of, sha256_bytes
-from gatehouse.components.artifacts.carriers import FORMATS, carries
+from gatehouse.components.artifacts.carriers import FORMATS, carries, format_of
 from gatehouse.components.artifacts.source_tree import SourceFacts, facts_of, keep_facts
 
 _ROOT = Path(gatehouse.__file__).parent
@@ -33,10 +33,12 @@ class Code:
     Attributes:
         modules: Digest of the syntax tree of each deciding module, by dotted name.
         distributions: Installed version of each distribution that these modules import; `absent` for none.
+        formats: Version of what carriers that these modules import write or measure, by carrier.
     """
 
     modules: dict[str, str]
     distributions: dict[str, str]
+    formats: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """The code as JSON; its digest is the code digest."""
@@ -44,7 +46,7 @@ class Code:
         return {
             "modules": self.modules,
             "distributions": self.distributions | {"python": python},
-            "formats": dict(FORMATS),
+            "formats": self.formats,
         }
 
     @property
@@ -63,9 +65,11 @@ def code_of(module: str) -> Code:
     modules = source_digests(closure)
     packages = packages_of(closure)
     distributions = {distribution_of(package) for package in packages - VALIDATORS}
+    formats = {format_of(name) for each in closure for name in imports_of(each) if carries(name)} - {""}
     return Code(
         modules=modules,
         distributions={name: _version(name) for name in sorted(distributions)},
+        formats={name: FORMATS[name] for name in sorted(formats)},
     )
 
 

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from gatehouse.components.splitting.divide import unit_of
 from gatehouse.components.splitting.duplicates import Shared, shared_rows
-from gatehouse.components.splitting.empty_parts import empty_parts
-from gatehouse.components.splitting.empty_shares import empty_shares
 from gatehouse.components.splitting.geography import near_pairs
 from gatehouse.components.splitting.outcome import COULD_NOT_RUN, FAILED, NOTED, PASSED, USABLE, Check
 from gatehouse.components.splitting.partition import PAIRS, PARTS, Partition, Parts
 from gatehouse.components.splitting.profile import MIN_ROWS, Profile, profile_of, sampled
+from gatehouse.components.splitting.refusal.empty_parts import empty_parts
+from gatehouse.components.splitting.refusal.empty_shares import empty_shares
 from gatehouse.components.splitting.spec import (
     CheckName,
     Checks,

@@ -96,17 +96,21 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     import json
 
     from gatehouse.components.launchers.choose import launcher
+    from gatehouse.components.launchers.job_directory import job_directory
     from gatehouse.components.launchers.launcher import METRICS, RESULT, TrainingJob
     from gatehouse.components.tracking.environment import capture_environment
     from gatehouse.components.tracking.following import followed
     from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
     from gatehouse.components.training.checkpointing.kept import shared
-    from gatehouse.components.training.data.job import job_directory, prepare_job
+    from gatehouse.components.training.data.job import PARTS, prepare_job
 
     spec = request.spec
     began = time.monotonic()
     key, where = job_key(request), launcher(store)
-    with job_directory(store, f"train-{key}") as directory, shared(store, key, _beginnings(request), directory):
+    with (
+        job_directory(store, f"train-{key}", PARTS) as directory,
+        shared(store, key, _beginnings(request), directory),
+    ):
         prepared = prepare_job(store, request.training_set, request.split, spec, directory, request.transformation)
         spool = open_spool(
             store,
@@ -192,8 +196,8 @@ def job_key(request: TrainRequest) -> str:
 
 def forget_job(store: ArtifactStore, key: str) -> None:
     """Remove what a job has left to go on from, also for other trainings; nothing where there is nothing."""
+    from gatehouse.components.launchers.job_directory import job_directory
     from gatehouse.components.training.checkpointing.kept import drop
-    from gatehouse.components.training.data.job import job_directory
 
     with job_directory(store, f"train-{key}"):
         drop(store, key)  # The directory is removed at the end.

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gatehouse.components.tracking.cost import cost_here
+from gatehouse.components.tuning import waits
+from gatehouse.components.tuning.access.journal import SecondControllerError
 from gatehouse.components.tuning.ending import LAST_TRIALS_END, Ending, Endings, Spent
-from gatehouse.components.tuning.failure import failure
-from gatehouse.components.tuning.journal import SecondControllerError
+from gatehouse.components.tuning.refusal import failure
 from gatehouse.components.tuning.runner import Broken, Event, Failed, Handle, Reported, Runner, Succeeded
 from gatehouse.components.tuning.selection import best_trial, is_undominated, pareto_front
 from gatehouse.components.tuning.spec import MEASURES
@@ -20,11 +21,6 @@ from gatehouse.components.tuning.trial import State, Trial, words
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 logger = logging.getLogger(__name__)
-
-RETRIES = 2
-"""How often a trial is restarted after a failure that may be temporary, such as an eviction."""
-_LOOK = 1.0
-"""Seconds after which the controller checks stop requests and the budget again."""
 
 
 class ExperimentFailedError(GatehouseError):
@@ -153,7 +149,7 @@ class Controller:
                 running.handle.stop()
 
     def _reason(self) -> Ending | None:
-        if self._clock() - self._looked >= _LOOK:
+        if self._clock() - self._looked >= waits.LOOK_SECONDS:
             self._looked, self._is_stopped = self._clock(), self._is_stopped or self._stopped()
         return self._endings.reason(self._spent(), self._is_stopped)
 
@@ -177,7 +173,7 @@ class Controller:
 
     def _handle_one(self) -> None:
         try:
-            event = self._inbox.get(timeout=_LOOK)
+            event = self._inbox.get(timeout=waits.LOOK_SECONDS)
         except queue.Empty:
             return
         running = self._running.get(event.number)
@@ -211,7 +207,7 @@ class Controller:
             self._stop(event.number, "failed", "NonFiniteValue", f"{objective} is {value} at step {step} of {whole}")
         elif self._study.report(event.number, step, value):
             self._stop_early(event.number, step)
-        if self._clock() - self._flushed >= _LOOK:
+        if self._clock() - self._flushed >= waits.LOOK_SECONDS:
             # If the controller is killed before this, the runner reports the value again.
             self._study.flush()
             self._flushed = self._clock()
@@ -240,7 +236,7 @@ class Controller:
             self._end(replace(trial, state="succeeded", values=values))
 
     def _failed(self, event: Failed, running: _Running) -> None:
-        if event.retry and running.retries < RETRIES and not self._is_stopped:
+        if event.retry and running.retries < waits.RETRIES and not self._is_stopped:
             logger.warning("trial %d is begun again: %s: %s", event.number, event.error, event.told)
             began = running.began
             self._start(self._trial(event), running.retries + 1)
@@ -278,7 +274,8 @@ class Controller:
         study, trials = self._study, tuple(self._study.trials)
         best = best_trial(trials, study.spec)
         if ending == "max_failed_trial_count" or best is None:
-            error = ExperimentStoppedError if ending == "stopped" else ExperimentFailedError
-            raise error(failure(trials, study.spec, ending, study.name))
+            if ending == "stopped":
+                raise ExperimentStoppedError(failure(trials, study.spec, ending, study.name))
+            raise ExperimentFailedError(failure(trials, study.spec, ending, study.name))
         front = tuple(trial.number for trial in pareto_front(trials, study.spec))
         return Experiment(trials, best, study.training(best), front, ending, self._endings.steps, dict(study.seconds))

@@ -11,9 +11,9 @@ from optuna.storages import JournalStorage
 
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning.access.journal import StoreJournal
+from gatehouse.components.tuning.access.lease import ControllerLease, is_controlled
 from gatehouse.components.tuning.access.storage import database
-from gatehouse.components.tuning.journal import StoreJournal
-from gatehouse.components.tuning.lease import ControllerLease, is_controlled
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.study import ExperimentStudy, trials_of
 from gatehouse.components.tuning.suggestion import outside

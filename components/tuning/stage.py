@@ -153,8 +153,8 @@ def study_key(request: TuneRequest, code: str = "") -> str:
 
 
 def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":
+    from gatehouse.components.tuning.access.journal import is_asked_to_stop, remember
     from gatehouse.components.tuning.controller import Controller
-    from gatehouse.components.tuning.journal import is_asked_to_stop, remember
     from gatehouse.components.tuning.opening import best_configurations, opened_study
     from gatehouse.components.tuning.training_trials import TrainingTrials
 

@@ -19,9 +19,10 @@ from gatehouse.components.tracking.following import FOLLOWER, RUN_TITLE
 from gatehouse.components.tracking.spool import Point
 from gatehouse.components.training.spec import TrainSpec, length_of, measured_metrics
 from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key, train
+from gatehouse.components.tuning import waits
+from gatehouse.components.tuning.access.journal import SecondControllerError
 from gatehouse.components.tuning.configuration import configured
 from gatehouse.components.tuning.data import TrialData
-from gatehouse.components.tuning.journal import SecondControllerError
 from gatehouse.components.tuning.measures import measured
 from gatehouse.components.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
@@ -33,7 +34,6 @@ _OF_ALL = (StoreError, SecondControllerError)
 """Errors that end the experiment. Every other error counts as a failed trial."""
 _MAY_PASS = (EvictedError, ClusterError)
 """Errors of a trial after which another attempt may succeed."""
-_LOOK_SECONDS = 0.05
 
 
 class TrainingTrials:
@@ -108,7 +108,7 @@ class TrainingTrials:
         Raises:
             TrainingStoppedError: if the trial is stopped while it waits.
         """
-        while not self._jobs[job].acquire(timeout=_LOOK_SECONDS):
+        while not self._jobs[job].acquire(timeout=waits.TURN_SECONDS):
             if stop.asked():
                 raise stopped()
         try:

@@ -153,7 +153,7 @@ def _written(store: ArtifactStore, key: str) -> float:
 
 def _times(store: ArtifactStore, study: str) -> tuple[float, float]:
     """When a study began, and when it was last written."""
-    from gatehouse.components.tuning.journal import FOLDER
+    from gatehouse.components.tuning.access.journal import FOLDER
 
     journal = sorted(store.objects.list(f"{FOLDER}/{study}/journal"))
     ends = (f"{FOLDER}/{study}/about.json", *journal[:1], *journal[-1:])  # `about.json` is rewritten for more trials.
@@ -179,15 +179,15 @@ def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
 
 
 def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
-    from gatehouse.components.tuning.journal import studies
+    from gatehouse.components.tuning.access.journal import studies
 
     return studies(store.objects)
 
 
 def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found:
+    from gatehouse.components.tuning.access.journal import is_asked_to_stop
+    from gatehouse.components.tuning.access.lease import SILENT, silent_seconds
     from gatehouse.components.tuning.description import described
-    from gatehouse.components.tuning.journal import is_asked_to_stop
-    from gatehouse.components.tuning.lease import SILENT, silent_seconds
     from gatehouse.components.tuning.opening import read_study
     from gatehouse.components.tuning.spec import ExperimentSpec
 

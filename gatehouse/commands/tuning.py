@@ -119,7 +119,7 @@ def report(
 @app.command()
 def stop(name: ExperimentArgument, store: StoreOption = "") -> None:
     """Ask the controller of an experiment to end: running jobs are stopped, and what there is is published."""
-    from gatehouse.components.tuning.journal import ask_to_stop
+    from gatehouse.components.tuning.access.journal import ask_to_stop
 
     opened = open_store(store)
     found = find_running(opened, name)

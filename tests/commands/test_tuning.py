@@ -24,8 +24,8 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.cost import PRICES, prices_here
 from gatehouse.components.tuning import stage
-from gatehouse.components.tuning.journal import ask_to_stop, is_asked_to_stop, remember
-from gatehouse.components.tuning.lease import ControllerLease
+from gatehouse.components.tuning.access.journal import ask_to_stop, is_asked_to_stop, remember
+from gatehouse.components.tuning.access.lease import ControllerLease
 from gatehouse.components.tuning.opening import opened_study
 from gatehouse.components.tuning.reports.shown import Shown
 from gatehouse.components.tuning.spec import Budget, ExperimentSpec

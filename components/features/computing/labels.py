@@ -106,21 +106,28 @@ def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, la
     task, values = TASKS[label.task], rows["label"].to_numpy()
     wrong = np.flatnonzero(~task.is_label(values))
     if len(wrong):
-        expected = f"one of {', '.join(label.classes)}" if label.classes else task.label
-        kind, shown = _others(connection, label)
-        first = ", ".join(f"{key} {rows[key][int(wrong[0])]}" for key in label.entities)
-        column = quoted(label.label)
-        value = f"TRY_CAST({column} AS DOUBLE)" if kind == "VARCHAR" else column
-        number = f"if(isfinite({value}), {value}, NULL)"
-        raise ConfigurationError(
-            f"{where}: column {label.label}: expected {expected} in every row, as the task is {task.name}; found "
-            f"{len(wrong):,} of {rows.num_rows:,} rows with other values ({kind}), "
-            f"{unless_hidden('such as ' + ', '.join(shown) + f'; first {first}')}. "
-            f"{_ADVICE[task.output].format(column=column, number=number)}"
-        )
+        raise ConfigurationError(_refusal(connection, rows, label, wrong, where))
     kind = _TYPES.get(task.output, pa.float64())
     labels = pa.chunked_array([pc.cast(pa.array(values), kind)]) if len(rows) else pa.array([], kind)
     return rows.set_column(rows.column_names.index("label"), "label", labels)
+
+
+def _refusal(
+    connection: duckdb.DuckDBPyConnection, rows: pa.Table, label: LabelView, wrong: np.ndarray, where: str
+) -> str:
+    """What is wrong with labels that are not of the task; `wrong` are positions in `rows`, shape (wrong rows,)."""
+    task, column = TASKS[label.task], quoted(label.label)
+    expected = f"one of {', '.join(label.classes)}" if label.classes else task.label
+    kind, shown = _others(connection, label)
+    first = ", ".join(f"{key} {rows[key][int(wrong[0])]}" for key in label.entities)
+    value = f"TRY_CAST({column} AS DOUBLE)" if kind == "VARCHAR" else column
+    number = f"if(isfinite({value}), {value}, NULL)"
+    return (
+        f"{where}: column {label.label}: expected {expected} in every row, as the task is {task.name}; found "
+        f"{len(wrong):,} of {rows.num_rows:,} rows with other values ({kind}), "
+        f"{unless_hidden('such as ' + ', '.join(shown) + f'; first {first}')}. "
+        f"{_ADVICE[task.output].format(column=column, number=number)}"
+    )
 
 
 def _others(connection: duckdb.DuckDBPyConnection, label: LabelView) -> tuple[str, list[str]]:

@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gatehouse.components.training.checkpointing.format import Chunk
-from gatehouse.components.training.parallel.spread import is_spread
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
@@ -61,6 +60,11 @@ def structure_of(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> tu
         *((path, each.dtype, each.shape, getattr(each, "placements", None)) for path, each in tensors.items()),
         *values,
     )
+
+
+def is_spread(tensor: Tensor) -> bool:
+    """Whether a tensor of any shape is spread over processes (a DTensor), told without importing that package."""
+    return hasattr(tensor, "device_mesh")
 
 
 def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: dist.ProcessGroup | None) -> Plan:

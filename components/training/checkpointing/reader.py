@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from gatehouse.components.training.checkpointing.format import CheckpointStore, Chunk, Saved
-from gatehouse.components.training.checkpointing.plan import PRIVATE
+from gatehouse.components.training.checkpointing.plan import PRIVATE, is_spread
 from gatehouse.components.training.checkpointing.tree import flatten, unflatten
-from gatehouse.components.training.parallel.spread import is_spread
 
 
 def read_state(store: CheckpointStore, saved: Saved, state: Mapping[str, Any], rank: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gatehouse.components.training import waits
 from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.data.sampler import GroupSampler, Position, RowSampler
 from gatehouse.components.training.spec import NetworkTraining
@@ -139,7 +140,7 @@ def _running(
         stopped.set()
         while thread.is_alive():
             try:
-                made.get(timeout=0.01)
+                made.get(timeout=waits.PREFETCH_SECONDS)
             except queue.Empty:
                 continue
         thread.join()

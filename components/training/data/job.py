@@ -1,13 +1,7 @@
 """Turns a training set and a split into the files that the training program reads."""
 
-import fcntl
 import json
-import logging
 import os
-import shutil
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +10,7 @@ import numpy as np
 
 from gatehouse.components.artifacts.hidden_values import hidden_columns
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.launcher import JOB, stopped
-from gatehouse.components.launchers.stopping import stop_here
+from gatehouse.components.launchers.launcher import JOB
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.data.parts import Part, read_part
 from gatehouse.components.training.data.targets import Targets, outputs_of, targets_of
@@ -26,10 +19,7 @@ from gatehouse.components.training.transformation.fitted import Transformation
 from gatehouse.components.training.transformation.reading import read_transformation
 from gatehouse.errors import ConfigurationError
 
-logger = logging.getLogger(__name__)
-
 PARTS = ("train", "validation")
-_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -47,59 +37,6 @@ class Prepared:
     transformation: Transformation
     architecture: dict[str, Any]
     inputs: dict[str, str]
-
-
-@contextmanager
-def job_directory(store: ArtifactStore, name: str) -> Iterator[Path]:
-    """The directory of one job, for one process at a time; removed at the end.
-
-    Where an error ends the job it is kept, without the arrays of the data, which the next attempt writes anew.
-
-    Another process that wants the same job waits. A process that is killed gives the directory free as it stands.
-    """
-    while True:
-        directory = store.scratch(name)
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                logger.info("Another process trains the same model: waiting for it to end.")
-                _wait_for(descriptor)
-            if not _is_at(descriptor, directory):
-                continue  # The process that we waited for has finished and removed it.
-            try:
-                yield directory
-            except BaseException:
-                for part in PARTS:
-                    shutil.rmtree(directory / part, ignore_errors=True)
-                raise
-            shutil.rmtree(directory)
-            return
-        finally:
-            os.close(descriptor)
-
-
-def _wait_for(descriptor: int) -> None:
-    """Lock a directory as soon as the process that has it gives it free.
-
-    Raises:
-        TrainingStoppedError: if this training is to stop meanwhile.
-    """
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if stop_here().asked():
-                raise stopped() from None
-            time.sleep(_LOOK_SECONDS)
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def prepare_job(

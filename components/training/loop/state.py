@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gatehouse.components.training.checkpointing.rng import random_state, set_random_state
 from gatehouse.components.training.compute.precision import LossScaler
 from gatehouse.components.training.data.sampler import Position
+from gatehouse.components.training.loop.rng import random_state, set_random_state
 from gatehouse.components.training.optimizer.adamw import optimizer_state
 from gatehouse.components.training.parallel.spread import is_spread, local
 

@@ -20,14 +20,15 @@ from gatehouse.components.launchers.worker.heartbeat import Heartbeat
 from gatehouse.components.launchers.worker.preemption import Preempted
 from gatehouse.components.launchers.worker.step_barrier import Agreement, StepBarrier
 from gatehouse.components.tracking.spool import SpoolWriter
+from gatehouse.components.training import waits
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.rng import draw_again, drawn, seed_all
 from gatehouse.components.training.compute.precision import LossScaler
 from gatehouse.components.training.data.batches import Batch, Loader, Step
 from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.data.sampler import Position
 from gatehouse.components.training.loop.divergence import ROWS, DivergedError, origin
 from gatehouse.components.training.loop.metrics import log_epochs
+from gatehouse.components.training.loop.rng import draw_again, drawn, seed_all
 from gatehouse.components.training.loop.state import Progress, TrainState, copy_of
 from gatehouse.components.training.loop.stopping import best_epoch, is_over
 from gatehouse.components.training.loop.validation import validate
@@ -43,8 +44,6 @@ from gatehouse.components.training.spec import NetworkTraining, measured_metrics
 
 logger = logging.getLogger(__name__)
 
-_LAST_SECONDS = 2.0
-"""Of a preempted machine's time, kept for what comes after the checkpoint."""
 _ADVICE = "Lower training.optimizer.learning_rate, or look for extreme values among the features."
 _ROWS_ADVICE = "Look for values of the training set that no 32-bit number holds."
 
@@ -137,7 +136,7 @@ class Trainer:
 
     def _end_preempted(self, seconds: float) -> None:
         step = self.state.progress.step
-        saved = self.checkpointer.save_now(self.state, step, ("preemption",), seconds - _LAST_SECONDS)
+        saved = self.checkpointer.save_now(self.state, step, ("preemption",), seconds - waits.LAST_SECONDS)
         self.barrier.report(Preempted(step, saved))
 
     def _seed(self, epoch: int) -> None:

@@ -28,6 +28,7 @@ from gatehouse.components.launchers.worker.heartbeat import Heartbeat
 from gatehouse.components.launchers.worker.preemption import Preempted
 from gatehouse.components.launchers.worker.step_barrier import Agreement, StepBarrier
 from gatehouse.components.tracking.spool import SpoolWriter
+from gatehouse.components.training import waits
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.loop.divergence import DivergedError
@@ -45,8 +46,6 @@ logger = logging.getLogger(__name__)
 CHECKPOINT_ROUNDS = 50
 _SHOWN_ROUNDS = 10
 _LEAST_BYTES = 1 << 16
-_LAST_SECONDS = 2.0
-"""Of a preempted machine's time, kept for what comes after the checkpoint."""
 
 
 class BoostingState:
@@ -120,7 +119,9 @@ class BoostingTrainer:
                 self.checkpointer.maybe_save(state, done, due=agreed.due, epoch_ended=ended)
                 agreed = self.barrier.agree(done, due=self.checkpointer.due, epoch_ended=number)
                 if agreed.preempted:
-                    saved = self.checkpointer.save_now(state, done, ("preemption",), agreed.seconds - _LAST_SECONDS)
+                    saved = self.checkpointer.save_now(
+                        state, done, ("preemption",), agreed.seconds - waits.LAST_SECONDS
+                    )
                     self.barrier.report(Preempted(done, saved))
                     return None
             self.checkpointer.finish()

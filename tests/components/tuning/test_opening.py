@@ -21,9 +21,7 @@ from gatehouse.components.artifacts.records import create_record, read_record, r
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tuning import journal as journal_module
 from gatehouse.components.tuning.access.address import STORAGE
-from gatehouse.components.tuning.access.storage import database
-from gatehouse.components.tuning.controller import Controller
-from gatehouse.components.tuning.journal import (
+from gatehouse.components.tuning.access.journal import (
     SecondControllerError,
     StoreJournal,
     ask_to_stop,
@@ -31,7 +29,9 @@ from gatehouse.components.tuning.journal import (
     remember,
     studies,
 )
-from gatehouse.components.tuning.lease import ControllerLease, is_controlled
+from gatehouse.components.tuning.access.lease import ControllerLease, is_controlled
+from gatehouse.components.tuning.access.storage import database
+from gatehouse.components.tuning.controller import Controller
 from gatehouse.components.tuning.opening import best_configurations, opened_study, read_study
 from gatehouse.components.tuning.runner import Event, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec

@@ -27,12 +27,12 @@ from gatehouse.components.training.spec import (
 )
 from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
-from gatehouse.components.tuning import controller, optimism, stage, training_trials
 from gatehouse.components.tuning import cores as cores_module
+from gatehouse.components.tuning import optimism, stage, training_trials, waits
+from gatehouse.components.tuning.access.journal import ask_to_stop
 from gatehouse.components.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
 from gatehouse.components.tuning.configuration import infeasible
 from gatehouse.components.tuning.controller import ExperimentFailedError
-from gatehouse.components.tuning.journal import ask_to_stop
 from gatehouse.components.tuning.reports.page import page
 from gatehouse.components.tuning.reports.summary import markdown
 from gatehouse.components.tuning.spec import ExperimentSpec, Objective
@@ -283,7 +283,7 @@ def test_an_experiment_that_somebody_stopped_goes_on_when_it_is_asked_for_again(
         return result
 
     _simulate(monkeypatch, train)
-    monkeypatch.setattr(controller, "_LOOK", 0.0)
+    monkeypatch.setattr(waits, "LOOK_SECONDS", 0.0)
     first = tune(request, store)
     assert (first.ended, len(_trials(store, first.experiment))) == ("stopped", 2)
     second = tune(request, store)

@@ -15,8 +15,8 @@ from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.stage import TrainRequest, TrainResult
 from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.tuning import training_trials
+from gatehouse.components.tuning.access.journal import SecondControllerError
 from gatehouse.components.tuning.data import TrialData
-from gatehouse.components.tuning.journal import SecondControllerError
 from gatehouse.components.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.training_trials import TrainingTrials

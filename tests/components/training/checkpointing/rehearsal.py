@@ -36,8 +36,8 @@ from gatehouse.components.launchers.worker.preemption import FLAG, Flag
 from gatehouse.components.launchers.worker.step_barrier import StepBarrier
 from gatehouse.components.training.checkpointing import checkpointer as checkpointer_module
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
 from gatehouse.components.training.checkpointing.spec import CheckpointSpec
+from gatehouse.components.training.loop.rng import random_state, seed_all, set_random_state
 
 ROWS, BATCH = 96, 12
 CPU = torch.device("cpu")

@@ -22,9 +22,9 @@ from gatehouse.components.training.checkpointing.checkpointer import Checkpointe
 from gatehouse.components.training.checkpointing.format import CheckpointStore, hasher
 from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
 from gatehouse.components.training.checkpointing.plan import make_plan
-from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
 from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.checkpointing.tree import flatten, unflatten
+from gatehouse.components.training.loop.rng import random_state, seed_all, set_random_state
 from gatehouse.errors import ConfigurationError, StoreError
 from tests.servers import BUCKET, Proxy, s3_server
 

@@ -1,10 +1,6 @@
 """Preparing a job: what is refused and how it is named, the share of rows, and the lock on the job's directory."""
 
-import fcntl
 import json
-import os
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +9,8 @@ import pytest
 
 from gatehouse.components.artifacts.hidden_values import hiding
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.launcher import JOB, TrainingStoppedError
-from gatehouse.components.launchers.stopping import STOP, Stop
-from gatehouse.components.training.data.job import job_directory, prepare_job
+from gatehouse.components.launchers.launcher import JOB
+from gatehouse.components.training.data.job import prepare_job
 from gatehouse.components.training.data.parts import read_part
 from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.errors import ConfigurationError
@@ -107,62 +102,3 @@ def test_a_refit_has_the_rows_of_both_parts_in_one(store: ArtifactStore, tmp_pat
     for name in ("numbers", "ids", "labels"):
         parts = [np.load(tmp_path / "two" / part / f"{name}.npy") for part in ("train", "validation")]
         assert np.array_equal(np.load(tmp_path / "one" / "train" / f"{name}.npy"), np.concatenate(parts)), name
-
-
-def test_one_process_at_a_time_has_the_job(store: ArtifactStore) -> None:
-    waited: list[float] = []
-    left: list[Path] = []
-
-    def wait_for_it() -> None:
-        with job_directory(store, "job") as directory:
-            left.extend(directory.iterdir())
-            waited.append(time.monotonic())
-
-    with job_directory(store, "job") as directory:
-        (directory / "checkpoint").touch()
-        other = threading.Thread(target=wait_for_it)
-        other.start()
-        time.sleep(0.3)
-        assert waited == []
-        released = time.monotonic()
-    other.join(timeout=60)
-    assert waited[0] > released
-    assert left == []
-    assert not directory.exists()
-
-
-def _fail(checkpoint: Path) -> None:
-    checkpoint.touch()
-    raise RuntimeError
-
-
-def test_a_job_that_ends_in_an_error_keeps_its_checkpoints_without_the_data(store: ArtifactStore) -> None:
-    directory = store.scratch("job")
-    (directory / "train").mkdir()
-    with pytest.raises(RuntimeError), job_directory(store, "job"):
-        _fail(directory / "checkpoint")
-    assert [each.name for each in directory.iterdir()] == ["checkpoint"]
-    descriptor = os.open(directory, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(descriptor)
-
-
-def test_a_training_that_waits_for_another_process_can_be_stopped(store: ArtifactStore) -> None:
-    descriptor = os.open(store.scratch("job"), os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    stop, errors = Stop(), list[BaseException]()
-
-    def wait() -> None:
-        STOP.set(stop)
-        try:
-            with job_directory(store, "job"):
-                pass
-        except TrainingStoppedError as error:
-            errors.append(error)
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    stop.ask()
-    waiting.join(timeout=60)
-    os.close(descriptor)
-    assert len(errors) == 1

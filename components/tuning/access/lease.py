@@ -7,7 +7,7 @@ import time
 from gatehouse.components.artifacts.objects.base import ObjectStore, Stat
 from gatehouse.components.artifacts.records import create_record, read_record
 from gatehouse.components.artifacts.turns import Held
-from gatehouse.components.tuning.journal import FOLDER, SecondControllerError
+from gatehouse.components.tuning.access.journal import FOLDER, SecondControllerError
 from gatehouse.process import start_time
 
 _LOOK_SECONDS = 0.5

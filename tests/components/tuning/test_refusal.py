@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gatehouse.components.tuning.ending import Ending
-from gatehouse.components.tuning.failure import failure
+from gatehouse.components.tuning.refusal import failure
 from gatehouse.components.tuning.trial import State, Trial
 from tests.components.tuning.stand_in import experiment
 

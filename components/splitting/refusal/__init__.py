@@ -1,0 +1,1 @@
+"""Says why a training set cannot be divided as `split` asks, and what to set."""
