@@ -33,6 +33,7 @@ from optuna.storages import JournalStorage
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.spec import train_spec
+from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.components.tuning.access.journal import StoreJournal
 from gatehouse.components.tuning.controller import Controller
 from gatehouse.components.tuning.opening import opened_study, read_study
@@ -410,6 +411,7 @@ def busy() -> bool:
             | {"trial_settings": epochs}
         )
         data = {"training_set": training_set, "split": split, "model_name": "flights"}
+        data["transformation"] = fit_transformation(FitRequest(**data), store).transformation
         request = TuneRequest(**data, base=train_spec({}), spec=spec, seed=1)
         before, began = os.times(), time.perf_counter()
         result = tune.function(request, store)

@@ -160,21 +160,30 @@ class _WithoutTexts(ast.NodeTransformer):
         return None if names and names <= self._names and not _may_act(node.value) else node
 
 
+def specs_of(tree: ast.AST) -> set[str]:
+    """Names of the specifications in a module: classes of `Spec` or `StageModel`, and those derived of them here.
+
+    A class that is derived of an imported specification names `Spec` as its last base.
+    """
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and any(_last_name(base) in _SPECS | found for base in node.bases):
+            found.add(node.name)
+    return found
+
+
 class _WithoutFields(ast.NodeTransformer):
-    """Removes fields of specifications: their values are in the request, and the format's version is in the key."""
+    """Removes fields of specifications: their values are in the request.
+
+    What deciding code builds by itself is in no request: a default that changes raises `format_version`, which stays.
+    """
 
     def __init__(self, tree: ast.AST) -> None:
-        self._specs = set(_SPECS)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and self._is_spec(node):
-                self._specs.add(node.name)
-
-    def _is_spec(self, node: ast.ClassDef) -> bool:
-        return any(_last_name(base) in self._specs for base in node.bases)
+        self._specs = specs_of(tree)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
         """Remove the fields of a specification."""
-        if self._is_spec(node):
+        if node.name in self._specs:
             node.body = [each for each in node.body if not _is_field(each)]
         return self.generic_visit(node)
 
@@ -253,11 +262,10 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _is_field(node: ast.stmt) -> bool:
-    """Whether a line of a specification declares a field or its format's version; other constants count."""
+    """Whether a line of a specification declares a field; constants count, among them its format's version."""
     if not isinstance(node, ast.AnnAssign):
         return False
-    constant = any(_last_name(each) == "ClassVar" for each in ast.walk(node.annotation) if isinstance(each, ast.expr))
-    return not constant or _last_name(node.target) == "format_version"
+    return not any(_last_name(each) == "ClassVar" for each in ast.walk(node.annotation) if isinstance(each, ast.expr))
 
 
 def _is_log_line(call: ast.Call) -> bool:

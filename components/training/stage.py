@@ -32,7 +32,7 @@ class TrainRequest(StageModel):
 
     training_set: str
     split: str
-    transformation: str = Field("", description="Reference; empty fits the default one on the train part.")
+    transformation: str = Field(description="Reference of the transformation fitted on its train part.")
     spec: TrainSpec
     model_name: str
     live: bool = operational(False, description="Publish the metrics while the model trains.")
@@ -111,7 +111,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         job_directory(store, f"train-{key}", PARTS) as directory,
         shared(store, key, _beginnings(request), directory),
     ):
-        prepared = prepare_job(store, request.training_set, request.split, spec, directory, request.transformation)
+        prepared = prepare_job(store, request.training_set, request.split, request.transformation, spec, directory)
         spool = open_spool(
             store,
             key,
@@ -166,7 +166,7 @@ def _publish(
         "inputs": prepared.inputs,
         "feature_tables": {view: version["table"] for view, version in details.get("versions", {}).items()},
         "transformation": prepared.transformation.to_json(),
-        "transformation_reference": prepared.reference,
+        "transformation_reference": request.transformation,
         "label": details["label"],
         "training_set": request.training_set,
         "split": request.split,
@@ -182,7 +182,7 @@ def _publish(
         derived_from={
             "training_set": request.training_set,
             "split": request.split,
-            "transformation": prepared.reference,
+            "transformation": request.transformation,
         },
         configuration=identity_of(request.spec),
         details={"best_epoch": result["best_epoch"]} | _world_sizes(result),

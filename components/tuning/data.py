@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TrialData:
-    """References of the data of every trial; without a transformation, the default one is fitted."""
+    """References of the data of every trial."""
 
     training_set: str
     split: str
-    transformation: str = ""
+    transformation: str

@@ -35,7 +35,7 @@ class TuneRequest(StageModel):
     Attributes:
         training_set: Reference of the training set.
         split: Reference of its split.
-        transformation: Reference of the transformation fitted on its train part; empty for the default one.
+        transformation: Reference of the transformation fitted on its train part.
         base: All settings that are not searched.
         spec: The experiment.
         model_name: Name of the model.
@@ -45,7 +45,7 @@ class TuneRequest(StageModel):
 
     training_set: str
     split: str
-    transformation: str = ""
+    transformation: str
     base: TrainSpec
     spec: ExperimentSpec
     model_name: str

@@ -1,5 +1,6 @@
 """Recorded defaults: a digest leaves out what equals its default, so a default that changes is a new format."""
 
+import ast
 import importlib
 import json
 import sys
@@ -10,7 +11,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.code import source_of
 from gatehouse.components.artifacts.identity import Spec, identity_of, is_operational
+from gatehouse.components.artifacts.source_tree import specs_of
+from gatehouse.components.artifacts.stage import declared_stages
 from tests.source_tree import COMPONENTS, ROOT
 
 RECORD = Path(__file__).parent / "formats.json"
@@ -21,7 +25,7 @@ def _models() -> Iterator[type[Spec]]:
     """Every specification of the components, once all modules that can hold one are imported."""
     for path in sorted(COMPONENTS.rglob("*.py")):
         text = path.read_text()
-        if "(Spec)" in text or "(StageModel)" in text:
+        if "Spec)" in text or "(StageModel)" in text:
             name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
             importlib.import_module(f"gatehouse.{name}".removesuffix(".__init__"))
     pending: list[type[Spec]] = [Spec]
@@ -77,6 +81,20 @@ def test_a_changed_default_is_a_new_version_of_its_format() -> None:
                 wrong.append(f"{_name(model)}.{name}: {known['defaults'][name]!r} became {now[name]!r}")
     assert checked > 20
     assert not wrong, "raise format_version of these models, and record them again"
+
+
+def test_every_model_in_a_key_is_told_from_its_source() -> None:
+    """Else its fields would be in code digests: a new one, or another description, would run stages again."""
+    memoised = [stage for stage in declared_stages().values() if stage.declared.effects.memo]
+    models = {module: set[str]() for stage in memoised for module in stage.sources().modules}
+    for model in _models():
+        if model.__module__ in models:
+            models[model.__module__].add(model.__name__)
+    assert sum(map(len, models.values())) > 50
+    for module, names in models.items():
+        source = source_of(module)
+        assert source is not None
+        assert names <= specs_of(ast.parse(source.read_bytes())), "name Spec as the last base of the others"
 
 
 def test_every_default_is_recorded() -> None:

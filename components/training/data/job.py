@@ -27,25 +27,23 @@ class Prepared:
     """What `prepare_job` used and found.
 
     Attributes:
-        reference: Of the transformation.
         transformation: Fitted on the train part.
         architecture: What `model.json` says of the model: all that it takes to build it and to read its weights.
         inputs: Arrow type by name of every feature column.
     """
 
-    reference: str
     transformation: Transformation
     architecture: dict[str, Any]
     inputs: dict[str, str]
 
 
 def prepare_job(
-    store: ArtifactStore, training_set: str, split: str, spec: TrainSpec, directory: Path, transformation: str = ""
+    store: ArtifactStore, training_set: str, split: str, transformation: str, spec: TrainSpec, directory: Path
 ) -> Prepared:
     """Write `job.json` and the arrays of both parts into `directory`; those of a refit are one part, `train`.
 
     With `data.train_fraction` below 1 an evenly spaced part of the train rows is used. `transformation` is the
-    reference of one that was fitted on the whole train part; empty for the default one.
+    reference of one that was fitted on the whole train part.
 
     Raises:
         ConfigurationError: if the batch is larger than the train part, or the loss is not for the label's task.
@@ -62,7 +60,7 @@ def prepare_job(
     _require_task(spec, details.get("task", ""))
     targets = targets_of(parts, details["label"], spec.loss, details.get("group", ""))
     _require_a_full_batch(spec, train_rows)
-    reference, fitted = read_transformation(store, training_set, split, transformation)
+    fitted = read_transformation(store, training_set, split, transformation)
     architecture = {
         "model": spec.model.model_dump(mode="json"),
         "loss": spec.loss.kind,
@@ -78,7 +76,7 @@ def prepare_job(
     (directory / JOB).write_text(json.dumps(job, sort_keys=True))
     schema = parts["train"].schema
     inputs = {column.name: str(schema.field(column.name).type) for column in fitted.columns}
-    return Prepared(reference, fitted, architecture, inputs)
+    return Prepared(fitted, architecture, inputs)
 
 
 def _require_task(spec: TrainSpec, declared: str) -> None:

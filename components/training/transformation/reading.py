@@ -4,21 +4,15 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.fitted import Transformation
-from gatehouse.components.training.transformation.stage import FILE, FitRequest, fit_transformation
+from gatehouse.components.training.transformation.stage import FILE
 
 
-def read_transformation(
-    store: ArtifactStore, training_set: str, split: str, transformation: str = ""
-) -> tuple[str, Transformation]:
-    """The transformation that `transformation` names, with its reference; empty fits the default one, memoised.
+def read_transformation(store: ArtifactStore, training_set: str, split: str, transformation: str) -> Transformation:
+    """The transformation that `transformation` names.
 
     Raises:
         FeatureError: if it was fitted on another training set or split, whose train rows may be test rows of this one.
     """
-    if not transformation:
-        name = Reference.parse(training_set).name
-        wanted = FitRequest(training_set=training_set, split=split, model_name=name)
-        transformation = fit_transformation(wanted, store).transformation
     fitted_on = store.manifest(transformation).derived_from
     expected = {"training_set": str(Reference.parse(training_set)), "split": str(Reference.parse(split))}
     for role, reference in expected.items():
@@ -27,4 +21,4 @@ def read_transformation(
                 f"{transformation} was fitted on {fitted_on.get(role, 'nothing')}, expected {reference}. "
                 "Fit one on the train part of this split."
             )
-    return transformation, Transformation.from_json(store.read_json(transformation, FILE))
+    return Transformation.from_json(store.read_json(transformation, FILE))

@@ -54,12 +54,12 @@ def test_a_package_that_is_not_here_is_named() -> None:
 
 
 def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package: Path) -> None:
-    request = TrainRequest(training_set=REFERENCE, split=REFERENCE, spec=network(BUILDER), model_name="flights")
+    data = dict.fromkeys(("training_set", "split", "transformation"), REFERENCE)
+    request = TrainRequest(**data, spec=network(BUILDER), model_name="flights")
     models = ({"architecture": "tabular_mlp"}, {"architecture": BUILDER})
     searched = ParameterSpec(name="model", type="categorical", choices=models)
     tuned = TuneRequest(
-        training_set=REFERENCE,
-        split=REFERENCE,
+        **data,
         base=network(),
         spec=ExperimentSpec(parameters=(searched,)),
         model_name="flights",

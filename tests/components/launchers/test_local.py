@@ -19,7 +19,7 @@ from gatehouse.components.training.data.job import prepare_job
 from gatehouse.components.training.stage import PROGRAM
 from gatehouse.process import descendants, start_time
 from tests.components.training.specs import network
-from tests.components.training.synthetic import lay_out
+from tests.components.training.synthetic import fitted_data
 
 SPEC = network(hidden=(8,), epochs=3, batch_size=128, learning_rate=0.01, processes=1)
 OWNER = """
@@ -37,7 +37,7 @@ LocalLauncher().run(TrainingJob(Path(sys.argv[1]), "tests.components.training.st
 def job(store: ArtifactStore, tmp_path: Path) -> TrainingJob:
     directory = tmp_path / "job"
     directory.mkdir()
-    prepare_job(store, *lay_out(store), SPEC, directory)
+    prepare_job(store, *fitted_data(store), SPEC, directory)
     return TrainingJob(directory, PROGRAM, SPEC.parallelism.processes, 5)
 
 

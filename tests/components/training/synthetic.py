@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.data.parts import read_part
+from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 
 NUMERIC = ["distance", "wind", "delay_rate"]
 CATEGORICAL = ["carrier", "origin"]
@@ -84,6 +85,18 @@ def lay_out(store: ArtifactStore) -> tuple[str, str]:
     """Publish the training set and its split; returns both references."""
     training_set = publish_training_set(store, table())
     return training_set, publish_split(store, training_set)
+
+
+def fitted(store: ArtifactStore, training_set: str, split: str) -> str:
+    """Fit the default transformation; returns its reference."""
+    request = FitRequest(training_set=training_set, split=split, model_name="flights")
+    return fit_transformation(request, store).transformation
+
+
+def fitted_data(store: ArtifactStore) -> tuple[str, str, str]:
+    """Publish all that a training reads: the training set, its split, and the default transformation."""
+    training_set, split = lay_out(store)
+    return training_set, split, fitted(store, training_set, split)
 
 
 def rows_of(store: ArtifactStore, training_set: str, split: str, name: str) -> pa.Table:

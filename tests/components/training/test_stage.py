@@ -169,7 +169,7 @@ def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainR
 
 def test_a_predictor_gives_the_same_bits_whatever_the_threads(store: ArtifactStore, tmp_path: Path) -> None:
     spec = vary(SPEC, hidden=(512, 512))
-    prepared = prepare_job(store, *synthetic.lay_out(store), spec, tmp_path)
+    prepared = prepare_job(store, *synthetic.fitted_data(store), spec, tmp_path)
     torch.manual_seed(1)
     weights = build_model(prepared.architecture).state_dict()
     description = {"architecture": prepared.architecture, "transformation": prepared.transformation.to_json()}

@@ -34,8 +34,8 @@ SPEC = network(
 
 def request(store: ArtifactStore, spec: NetworkTraining = SPEC) -> TrainRequest:
     """The training, with its training set and split in this store."""
-    training_set, split = synthetic.lay_out(store)
-    return TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights")
+    training_set, split, fitted = synthetic.fitted_data(store)
+    return TrainRequest(training_set=training_set, split=split, transformation=fitted, spec=spec, model_name="flights")
 
 
 def train_once(once: Once) -> tuple[ArtifactStore, TrainResult]:

@@ -19,7 +19,7 @@ import pytest
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.records import create_record, read_record, remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tuning import journal as journal_module
+from gatehouse.components.tuning.access import journal as journal_module
 from gatehouse.components.tuning.access.address import STORAGE
 from gatehouse.components.tuning.access.journal import (
     SecondControllerError,

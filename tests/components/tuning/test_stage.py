@@ -26,7 +26,6 @@ from gatehouse.components.training.spec import (
     train_spec,
 )
 from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key
-from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.components.tuning import cores as cores_module
 from gatehouse.components.tuning import optimism, stage, training_trials, waits
 from gatehouse.components.tuning.access.journal import ask_to_stop
@@ -39,7 +38,7 @@ from gatehouse.components.tuning.spec import ExperimentSpec, Objective
 from gatehouse.components.tuning.stage import TuneRequest, study_key, tune
 from gatehouse.errors import ConfigurationError
 from tests.components.training.specs import network
-from tests.components.training.synthetic import lay_out, publish_split, publish_training_set, table
+from tests.components.training.synthetic import fitted_data, publish_split, publish_training_set, table
 
 SPACE = ExperimentSpec.model_validate(
     {
@@ -56,8 +55,16 @@ BASE = network(epochs=5, processes=2, batch_size=128)
 
 
 def _request(store: ArtifactStore, space: ExperimentSpec = SPACE) -> TuneRequest:
-    training_set, split = lay_out(store)
-    return TuneRequest(training_set=training_set, split=split, base=BASE, spec=space, model_name="flights", seed=11)
+    training_set, split, fitted = fitted_data(store)
+    return TuneRequest(
+        training_set=training_set,
+        split=split,
+        transformation=fitted,
+        base=BASE,
+        spec=space,
+        model_name="flights",
+        seed=11,
+    )
 
 
 @pytest.mark.parametrize(
@@ -297,12 +304,9 @@ def test_every_trial_has_the_transformation_of_the_request(
     requests: list[TrainRequest] = []
     _simulate(monkeypatch, _simulated(requests))
     request = _request(store)
-    wanted = FitRequest(training_set=request.training_set, split=request.split, model_name="flights")
-    fitted = fit_transformation(wanted, store).transformation
-    result = tune.function(request.model_copy(update={"transformation": fitted}), store)
-    assert {one.transformation for one in requests} == {fitted}
-    assert store.manifest(result.experiment).derived_from["transformation"] == fitted
-    assert "transformation" not in store.manifest(tune.function(request, store).experiment).derived_from
+    result = tune.function(request, store)
+    assert {one.transformation for one in requests} == {request.transformation}
+    assert store.manifest(result.experiment).derived_from["transformation"] == request.transformation
 
 
 @pytest.mark.parametrize("algorithm", [TpeAlgorithm(), RandomAlgorithm()], ids=lambda each: each.name)

@@ -22,7 +22,7 @@ from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.training_trials import TrainingTrials
 from gatehouse.errors import ConfigurationError, MissingArtifactError, OutOfMemoryError, RepeatedError, StoreError
 from tests.components.training.specs import network
-from tests.components.training.synthetic import lay_out
+from tests.components.training.synthetic import fitted_data
 
 RATE = "optimizer.learning_rate"
 SPEC = ExperimentSpec.model_validate(
@@ -36,7 +36,7 @@ BASE = network(hidden=(8,), epochs=9, batch_size=128)
 
 
 def _trials(store: ArtifactStore, spec: ExperimentSpec = SPEC) -> TrainingTrials:
-    return TrainingTrials(store, TrialData(*lay_out(store)), "flights", BASE, spec, 11)
+    return TrainingTrials(store, TrialData(*fitted_data(store)), "flights", BASE, spec, 11)
 
 
 def _until_ended(told: "queue.SimpleQueue[Event]", trials: int) -> list[Event]:

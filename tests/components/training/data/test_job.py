@@ -39,7 +39,7 @@ def test_labels_that_are_neither_0_nor_1_are_named(
 ) -> None:
     training_set = synthetic.publish_training_set(store, _with_labels(labels))
     with pytest.raises(FeatureError, match=message):
-        prepare_job(store, training_set, synthetic.publish_split(store, training_set), SPEC, tmp_path)
+        prepare_job(store, training_set, synthetic.publish_split(store, training_set), "", SPEC, tmp_path)
 
 
 @pytest.mark.parametrize("rows", [range(0), range(1)])
@@ -48,12 +48,12 @@ def test_a_part_without_both_labels_is_refused(store: ArtifactStore, tmp_path: P
     training_set = synthetic.publish_training_set(store, synthetic.table())
     split = synthetic.publish_split(store, training_set, **{part: rows})
     with pytest.raises(FeatureError, match=f"Part {part} of the split has . rows? with label 0 and . with label 1"):
-        prepare_job(store, training_set, split, SPEC, tmp_path)
+        prepare_job(store, training_set, split, "", SPEC, tmp_path)
 
 
 @pytest.mark.parametrize("rows", [synthetic.TRAIN + 1, 2_000_000_000])
 def test_a_batch_of_more_rows_than_there_are_is_refused(store: ArtifactStore, tmp_path: Path, rows: int) -> None:
-    data = synthetic.lay_out(store)
+    data = synthetic.fitted_data(store)
     prepare_job(store, *data, vary(SPEC, batch_size=synthetic.TRAIN), tmp_path)
     with pytest.raises(
         ConfigurationError, match=f"batch_size: expected at most the 1,003 rows of the part train, found {rows:,}"
@@ -63,7 +63,7 @@ def test_a_batch_of_more_rows_than_there_are_is_refused(store: ArtifactStore, tm
 
 def test_the_processes_that_train_know_that_columns_are_sensitive(store: ArtifactStore, tmp_path: Path) -> None:
     with hiding(lambda: {"name", "code"}):
-        prepare_job(store, *synthetic.lay_out(store), SPEC, tmp_path)
+        prepare_job(store, *synthetic.fitted_data(store), SPEC, tmp_path)
     assert json.loads((tmp_path / JOB).read_text())["hidden"] == ["code", "name"]
 
 
@@ -82,19 +82,20 @@ def test_nothing_of_validation_or_test_reaches_the_transformation(store: Artifac
     for table in (rows, rows.set_column(2, "distance", pa.array(changed))):
         training_set = synthetic.publish_training_set(store, table)
         split = synthetic.publish_split(store, training_set)
-        fitted.append(prepare_job(store, training_set, split, SPEC, tmp_path).transformation)
+        reference = synthetic.fitted(store, training_set, split)
+        fitted.append(prepare_job(store, training_set, split, reference, SPEC, tmp_path).transformation)
     assert fitted[0] == fitted[1]
 
 
 def test_a_fraction_of_the_train_rows_is_spread_over_all_of_them(store: ArtifactStore, tmp_path: Path) -> None:
     spec = vary(SPEC, train_fraction=0.1)
-    prepare_job(store, *synthetic.lay_out(store), spec, tmp_path)
+    prepare_job(store, *synthetic.fitted_data(store), spec, tmp_path)
     assert len(np.load(tmp_path / "train" / "labels.npy")) == 100
     assert len(np.load(tmp_path / "validation" / "labels.npy")) == synthetic.VALIDATION
 
 
 def test_a_refit_has_the_rows_of_both_parts_in_one(store: ArtifactStore, tmp_path: Path) -> None:
-    data = synthetic.lay_out(store)
+    data = synthetic.fitted_data(store)
     for name, spec in {"two": SPEC, "one": vary(SPEC, refit=1)}.items():
         (tmp_path / name).mkdir()
         prepare_job(store, *data, spec, tmp_path / name)

@@ -43,7 +43,8 @@ def test_arrays_are_those_of_the_whole_table_whatever_the_batches(
     chosen = {"train": ROWS[:end].tolist(), "validation": ROWS[end:].tolist()} if shuffled else {}
     split = synthetic.publish_split(store, training_set, **chosen)
     monkeypatch.setattr(parts, "AT_ONCE", 201)
-    fitted = prepare_job(store, training_set, split, spec, tmp_path).transformation
+    reference = synthetic.fitted(store, training_set, split)
+    fitted = prepare_job(store, training_set, split, reference, spec, tmp_path).transformation
     default = {"train": range(end), "validation": range(end, len(ROWS))}
     for part, rows in (chosen or default).items():
         taken = np.array(rows)

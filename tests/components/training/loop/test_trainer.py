@@ -39,14 +39,14 @@ from gatehouse.components.training.optimizer.spec import OptimizerSpec
 from gatehouse.components.training.spec import NetworkTraining
 from tests.components.training.kept_states import Giver, Keeper
 from tests.components.training.specs import architecture, network, vary
-from tests.components.training.synthetic import lay_out
+from tests.components.training.synthetic import fitted_data
 
 SPEC = network(hidden=(8,), epochs=3, batch_size=128, processes=1, learning_rate=0.01, patience=10)
 
 
 def _prepare(store: ArtifactStore, spec: NetworkTraining, directory: Path) -> dict[str, Any]:
     directory.mkdir()
-    return prepare_job(store, *lay_out(store), spec, directory).architecture
+    return prepare_job(store, *fitted_data(store), spec, directory).architecture
 
 
 def _train(spec: NetworkTraining, architecture: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -39,9 +39,14 @@ SPEC = trees(
 
 
 def _request(store: ArtifactStore, **changes: Any) -> TrainRequest:
-    training_set, split = synthetic.lay_out(store)
-    spec = vary(SPEC, **changes)
-    return TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights")
+    training_set, split, fitted = synthetic.fitted_data(store)
+    return TrainRequest(
+        training_set=training_set,
+        split=split,
+        transformation=fitted,
+        spec=vary(SPEC, **changes),
+        model_name="flights",
+    )
 
 
 def _grown(rows: pa.Table, store: ArtifactStore, directory: Path, **changes: Any) -> dict[str, Any]:
@@ -49,7 +54,7 @@ def _grown(rows: pa.Table, store: ArtifactStore, directory: Path, **changes: Any
     training_set = synthetic.publish_training_set(store, rows)
     split = synthetic.publish_split(store, training_set)
     spec = vary(SPEC, **changes)
-    prepared = prepare_job(store, training_set, split, spec, directory)
+    prepared = prepare_job(store, training_set, split, synthetic.fitted(store, training_set, split), spec, directory)
     result = boost(spec, prepared.architecture, directory)
     assert result is not None
     description = {"architecture": prepared.architecture, "transformation": prepared.transformation.to_json()}
@@ -99,7 +104,7 @@ def test_a_refit_trains_on_train_and_validation_rows_for_as_many_rounds_as_were_
 def test_a_job_without_validation_rows_that_is_no_refit_names_the_folder_that_is_missing(
     store: ArtifactStore, tmp_path: Path, alone: None
 ) -> None:
-    prepared = prepare_job(store, *synthetic.lay_out(store), SPEC, tmp_path)
+    prepared = prepare_job(store, *synthetic.fitted_data(store), SPEC, tmp_path)
     shutil.rmtree(tmp_path / "validation")
     with pytest.raises(FileNotFoundError, match="validation"):
         boost(SPEC, prepared.architecture, tmp_path)
