@@ -7,7 +7,6 @@ from typing import Any
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Origins
-from gatehouse.components.tracking.lineage import lineage_of
 from gatehouse.components.training.learned import learned_parts
 from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, MissingArtifactError
 
@@ -52,10 +51,16 @@ def _lacking(store: ArtifactStore, model: str, training_set: str, split: str, sp
 
 
 def _missing(store: ArtifactStore, model: str) -> tuple[str, ...]:
+    """What the candidate should have been made from and was not, or why that cannot be read."""
+    made_from, pending = set[str](), [model]
     try:
-        kinds = {Reference.parse(each).kind for each in lineage_of(store, model)}
+        while pending:
+            parents = store.manifest(pending.pop()).derived_from.values()
+            pending.extend(set(parents) - made_from)
+            made_from.update(parents)
     except _UNREADABLE as error:
         return (str(error),)
+    kinds = {Reference.parse(each).kind for each in made_from}
     return tuple(f"no {kind}" for kind in _WANTED if kind not in kinds)
 
 
