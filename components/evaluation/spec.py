@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, Unordered
 from gatehouse.components.evaluation.gate import Termed, families
@@ -53,6 +53,16 @@ class EvaluationSpec(Spec):
     boosted_trees: bool = Field(
         True, description="Also train gradient-boosted trees and show their metrics; no rule uses them."
     )
+
+    @field_validator("slices")
+    @classmethod
+    def _in_no_order(cls, slices: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
+        return dict(sorted(slices.items())) if isinstance(slices, dict) else tuple(sorted(set(slices)))
+
+    @field_validator("crossed_slices")
+    @classmethod
+    def _pairs_in_no_order(cls, pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
 
     @model_validator(mode="after")
     def _crosses_what_is_named(self) -> "EvaluationSpec":

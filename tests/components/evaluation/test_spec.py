@@ -90,6 +90,24 @@ def test_the_same_rules_in_another_order_are_the_same_policy() -> None:
     assert identity_digest(one) == identity_digest(other)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"slices": ["b", "a"]}, {"slices": ["a", "b", "a"]}),
+        (
+            {"slices": ["a", "b", "c"], "crossed_slices": [["b", "a"], ["a", "c"]]},
+            {"slices": ["a", "b", "c"], "crossed_slices": [["c", "a"], ["a", "b"]]},
+        ),
+        ({"slices": {"b": "x > 1", "a": "x < 1"}}, {"slices": {"a": "x < 1", "b": "x > 1"}}),
+    ],
+    ids=["columns", "pairs", "expressions"],
+)
+def test_the_same_slices_in_another_order_are_the_same_evaluation(one: dict[str, Any], other: dict[str, Any]) -> None:
+    first, second = map(EvaluationSpec.model_validate, (one, other))
+    assert identity_digest(first) == identity_digest(second)
+    assert first.model_dump_json() == second.model_dump_json()
+
+
 def test_specs_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         EvaluationSpec().seed = 1  # type: ignore[misc]
