@@ -49,6 +49,7 @@ HELD: dict[str, frozenset[str]] = {
     "training": _ALL
     | frozenset(
         [
+            "cmaes",
             "fastapi",
             "grpc",
             "kubeflow",

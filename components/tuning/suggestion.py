@@ -168,10 +168,13 @@ class _StatelessCmaEs(optuna.samplers.CmaEsSampler):
         return super().sample_relative(study, trial, search_space)
 
     def _restore_optimizer(self, completed_trials: list[optuna.trial.FrozenTrial]) -> Any:
+        import cmaes  # Optuna's own import of it is in no closure; here it is, and so its version is in the key.
+
         transform = _SearchSpaceTransform(self._space, transform_step=True, transform_0_1=True)
         direction = self._study.direction
         sign = 1 if direction == optuna.study.StudyDirection.MINIMIZE else -1
         optimizer = self._init_optimizer(transform, direction)
+        assert isinstance(optimizer, cmaes.CMA)
         while True:
             generation = self._get_solution_trials(completed_trials, optimizer.generation)
             if len(generation) < optimizer.population_size:
