@@ -15,6 +15,8 @@ from gatehouse.components.training.transformation.columns import (
 )
 from gatehouse.components.training.transformation.columns import numbers_of, require_columns, texts_of
 
+FILE = "transformation.json"
+"""The file of a published transformation."""
 MISSING, UNKNOWN, FIRST_KNOWN = 0, 1, 2
 
 Doubles = npt.NDArray[np.float64]

@@ -16,6 +16,7 @@ from gatehouse.components.training.transformation.columns import (
     type_of,
 )
 from gatehouse.components.training.transformation.fitted import Categorical, Doubles, Numeric, Transformation
+from gatehouse.components.training.transformation.refusal import misplaced_settings
 from gatehouse.components.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
 
 _KNOTS = 1001
@@ -40,8 +41,8 @@ def fit(
             columns do not fit the columns.
     """
     require_columns(table, [*numeric, *categorical])
-    if problems := spec.problems(numeric, categorical):
-        raise FeatureError("The transformation has problems:" + "".join(f"\n  - {text}" for text in problems))
+    if spec.misplaced(numeric, categorical):
+        raise FeatureError(misplaced_settings(spec, numeric, categorical))
     return Transformation(
         tuple(_fit_numeric(name, table, spec.of_numeric(name)) for name in numeric),
         tuple(_fit_categorical(name, table[name], spec.of_categorical(name)) for name in categorical),

@@ -3,8 +3,7 @@
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.transformation.columns import FeatureError
-from gatehouse.components.training.transformation.fitted import Transformation
-from gatehouse.components.training.transformation.stage import FILE
+from gatehouse.components.training.transformation.fitted import FILE, Transformation
 
 
 def read_transformation(store: ArtifactStore, training_set: str, split: str, transformation: str) -> Transformation:

@@ -74,15 +74,7 @@ class TransformationSpec(Spec):
         found = self.columns.get(name)
         return found if isinstance(found, CategoricalSpec) else self.categorical
 
-    def problems(self, numeric: Sequence[str], categorical: Sequence[str]) -> list[str]:
-        """Where `columns` names what is no feature, or gives one the settings of the other kind."""
-        problems = []
-        for name, found in self.columns.items():
-            kind = "numeric" if isinstance(found, NumericSpec) else "categorical"
-            if name not in (*numeric, *categorical):
-                features = ", ".join((*numeric, *categorical))
-                problems.append(f"columns.{name}: expected a feature, found none of that name among {features}")
-            elif name not in (numeric if kind == "numeric" else categorical):
-                other = "categorical" if kind == "numeric" else "numeric"
-                problems.append(f"columns.{name}: expected settings of a {other} feature, found those of a {kind} one")
-        return problems
+    def misplaced(self, numeric: Sequence[str], categorical: Sequence[str]) -> list[str]:
+        """The names in `columns` that are no feature, or have the settings of the other kind of features."""
+        kinds = dict.fromkeys(numeric, NumericSpec) | dict.fromkeys(categorical, CategoricalSpec)
+        return [name for name, found in self.columns.items() if type(found) is not kinds.get(name)]

@@ -7,8 +7,6 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.transformation.spec import TransformationSpec
 
-FILE = "transformation.json"
-
 
 class FitRequest(StageModel):
     """The rows to fit on, and what to fit.
@@ -41,6 +39,7 @@ def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
     """
     from gatehouse.components.training.data.parts import read_part
     from gatehouse.components.training.transformation.columns import FeatureError
+    from gatehouse.components.training.transformation.fitted import FILE
     from gatehouse.components.training.transformation.fitting import fit
 
     details = store.manifest(request.training_set).details
