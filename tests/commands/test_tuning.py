@@ -69,8 +69,8 @@ def begun(
 ) -> None:
     """A study with so many trials that ended and that run, whose controller is gone."""
     request = {
-        "training_set": "", "split": "", "base": {"model": {"architecture": "tabular_mlp"}}, "spec": spec,
-        "model_name": "flights", "seed": 1,
+        "training_set": "", "split": "", "transformation": "", "base": {"model": {"architecture": "tabular_mlp"}},
+        "spec": spec, "model_name": "flights", "seed": 1,
     }  # fmt: skip
     remember(store.objects, key, {"name": "flights", "request": request, "steps": 4, "seed": 1})
     with opened_study(store.objects, key, ExperimentSpec.model_validate(spec), 1, 4) as study:
