@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from gatehouse.components.evaluation.gate import ENOUGH
 from gatehouse.components.evaluation.spec import GatePolicy
-from gatehouse.components.splitting.refusal.empty_parts import empty_parts
 from gatehouse.components.splitting.partition import Rows
+from gatehouse.components.splitting.refusal.empty_parts import empty_parts
 from gatehouse.components.splitting.spec import KFoldSplit, RollingOriginSplit, SplitSpec, TimeSplit
 from gatehouse.components.splitting.time_order import Times, divide, in_time, moment
 from gatehouse.errors import counted

@@ -23,7 +23,7 @@ from typing import Any
 _PACKAGE = "gatehouse"
 _DOTTED = re.compile(rf"{_PACKAGE}(\.\w+)+(\.\*)?")
 _SPECS = frozenset({"Spec", "StageModel"})
-_SHOWN = frozenset({"title", "form", "caveat"})
+_SHOWN = frozenset({"title", "form", "caveat", "aliases", "chance"})
 _MOST_KEPT = 20_000
 _VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 """Digest of this module as it was loaded: the file may be edited while it runs, which changes the facts found."""
