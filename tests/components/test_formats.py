@@ -120,7 +120,9 @@ def record() -> None:
             "version": model.format_version,
             "defaults": _defaults(model) | (known["defaults"] if same else {}),
         }
-    RECORD.write_text(json.dumps(json.loads(canonical_json(body)), indent=1, sort_keys=True) + "\n")
+    # A line for each model: a difference shows what changed in which.
+    lines = (f"{json.dumps(name)}: {json.dumps(json.loads(canonical_json(each)))}" for name, each in body.items())
+    RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":
