@@ -43,7 +43,7 @@ lint: $(DEV_STAMP) ## check format, style, types and the direction of imports
 	$(BIN)/mypy -p gatehouse
 	$(BIN)/lint-imports --no-logo
 
-compile: $(INSTALLED) ## compile the pipelines of every project into pipelines/compiled
+compile: $(INSTALLED) ## compile and check the pipelines of every project; those of flights go to pipelines/compiled
 	@$(BIN)/python compile.py
 
 bench: $(DEV_STAMP) ## run the benchmarks

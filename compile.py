@@ -1,19 +1,21 @@
-"""Compiles every pipeline of every project into pipelines/compiled/, for this machine and for each profile.
+"""Compiles every pipeline of every project, for this machine and for each profile, and keeps those of one project.
 
-Specs of a profile `platforms/NAME.yaml` of a project go to the folder NAME there. `--check` and `--diff` write
-nothing but what they found, that of all projects at once.
+Specs of the project `flights` are committed in pipelines/compiled/, those for its profile `platforms/NAME.yaml` in the
+folder NAME there. Specs of the other projects differ little from these: they are only held against the rules.
+Where there are findings nothing is written. `--check` and `--diff` write nothing but what they found, that of all
+projects at once.
 """
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from gatehouse.compilation.committed import findings, problems, refuse
+from gatehouse.compilation.committed import broken, refuse, stale
 from gatehouse.compilation.compiling import compile_project
 from gatehouse.compilation.difference import compare
-from gatehouse.compilation.specification import read_spec
 from gatehouse.errors import GatehouseError
 from gatehouse.images import pin
 from gatehouse.platforms import Platform, load_platform
@@ -21,17 +23,17 @@ from gatehouse.project import Project, load_project
 
 ROOT = Path(__file__).parent
 COMPILED = ROOT / "pipelines" / "compiled"
+COMMITTED = "flights"
 
 
-def targets(root: Path, release: bool) -> Iterator[tuple[Project, Platform | None, Path]]:
-    """Every project for every platform, and the folder of its specs; a release has none for this machine only."""
+def targets(release: bool) -> Iterator[tuple[Project, Platform | None]]:
+    """Every project for every platform; a release has no specs for this machine only."""
     for folder in sorted(path.parent for path in (ROOT / "pipelines" / "projects").glob("*/project.yaml")):
         project = load_project(folder)
         if not release:
-            yield project, None, root
+            yield project, None
         for profile in sorted((folder / "platforms").glob("*.yaml")):
-            platform = load_platform(profile)
-            yield project, platform, root / platform.name
+            yield project, load_platform(profile)
 
 
 def main() -> int:
@@ -45,35 +47,33 @@ def main() -> int:
     rules = {"release": options.release, "backend": options.backend_version}
     try:
         pin(ROOT / "images" / "digests.lock")
-        if options.diff:
-            with tempfile.TemporaryDirectory() as folder:
-                found = list(_compiled(Path(folder), **rules))
-                print("\n".join(_changes(options.diff, Path(folder), options.release)) or "nothing changed")
+        with tempfile.TemporaryDirectory() as folder:
+            new = Path(folder)
+            found = list(_compiled(new, options.check, **rules))
+            if options.diff:
+                print("\n".join(_changes(options.diff, new, options.release)) or "nothing changed")
             refuse(found)
-        if options.check:
-            refuse(_checked(**rules))
-        elif not options.diff:
-            refuse(_compiled(COMPILED, **rules))
+            if not (options.check or options.diff):
+                for path in sorted(new.rglob("*.yaml")):
+                    written = COMPILED / path.relative_to(new)
+                    written.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.move(path, written)
+                    print(written.relative_to(ROOT))
     except GatehouseError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def _checked(release: bool, backend: str) -> Iterator[str]:
-    """What is wrong with the committed specs of all projects."""
-    for project, platform, folder in targets(COMPILED, release):
-        yield from findings(project, folder, platform, release=release, backend=backend)
-
-
-def _compiled(root: Path, release: bool, backend: str) -> Iterator[str]:
-    """Compile all projects into a folder; gives what is wrong with their specs."""
-    for project, platform, folder in targets(root, release):
-        for path in compile_project(project, folder, platform):
-            if root == COMPILED:
-                print(path.relative_to(ROOT))
-            name = COMPILED / path.relative_to(root)
-            yield from (f"{name}: {found}" for found in problems(read_spec(path), release=release, backend=backend))
+def _compiled(root: Path, check: bool, release: bool, backend: str) -> Iterator[str]:
+    """Compile all projects, the committed one into `root`; gives what is wrong with their specs."""
+    for project, platform in targets(release):
+        name = platform.name if platform else ""
+        with tempfile.TemporaryDirectory() as scratch:
+            written = compile_project(project, (root if project.name == COMMITTED else Path(scratch)) / name, platform)
+            if check and project.name == COMMITTED:
+                yield from stale(project, written, COMPILED / name)
+            yield from broken(written, COMPILED / name, release=release, backend=backend)
 
 
 def _changes(old: Path, new: Path, release: bool) -> Iterator[str]:

@@ -1,40 +1,20 @@
 """Checks committed specs against the code, the policy, and the oldest backend that must run them."""
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gatehouse.compilation.backends import unsupported
-from gatehouse.compilation.compiling import compile_project
 from gatehouse.compilation.policy import breaches
 from gatehouse.compilation.specification import Compiled, SpecError, read_spec
-from gatehouse.platforms import Platform
 from gatehouse.project import Project
 
 
-def findings(
-    project: Project, folder: Path, platform: Platform | None = None, *, release: bool = False, backend: str = ""
-) -> Iterator[str]:
-    """Problems of the committed specs of a project in `folder`, one sentence each.
+def stale(project: Project, written: Iterable[Path], folder: Path) -> Iterator[str]:
+    """Differences between `folder` and the specs just compiled: different, missing and leftover specs.
 
     Specs are compared as parsed YAML, without the version of the SDK that wrote them.
-
-    Args:
-        project: The project whose specs are checked.
-        folder: The folder of the committed specs.
-        platform: The platform they were compiled for; None for this machine.
-        release: Whether they are to be released: then the rules of a release apply too.
-        backend: The version of the KFP backend that is to run them; empty for any.
     """
-    with tempfile.TemporaryDirectory() as directory:
-        written = compile_project(project, Path(directory), platform)
-        yield from stale(project, written, folder)
-        yield from broken(written, folder, release=release, backend=backend)
-
-
-def stale(project: Project, written: Iterable[Path], folder: Path) -> Iterator[str]:
-    """Differences between `folder` and the specs just compiled: different, missing and leftover specs."""
     names = set()
     for path in written:
         names.add(path.name)
@@ -49,17 +29,18 @@ def stale(project: Project, written: Iterable[Path], folder: Path) -> Iterator[s
 
 
 def broken(written: Iterable[Path], folder: Path, *, release: bool = False, backend: str = "") -> Iterator[str]:
-    """Problems of specs that were just compiled, under their names in `folder`."""
+    """What is wrong with specs that were just compiled, under their names in `folder`, one sentence each.
+
+    Args:
+        written: The compiled files.
+        folder: The folder that they are for.
+        release: Whether they are to be released: then the rules of a release apply too.
+        backend: The version of the KFP backend that is to run them, and must ignore nothing; empty for any.
+    """
     for path in written:
         compiled = read_spec(path)
-        yield from (f"{folder / path.name}: {found}" for found in problems(compiled, release=release, backend=backend))
-
-
-def problems(compiled: Compiled, *, release: bool = False, backend: str = "") -> Iterator[str]:
-    """Breaches of the policy in a compiled spec, and features that the given KFP backend would ignore."""
-    yield from breaches(compiled, release=release)
-    if backend:
-        yield from unsupported(compiled, backend)
+        ignored = unsupported(compiled, backend) if backend else ()
+        yield from (f"{folder / path.name}: {found}" for found in (*breaches(compiled, release=release), *ignored))
 
 
 def refuse(found: Iterable[str]) -> None:

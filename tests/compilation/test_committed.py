@@ -8,12 +8,11 @@ from types import ModuleType
 
 import pytest
 
-from gatehouse.compilation.committed import findings, refuse
+from gatehouse.compilation.committed import refuse, stale
 from gatehouse.compilation.specification import SpecError, read_spec
 from gatehouse.compilation.tags import content_digest, tags_of
 from gatehouse.platforms import Platform
 from gatehouse.project import Project
-from tests.compiling import with_a_short_stack
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,11 +21,12 @@ def test_a_stale_spec_and_a_missing_one_are_both_told(compiled: Path, flights: P
     for path in compiled.glob("*.yaml"):
         # Another version of the SDK makes no spec stale.
         (tmp_path / path.name).write_text(path.read_text().replace("sdkVersion: kfp-", "sdkVersion: kfp-0"))
-    stale = tmp_path / "flights-training.yaml"
-    stale.write_text(stale.read_text().replace("Train the candidate", "Train another"))
+    changed = tmp_path / "flights-training.yaml"
+    changed.write_text(changed.read_text().replace("Train the candidate", "Train another"))
     (tmp_path / "flights-monitoring.yaml").unlink()
-    found = with_a_short_stack(lambda: list(findings(flights, tmp_path)))
-    assert found == [f"{stale} is not what the code compiles to", f"{tmp_path / 'flights-monitoring.yaml'} is missing"]
+    found = list(stale(flights, sorted(compiled.glob("*.yaml")), tmp_path))
+    missing = f"{tmp_path / 'flights-monitoring.yaml'} is missing"
+    assert found == [missing, f"{changed} is not what the code compiles to"]
     with pytest.raises(SpecError, match="2 findings"):
         refuse(found)
     refuse([])
@@ -57,6 +57,20 @@ def script() -> ModuleType:
     return module
 
 
+def _copying(script: ModuleType, compiled: Path, released: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Every project gets a copy of the promotion pipeline of flights in place of its own; gives the files."""
+    made: list[Path] = []
+
+    def compile_promotion(project: Project, folder: Path, platform: Platform | None) -> list[Path]:
+        made.append(folder / f"{project.name}-promotion.yaml")
+        folder.mkdir(exist_ok=True)
+        shutil.copyfile((released if platform else compiled) / "flights-promotion.yaml", made[-1])
+        return made[-1:]
+
+    monkeypatch.setattr(script, "compile_project", compile_promotion)
+    return made
+
+
 def test_a_comparison_of_all_projects_writes_nothing(
     script: ModuleType,
     compiled: Path,
@@ -65,28 +79,18 @@ def test_a_comparison_of_all_projects_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made: list[Path] = []
-
-    def compile_promotion(project: Project, folder: Path, platform: Platform | None) -> list[Path]:
-        if project.name != "flights":
-            return []
-        made.append(folder / "flights-promotion.yaml")
-        folder.mkdir(exist_ok=True)
-        shutil.copyfile((released if platform else compiled) / made[-1].name, made[-1])
-        return made[-1:]
-
+    made = _copying(script, compiled, released, monkeypatch)
     old = tmp_path / "old"
     shutil.copytree(ROOT / "pipelines" / "compiled", old)
     for path in (old / "flights-promotion.yaml", old / "cluster" / "flights-promotion.yaml"):
         path.write_text(path.read_text().replace("Move the champion alias", "Move it"))
-    monkeypatch.setattr(script, "compile_project", compile_promotion)
     for compared in (old, path):
         monkeypatch.setattr(sys, "argv", ["compile.py", "--diff", str(compared)])
         assert script.main() == 0
         told = capsys.readouterr().out
         assert ("cluster: flights-promotion.yaml" in told) == (compared == old)
         assert told.count("Move it") == (2 if compared == old else 1)
-    assert len(made) == 4 and not any(path.is_relative_to(ROOT) or path.exists() for path in made)
+    assert len(made) == 10 and not any(path.is_relative_to(ROOT) or path.exists() for path in made)
 
 
 def test_platforms_that_are_new_or_gone_are_told_and_a_release_is_of_platforms_only(
@@ -104,16 +108,31 @@ def test_platforms_that_are_new_or_gone_are_told_and_a_release_is_of_platforms_o
         list(script._changes(tmp_path / "nope", new, release=True))
 
 
-def test_the_findings_of_all_projects_are_told_at_once(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_check_tells_broken_rules_of_all_projects_and_stale_specs_of_the_committed_one(
+    script: ModuleType,
+    compiled: Path,
+    released: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(
-        script, "findings", lambda project, folder, *_, **__: iter([f"{folder}: {project.name} is bad"])
-    )
+    committed = tmp_path / "compiled"
+    shutil.copytree(ROOT / "pipelines" / "compiled", committed)
+    monkeypatch.setattr(script, "COMPILED", committed)
+    broken = [tmp_path / "here", tmp_path / "there"]
+    for old, new in zip((compiled, released), broken, strict=True):
+        new.mkdir()
+        spec = (old / "flights-promotion.yaml").read_text()
+        (new / "flights-promotion.yaml").write_text(spec.replace("Move the champion alias", "Move \xe4lias"))
+    _copying(script, *broken, monkeypatch)
     monkeypatch.setattr(sys, "argv", ["compile.py", "--check"])
     assert script.main() == SpecError.exit_code
-    told = capsys.readouterr().err
-    assert "5 findings" in told
-    for name in ("departures", "flights", "visibility", "weather"):
-        assert f"pipelines/compiled: {name} is bad" in told
-    assert "pipelines/compiled/cluster: flights is bad" in told
+    told = capsys.readouterr().err.splitlines()
+    for name in ("departures", "flights", "visibility", "weather", "cluster/flights"):
+        path = committed / f"{name}-promotion.yaml"
+        assert sum(f"{path}: " in line and "[ascii" in line for line in told) == 1
+        assert any(f"{path} is not what the code compiles to" in line for line in told) == ("flights" in name)
+    monkeypatch.setattr(sys, "argv", ["compile.py"])
+    assert script.main() == SpecError.exit_code
+    assert len(list(committed.rglob("*.yaml"))) == 10
+    assert "Move the champion alias" in (committed / "flights-promotion.yaml").read_text()
