@@ -75,11 +75,6 @@ def test_a_component_is_thin(component: Component) -> None:
 
 
 @every_component
-def test_a_component_says_what_it_does(component: Component) -> None:
-    assert ast.get_docstring(component.function)
-
-
-@every_component
 def test_a_component_installs_nothing_and_takes_its_image_from_one_place(component: Component) -> None:
     assert {name: component.setting(name) for name in SETTINGS} == SETTINGS
     assert component.setting("base_image").startswith(("image_of(", "image("))
