@@ -63,7 +63,6 @@ _ROUTES: dict[tuple[str, str], Callable[..., Body]] = {
     ("POST", "runs/{run_id}:terminate"): lambda o, u, q, b, run: o.terminate_run(u, run),
     ("GET", "recurringruns"): lambda o, u, q, b: o.list_recurring_runs(u, q),
     ("POST", "recurringruns"): lambda o, u, q, b: o.create_recurring_run(u, b),
-    ("GET", "recurringruns/{recurring_run_id}"): lambda o, u, q, b, each: o.recurring_run(u, each),
     ("DELETE", "recurringruns/{recurring_run_id}"): lambda o, u, q, b, each: o.delete_recurring_run(u, each, q),
     ("POST", "recurringruns/{recurring_run_id}:enable"): lambda o, u, q, b, each: o.enable(u, each),
     ("POST", "recurringruns/{recurring_run_id}:disable"): lambda o, u, q, b, each: o.enable(u, each, enabled=False),

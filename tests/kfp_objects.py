@@ -305,8 +305,7 @@ class Objects:
         } | self._source(body, wrapped=True)
         return self._kept(self.recurring_runs, made, "recurring_run_id")
 
-    def recurring_run(self, user: str, recurring_run: str) -> Body:
-        """GET /recurringruns/{recurring_run_id}."""
+    def _recurring_run(self, user: str, recurring_run: str) -> Body:
         if recurring_run not in self.recurring_runs:
             raise Refusal(NOT_FOUND, f"Job {recurring_run} not found")
         self._allowed(user, self.recurring_runs[recurring_run]["namespace"], "recurring run")
@@ -318,14 +317,14 @@ class Objects:
 
     def enable(self, user: str, recurring_run: str, enabled: bool = True) -> Body:
         """POST /recurringruns/{recurring_run_id}:enable, and :disable."""
-        found = self.recurring_run(user, recurring_run)
+        found = self._recurring_run(user, recurring_run)
         found["status"], found["mode"] = ("ENABLED", "ENABLE") if enabled else ("DISABLED", "DISABLE")
         found["updated_at"] = self._now()
         return {}
 
     def delete_recurring_run(self, user: str, recurring_run: str, query: Mapping[str, str]) -> Body:
         """DELETE /recurringruns/{recurring_run_id}: takes the workflows under way along, unless they are orphaned."""
-        self.recurring_run(user, recurring_run)
+        self._recurring_run(user, recurring_run)
         del self.recurring_runs[recurring_run]
         for run in self.runs.values():
             if run["recurring_run_id"] == recurring_run and query.get("propagation_policy") != "ORPHAN":

@@ -300,10 +300,6 @@ class KfpApi:
             if (found := RecurringRun.read(each)).name.startswith(prefix):
                 yield found
 
-    def recurring_run(self, recurring_run: str) -> RecurringRun:
-        """The recurring run of an id."""
-        return RecurringRun.read(self._connection.get(f"recurringruns/{recurring_run}"))
-
     def create_recurring_run(self, body: Mapping[str, Any]) -> RecurringRun:
         """The recurring run of a name, which is created where there is none.
 

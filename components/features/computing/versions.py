@@ -19,8 +19,8 @@ from gatehouse.components.features.computing.spans import BEGINNING, END, Span
 from gatehouse.components.features.database import quoted, rows_of, time_literal, write_parquet
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import View
+from gatehouse.components.features.table_files import CORRECTED, KNOWN
 
-KNOWN, CORRECTED = "known-", "corrected-"
 _SUFFIX, _WEEK = ".parquet", "__week"
 _ROWS_AT_ONCE = 1 << 17
 

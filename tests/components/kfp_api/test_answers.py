@@ -120,7 +120,7 @@ def use_everything(api: KfpApi) -> None:
     try:
         assert api.create_recurring_run(body).id == recurring.id and not recurring.enabled and not recurring.catch_up
         api.enable(recurring.id)
-        assert api.recurring_run(recurring.id).enabled
+        assert next(api.recurring_runs(recurring.name)).enabled
         api.enable(recurring.id, enabled=False)
     finally:
         api.delete_recurring_run(recurring.id)
