@@ -62,7 +62,7 @@ def _sections(annotation: Any, body: Any) -> Iterator[tuple[_Place, type[BaseMod
     """The models in a field, each with its position and content; for a union, the best-fitting model."""
     several = get_origin(annotation) in (dict, tuple) and isinstance(body, dict | list)
     parts = (body.items() if isinstance(body, dict) else enumerate(body)) if several else [((), body)]
-    if models := list(_models(annotation)):
+    if models := list(models_in(annotation)):
         for key, part in parts:
             wrong = {model: _errors(model, part) for model in models}
             best = min(models, key=lambda model: len(wrong[model]))
@@ -72,11 +72,12 @@ def _sections(annotation: Any, body: Any) -> Iterator[tuple[_Place, type[BaseMod
                 yield ((key,) if several else ()), best, part
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in an annotation such as `tuple[A | B, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
-        yield from _models(part)
+        yield from models_in(part)
 
 
 def _errors(model: type[BaseModel], body: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gatehouse.components.artifacts.database import connect
+from gatehouse.components.artifacts.database import connect, quoted, text_literal
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.tables import Table, tables_in
@@ -174,7 +174,7 @@ def _connection(workspace: Path) -> "Iterator[duckdb.DuckDBPyConnection]":
 
 
 def _view(connection: "duckdb.DuckDBPyConnection", view: str, paths: list[Path]) -> None:
-    files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+    files = ", ".join(map(text_literal, paths))
     connection.execute(f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM read_parquet([{files}])")
 
 
@@ -187,7 +187,7 @@ def _counts(
         return (rows[0], rows[1]), 0, rows[1], rows[0], 0
     if not key:
         # Equal rows are counted on both sides, and the smaller count is common to both. Groups may spill to disk.
-        columns = ", ".join(_quoted(each) for each in shared)
+        columns = ", ".join(quoted(each) for each in shared)
         earlier = "_" * (1 + max(len(each) for each in shared))  # Longer than every column's name, so it is free.
         sides = f"SELECT {columns}, true AS {earlier} FROM before UNION ALL SELECT {columns}, false FROM after"
         both = f"least(count_if({earlier}), count_if(NOT {earlier})) AS n"
@@ -200,7 +200,7 @@ def _counts(
 def _keyed(
     connection: "duckdb.DuckDBPyConnection", shared: list[str], key: tuple[str, ...], table: str, rows: tuple[int, int]
 ) -> tuple[int, int, int, int]:
-    columns = ", ".join(_quoted(each) for each in key)
+    columns = ", ".join(quoted(each) for each in key)
     for view, count in zip(_VIEWS, rows, strict=True):
         distinct = _one(connection, f"SELECT count(*) FROM (SELECT DISTINCT {columns} FROM {view})")[0]
         if distinct != count:
@@ -208,9 +208,9 @@ def _keyed(
                 f"--key: ({', '.join(key)}) does not identify the rows of {table} {view}: expected {count:,} distinct "
                 f"keys, found {distinct:,}. Name more columns, or leave --key out."
             )
-    match = " AND ".join(f"b.{_quoted(each)} IS NOT DISTINCT FROM a.{_quoted(each)}" for each in key)
+    match = " AND ".join(f"b.{quoted(each)} IS NOT DISTINCT FROM a.{quoted(each)}" for each in key)
     others = [each for each in shared if each not in key]
-    equal = " AND ".join(f"b.{_quoted(each)} IS NOT DISTINCT FROM a.{_quoted(each)}" for each in others) or "true"
+    equal = " AND ".join(f"b.{quoted(each)} IS NOT DISTINCT FROM a.{quoted(each)}" for each in others) or "true"
     both, common = _one(connection, f"SELECT count(*), count(*) FILTER ({equal}) FROM before b JOIN after a ON {match}")
     return common, rows[1] - both, rows[0] - both, both - common
 
@@ -221,7 +221,7 @@ def _statistics(
     """Nulls, distinct count, extremes and mean of each column, in one pass."""
     wanted: list[tuple[str, str, str]] = []
     for name, kind in types.items():
-        column = _quoted(name)
+        column = quoted(name)
         wanted.append((name, "nulls", f"count(*) - count({column})"))
         distinct = f"count(DISTINCT {column})" if exact else f"approx_count_distinct({column})"
         wanted.append((name, "distinct" if exact else "distinct (estimated)", distinct))
@@ -253,10 +253,6 @@ def _equal(first: Any, second: Any) -> bool:
     if isinstance(first, float) and isinstance(second, float):
         return math.isclose(first, second, rel_tol=1e-12) or (math.isnan(first) and math.isnan(second))
     return bool(first == second)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _one(connection: "duckdb.DuckDBPyConnection", query: str) -> tuple[Any, ...]:

@@ -59,3 +59,13 @@ def connect(
         "temp_directory": str(spill),
     }
     return duckdb.connect(str(file or ":memory:"), config={**given, **settings})
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier, with any characters in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(text: object) -> str:
+    """A text as an SQL literal, with any characters in it."""
+    return "'" + str(text).replace("'", "''") + "'"

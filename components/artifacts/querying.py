@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gatehouse.components.artifacts.database import connect
+from gatehouse.components.artifacts.database import connect, quoted
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.tables import Table, tables_in
@@ -90,15 +90,10 @@ def _add(
     for name in hidden & set(whole.schema.names):
         whole = whole.replace_schema(whole.schema.remove(whole.schema.get_field_index(name)))
     columns = [
-        _quoted(each.name) if each.name in kept else f"'{HIDDEN}' AS {_quoted(each.name)}" for each in table.columns
+        quoted(each.name) if each.name in kept else f"'{HIDDEN}' AS {quoted(each.name)}" for each in table.columns
     ]
     connection.register(source, whole)
     if len(view) > 1:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(view[0])}")
-    name = ".".join(map(_quoted, view))
-    connection.execute(f"CREATE VIEW {name} AS SELECT {', '.join(columns)} FROM {_quoted(source)}")
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(view[0])}")
+    name = ".".join(map(quoted, view))
+    connection.execute(f"CREATE VIEW {name} AS SELECT {', '.join(columns)} FROM {quoted(source)}")

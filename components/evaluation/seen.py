@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.artifacts.database import connect, out_of_memory
+from gatehouse.components.artifacts.database import connect, out_of_memory, quoted
 from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Seen
@@ -122,11 +122,11 @@ def _in_common(store: ArtifactStore, part: Part, judged: str, training_set: str,
 
 def _query(keys: Sequence[str]) -> str:
     """Places of test rows whose keys a file holds among rows of the indices; a missing value is like another one."""
-    quoted = ['"' + key.replace('"', '""') + '"' for key in keys]
-    equal = " AND ".join(f"test.k{number} IS NOT DISTINCT FROM fitted.{key}" for number, key in enumerate(quoted))
+    names = list(map(quoted, keys))
+    equal = " AND ".join(f"test.k{number} IS NOT DISTINCT FROM fitted.{key}" for number, key in enumerate(names))
     return f"""
         SELECT place FROM test SEMI JOIN (
-            SELECT {", ".join(quoted)} FROM read_parquet(?, file_row_number = true)
+            SELECT {", ".join(names)} FROM read_parquet(?, file_row_number = true)
             WHERE file_row_number + ? IN (SELECT "row" FROM read_parquet(?))
         ) AS fitted ON {equal}
     """

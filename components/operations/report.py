@@ -82,13 +82,13 @@ def _tiles(runs: Sequence[Row], champions: Mapping[str, float], made: Sequence[T
     good = sum(row.state == "succeeded" for row in runs)
     share = good / len(runs) if runs else None
     ready = next((one.data_to_model_seconds for one in made if one.data_to_model_seconds is not None), None)
-    ages = {f"champion {model}": _span(age) for model, age in champions.items()} or {"champion": "none yet"}
+    ages = {f"champion {model}": span(age) for model, age in champions.items()} or {"champion": "none yet"}
     mark = "good" if share == 1 else "bad" if share is not None and share < 0.8 else ""
     return {
         "runs": len(runs),
         "ended well": Marked(percent(share), mark) if share is not None else NOT_MEASURED,
         "failed": len(runs) - good,
-        "from data to an approved model": _span(ready),
+        "from data to an approved model": span(ready),
         **{f"age of the {name}": age for name, age in ages.items()},
     }
 
@@ -97,14 +97,14 @@ def _pipeline(one: Totals) -> list[Any]:
     state = Marked(one.last_state, "" if one.last_state in GOOD else "bad")
     return [
         *(_unbroken(one.name), one.runs, _unbroken(percent(one.success)), state, _moment(one.last_ended)),
-        *(_span(one.median_seconds), _span(one.queue_seconds), _money(one.cost), _span(one.data_to_model_seconds)),
+        *(span(one.median_seconds), span(one.queue_seconds), _money(one.cost), span(one.data_to_model_seconds)),
     ]
 
 
 def _stage(one: Totals) -> list[Any]:
     return [
         *(one.stage, one.runs, _unbroken(percent(one.success)), one.memo, one.retries),
-        *(_span(one.median_seconds), _span(one.longest_seconds), _span(one.queue_seconds)),
+        *(span(one.median_seconds), span(one.longest_seconds), span(one.queue_seconds)),
         NOT_MEASURED if one.gpu_percent is None else _unbroken(percent(one.gpu_percent / 100)),
         _money(one.cost),
     ]
@@ -160,7 +160,8 @@ def _unbroken(text: str) -> Html:
     return Html(f'<span class="distinct">{escape(text)}</span>')
 
 
-def _span(seconds: float | None) -> str:
+def span(seconds: float | None) -> str:
+    """A span of time, to the tenth of a second where it is short."""
     if seconds is None:
         return NOT_MEASURED
     return f"{seconds:.1f} s" if abs(seconds) < 60 else duration(seconds)

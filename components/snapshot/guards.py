@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gatehouse.components.artifacts.database import connect, quoted, text_literal
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.deliveries import Table
 from gatehouse.components.snapshot.parts import Stored, iso
@@ -253,14 +254,12 @@ def _compare(
     apart = not overlapping and all(part.last < since for part in gone)
     if oldest is not None and oldest >= on_time and apart:
         return {"gone": 0, "late": 0, "again": 0}, ""
-    from gatehouse.components.artifacts.database import connect
-
     with connect(spill=case.workspace / "guards", most=_MEMORY) as database:
         database.sql("SET TimeZone='UTC'")
         for name, parts in (("new", new), ("gone", gone), ("overlapping", overlapping)):
             _view(database, name, columns, parts, [*new, *gone], case)
         database.sql("CREATE TEMP TABLE added AS SELECT * FROM new_rows EXCEPT ALL SELECT * FROM gone_rows")
-        time = '"' + case.spec.event_time.replace('"', '""') + '"'
+        time = quoted(case.spec.event_time)
         database.sql(
             "CREATE TEMP TABLE missed AS SELECT * FROM (SELECT * FROM gone_rows EXCEPT ALL SELECT * FROM new_rows) "
             f"WHERE {time} <= TIMESTAMPTZ '{settled.isoformat()}'"
@@ -318,8 +317,8 @@ def _view(
     case: Case,
 ) -> None:
     """A view of the rows of some parts; without parts, one of no rows with the columns of `instead`."""
-    listed = ", ".join("'" + str(case.path(part)).replace("'", "''") + "'" for part in parts or instead)
-    selected = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
+    listed = ", ".join(text_literal(case.path(part)) for part in parts or instead)
+    selected = ", ".join(map(quoted, columns))
     condition = "" if parts else " WHERE false"
     database.sql(f"CREATE VIEW {name}_rows AS SELECT {selected} FROM read_parquet([{listed}]){condition}")
 

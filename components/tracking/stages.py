@@ -118,7 +118,7 @@ def _show_stage(client: "MlflowClient", experiment: str, above: str, run: str, e
     result: dict[str, Any] = event.body.get("result", {})
     points: list[Point] = [("duration_seconds", seconds, 0), *((k, v, 0) for k, v in cost_here(seconds).items())]
     for field, value in result.items():
-        points += [(name, float(each), 0) for name, each in _named(field, value).items() if _is_number(each)]
+        points += [(name, float(each), 0) for name, each in _named(field, value).items() if is_number(each)]
     tags = {f"gatehouse.result.{name}": str(value) for name, value in result.items() if references_in(value)}
     if event.event in _IN_VAIN:
         # Not the error's message, which may quote rows: they could not be erased from MLflow.
@@ -136,5 +136,6 @@ def _named(field: str, value: Any) -> dict[str, Any]:
     return {f"{prefix}{name}": each for name, each in value.items()}
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether it is one that MLflow keeps as a metric; a boolean is none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -31,6 +31,7 @@ from gatehouse.components.tracking.mlflow_client import (
 )
 from gatehouse.components.tracking.shipping import deliver, is_spooled
 from gatehouse.components.tracking.shown import is_shown_later, warning_on_failure
+from gatehouse.components.tracking.stages import is_number
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -246,12 +247,8 @@ def _kept(history: list[dict[str, float]], details: Mapping[str, Any]) -> list[P
     best = details.get("best_epoch")
     if best is None or best >= len(history):
         return []
-    shown = {f"{BEST}{name}": value for name, value in history[best].items() if name != "epoch" and _is_number(value)}
+    shown = {f"{BEST}{name}": value for name, value in history[best].items() if name != "epoch" and is_number(value)}
     return [(name, float(value), 0) for name, value in ({f"{BEST}epoch": best} | shown).items()]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _points(history: list[dict[str, float]], run: "Run") -> list[Point]:
@@ -261,6 +258,6 @@ def _points(history: list[dict[str, float]], run: "Run") -> list[Point]:
         (name, float(value), step)
         for step, epoch in enumerate(history)
         for name, value in epoch.items()
-        if name != "epoch" and _is_number(value)
+        if name != "epoch" and is_number(value)
         if step > reached.get(metric_name(name), -1)
     ]

@@ -35,7 +35,7 @@ from gatehouse.commands.table_roles import (
     require_columns,
     someone_is_there,
 )
-from gatehouse.components.artifacts.database import connect
+from gatehouse.components.artifacts.database import connect, quoted
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.rules.enough_rows import LEAST_TEST_ROWS
 from gatehouse.components.tasks.binary import BINARY
@@ -135,7 +135,7 @@ def _roles(
 
 def _groups_rows(connection: "duckdb.DuckDBPyConnection", name: str, columns: Sequence[Column]) -> bool:
     """Whether each value of a column occurs in 2 to 20 rows, and these always agree in another column too."""
-    key, *others = ('"' + each.replace('"', '""') + '"' for each in (name, *_telling(name, columns)))
+    key, *others = map(quoted, (name, *_telling(name, columns)))
     counted = ", ".join(f"max(count(DISTINCT {each})) OVER ()" for each in others)
     sizes = "min(count(*)) OVER (), max(count(*)) OVER ()"
     grouped = f"SELECT {', '.join(filter(None, [sizes, counted]))} FROM rows WHERE {key} IS NOT NULL GROUP BY {key}"
@@ -149,7 +149,7 @@ def _telling(name: str, columns: Sequence[Column]) -> list[str]:
 
 
 def _refuse_one_sided(connection: "duckdb.DuckDBPyConnection", roles: Roles) -> None:
-    label = '"' + roles.label.name.replace('"', '""') + '"'
+    label = quoted(roles.label.name)
     condition = f"{label} {roles.positive}"
     positive, negative = connection.execute(
         f"SELECT count(*) FILTER ({condition}), count(*) FILTER (NOT ({condition})) FROM rows"
@@ -166,15 +166,14 @@ def _alike(connection: "duckdb.DuckDBPyConnection", roles: Roles, rows: int) -> 
     names = [one.name for one in roles.features if not one.missing]
     if not names:
         return []
-    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    columns = ", ".join(map(quoted, names))
     different = connection.execute(f"SELECT count(*) FROM (SELECT DISTINCT {columns} FROM rows)").fetchall()[0][0]
     return names if _FEWEST_GROUPS <= different < (1 - _MOST_ALIKE) * rows else []
 
 
 def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str) -> tuple[str, str] | None:
     """Distance of the 70 % and 85 % boundaries from the newest row; whole days if every part then has rows."""
-    quoted = '"' + time.replace('"', '""') + '"'
-    asked = f"epoch_us({quoted})"
+    asked = f"epoch_us({quoted(time)})"
     first, *cuts, last = connection.execute(
         f"SELECT min({asked}), quantile_disc({asked}, {_TRAIN}), quantile_disc({asked}, {_VALIDATION}), max({asked}) "
         "FROM rows"
@@ -196,7 +195,7 @@ def _written(distance: timedelta) -> str:
 
 def _sizes(connection: "duckdb.DuckDBPyConnection", roles: Roles, boundaries: tuple[str, str] | None) -> dict[str, int]:
     """How many rows with a label each part of the split has; about so many where no times divide the rows."""
-    time, label = ('"' + name.replace('"', '""') + '"' for name in (roles.time, roles.label.name))
+    time, label = map(quoted, (roles.time, roles.label.name))
     ages = f"SELECT max(epoch_us({time})) OVER () - epoch_us({time}) AS age, {label} AS label FROM rows"
     train, validation = (
         _ISO.validate_python(each) // timedelta(microseconds=1) for each in boundaries or ("PT0S", "PT0S")

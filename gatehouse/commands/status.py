@@ -15,7 +15,7 @@ from gatehouse.components.operations.metrics.exposition import exposition
 from gatehouse.components.operations.metrics.rows import Row
 from gatehouse.components.operations.metrics.summary import Totals, gate_outcomes, totals
 from gatehouse.components.operations.metrics.table import read, update
-from gatehouse.components.operations.report import NOT_MEASURED, page
+from gatehouse.components.operations.report import NOT_MEASURED, page, span
 from gatehouse.components.registry.ledger import Ledger, model_names
 from gatehouse.components.reports.format import duration, percent
 from gatehouse.components.tracking.cost import prices_here
@@ -110,15 +110,9 @@ def _print_totals(made: list[Totals], what: str, counted: str) -> None:
         table.add_row(
             *names,
             *(str(one.runs), percent(one.success), str(one.memo), str(one.retries)),
-            *(_span(one.median_seconds), _span(one.queue_seconds)),
+            *(span(one.median_seconds), span(one.queue_seconds)),
             NOT_MEASURED if one.cost is None else f"{one.cost:.2f}",
             *([NOT_MEASURED if one.gpu_percent is None else percent(one.gpu_percent / 100)] if trained else []),
             Text(one.last_state, style=_STYLES.get(one.last_state, "")),
         )
     print_table(table)
-
-
-def _span(seconds: float | None) -> str:
-    if seconds is None:
-        return NOT_MEASURED
-    return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)

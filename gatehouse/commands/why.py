@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from pydantic import BaseModel
@@ -18,6 +18,7 @@ from gatehouse.components.artifacts.run import Event, events
 from gatehouse.components.artifacts.stage import Stage, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
+from gatehouse.rules_between_keys import models_in
 from gatehouse.yaml_lines import nearest
 
 _PARTS = ("modules", "distributions", "formats")
@@ -94,15 +95,8 @@ def _operational(model: type[BaseModel], path: str = "") -> Iterator[str]:
         if is_operational(field):
             yield path + name
         else:
-            for inner in dict.fromkeys(_models(field.annotation)):
+            for inner in dict.fromkeys(models_in(field.annotation)):
                 yield from _operational(inner, f"{path}{name}.")
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models(argument)
 
 
 def _print_code(stage: str, body: Mapping[str, Any]) -> None:

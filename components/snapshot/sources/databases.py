@@ -85,7 +85,7 @@ class _PostgreSQL:
             self._snapshot = cursor.fetchone()[0]
 
     def quote(self, name: str) -> str:
-        return _double_quoted(name)
+        return database.quoted(name)
 
     def literal(self, value: int | str) -> str:
         return _literal(value)
@@ -136,7 +136,7 @@ class _DuckDB:
         self._connection = database.connect(path, access_mode="automatic" if path is None else "read_only")
 
     def quote(self, name: str) -> str:
-        return _double_quoted(name)
+        return database.quoted(name)
 
     def literal(self, value: int | str) -> str:
         return _literal(value)
@@ -272,13 +272,5 @@ def _first(tables: Iterator[pa.Table]) -> tuple[Any, ...] | None:
     return next((tuple(table.slice(0, 1).to_pylist()[0].values()) for table in tables if table.num_rows), None)
 
 
-def _double_quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
-
-
 def _literal(value: int | str) -> str:
-    if isinstance(value, int):
-        return str(value)
-    escaped = value.replace("'", "''")
-    return f"'{escaped}'"
+    return str(value) if isinstance(value, int) else database.text_literal(value)

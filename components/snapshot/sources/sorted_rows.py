@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.ipc
 
-from gatehouse.components.artifacts.database import connect
+from gatehouse.components.artifacts.database import connect, quoted
 from gatehouse.components.snapshot.sources.base import Part, Raw
 from gatehouse.components.snapshot.sources.declared import schema_of
 from gatehouse.components.snapshot.sources.runs import runs
@@ -70,12 +70,7 @@ def sorted_rows(tables: Iterable[pa.Table], spec: TableSpec, workspace: Path, ro
             database.register("piece", table)
             database.sql("INSERT INTO rows SELECT * FROM piece")
         del first
-        keys = [f"{_quoted(column)} ASC NULLS LAST" for column in order]
-        keys += [f"signbit({_quoted(column)})" for column in signed]
+        keys = [f"{quoted(column)} ASC NULLS LAST" for column in order]
+        keys += [f"signbit({quoted(column)})" for column in signed]
         result = database.sql(f"SELECT * FROM rows ORDER BY {', '.join(keys)}").to_arrow_reader(16_384)
         yield from runs((pa.Table.from_batches([batch]).cast(schema) for batch in result), rows)
-
-
-def _quoted(column: str) -> str:
-    escaped = column.replace('"', '""')
-    return f'"{escaped}"'
