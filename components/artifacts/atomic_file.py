@@ -17,3 +17,12 @@ def write_bytes(path: Path, data: bytes) -> None:
     half = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     half.write_bytes(data)
     os.replace(half, path)
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk holds a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -27,6 +27,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from gatehouse.components.artifacts.atomic_file import write_json
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.environment import capture_environment
@@ -99,7 +100,7 @@ def open_spool(
                 (folder / _RUN).unlink(missing_ok=True)
                 _release(folder)
                 _held[folder] = use(folder)
-                _write(folder / _ABOUT, about | {"params": flat(params or {}), "inputs": dict(inputs or {})})
+                write_json(folder / _ABOUT, about | {"params": flat(params or {}), "inputs": dict(inputs or {})})
                 return folder
 
 
@@ -128,7 +129,7 @@ def close_spool(store: ArtifactStore, folder: Path, model: str, error: str = "")
     if tracking_of(store) is None:
         shutil.rmtree(folder)
         return
-    _write(folder / _ABOUT, _about(folder) | {"model": model, "error": error})
+    write_json(folder / _ABOUT, _about(folder) | {"model": model, "error": error})
     (folder / _CLOSED).touch()
 
 
@@ -230,9 +231,9 @@ def ship(tracking: Tracking, folder: Path) -> bool:
             with tracking.client() as client:
                 run = _run(tracking, client, folder)
                 log_points(client, run["id"], _once(points, run))
-            _write(folder / _RUN, run)
+            write_json(folder / _RUN, run)
         if after != before:
-            _write(part / _SHIPPED, asdict(after))
+            write_json(part / _SHIPPED, asdict(after))
             discard(part, after)
         found |= bool(points)
     return found
@@ -277,7 +278,7 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, 
     # MLflow returns the point with the greatest step of each metric.
     reached = {metric.key: metric.step for metric in run.data.to_proto().metrics}
     known = {"server": tracking.name, "id": run.info.run_id, "began": run.info.start_time / 1000, "reached": reached}
-    _write(folder / _RUN, known)
+    write_json(folder / _RUN, known)
     return known
 
 
@@ -363,12 +364,6 @@ def _position(folder: Path) -> Position:
         return Position(**json.loads((folder / _SHIPPED).read_text()))
     except FileNotFoundError:
         return Position()
-
-
-def _write(path: Path, body: Mapping[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(body))
-    temporary.replace(path)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from gatehouse.components.artifacts.atomic_file import sync
 from gatehouse.components.artifacts.canonical import sha256_of
 from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.errors import GatehouseError, MissingArtifactError, StoreError
@@ -50,7 +51,7 @@ class LocalObjects:
             os.link(temporary, final)
         except FileExistsError:
             return False
-        _sync_directory(final.parent)
+        sync(final.parent)
         return True
 
     def put_bytes(self, key: str, data: bytes) -> bool:
@@ -217,14 +218,6 @@ class LocalObjects:
             f"{what} in the store {self.root} cannot be read: {error.strerror}. Give the user of this process the "
             "permission to read everything in it."
         )
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _writing_failed(root: Path, key: str, error: OSError) -> StoreError:

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gatehouse.components.artifacts.atomic_file import sync
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.database import connect, quoted, text_literal
@@ -171,7 +172,7 @@ class BatchFolder:
         (new / _STATE).write_text(state.dump())
         _to_disk(new)
         new.rename(self.folder / str(state.number))
-        _sync(self.folder)
+        sync(self.folder)
 
     def _note(self, misfits: Sequence[Misfit]) -> None:
         if not misfits:
@@ -194,7 +195,7 @@ class BatchFolder:
                 _link(path, new / view / name)
         _to_disk(new)
         new.rename(self.folder / str(number) / _TABLES)
-        _sync(self.folder / str(number))
+        sync(self.folder / str(number))
 
     def has_tables(self, number: int) -> bool:
         """Whether the feature tables of a batch are stored."""
@@ -206,7 +207,7 @@ class BatchFolder:
         link.unlink(missing_ok=True)
         link.symlink_to(str(number))
         os.replace(link, self.folder / CURRENT)
-        _sync(self.folder)
+        sync(self.folder)
         for old in self.folder.iterdir():
             if old.name.split(".")[0].isdigit() and (int(old.name.split(".")[0]) < number - 1 or old.suffix):
                 shutil.rmtree(old, ignore_errors=True)
@@ -253,13 +254,5 @@ def _link(path: Path, target: Path) -> None:
 
 def _to_disk(folder: Path) -> None:
     for path in sorted(folder.rglob("*"), reverse=True):
-        _sync(path)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync(path)
+    sync(folder)

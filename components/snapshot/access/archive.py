@@ -1,6 +1,5 @@
 """Gets a pinned source archive of the package index, and verifies it before anything in it is read."""
 
-import hashlib
 import re
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from gatehouse.components.artifacts.canonical import sha256_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import SourceError
 
@@ -39,7 +39,7 @@ def archive_of(pinned: Pinned, location: str, store: ArtifactStore) -> Path:
             )
         return _verified(Path(location), pinned)
     kept = store.scratch("downloads") / f"{pinned.project}-{pinned.version}-{pinned.sha256[:12]}.tar.gz"
-    if kept.is_file() and _sha256(kept) == pinned.sha256:
+    if kept.is_file() and sha256_of(kept) == pinned.sha256:
         return kept
     with tempfile.TemporaryDirectory(dir=kept.parent) as directory:
         fetched = _verified(_download(pinned, Path(directory)), pinned)
@@ -69,7 +69,7 @@ def _download(pinned: Pinned, directory: Path) -> Path:
 
 
 def _verified(archive: Path, pinned: Pinned) -> Path:
-    found = _sha256(archive)
+    found = sha256_of(archive)
     if found != pinned.sha256:
         raise SourceError(_not_pinned(archive.name, pinned, found))
     return archive
@@ -80,8 +80,3 @@ def _not_pinned(what: str, pinned: Pinned, found: str) -> str:
         f"{what} is not the pinned archive: expected SHA-256 {pinned.sha256}, found {found}. "
         "If the new content is wanted, pin its digest in source.sha256; otherwise fetch it again."
     )
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
