@@ -57,7 +57,6 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
     "a tag with a dot": ("POST", "pipelines", {"name": "x", "tags": {"a.b": "c"}}, 400, "a.b"),
     "a run that is not there": ("GET", "runs/none", {}, 404, "Run none not found"),
     "a pipeline that is not there": ("GET", "pipelines/names/none", {}, 404, "none not found"),
-    "a recurring run that is not there": ("GET", "recurringruns/none", {}, 404, "Job none not found"),
     "an experiment that is not there": ("GET", "runs", {"experiment_id": "none"}, 404, "Experiment none not found"),
     "a filter on what is no column": (
         "GET",
