@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from tests.http_server import Handler, listening
 from tests.kfp_lists import ABORTED, DENIED, EXISTS, INTERNAL, INVALID, NOT_FOUND, UNAUTHENTICATED, Body, Refusal
 from tests.kfp_objects import Objects
 
@@ -260,53 +260,28 @@ def _problems(value: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
         yield f"{where}: invalid value for enum field: {value!r}"
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     wbufsize = -1  # One packet for each answer: two would wait for each other.
     disable_nagle_algorithm = True
     kfp: KfpServer
 
     def _serve(self) -> None:
-        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        answered = self.kfp.answer(self.command, self.path, dict(self.headers.items()), sent)
-        if answered is None:
-            with suppress(OSError):
-                self.connection.shutdown(socket.SHUT_RDWR)
-            self.close_connection = True
+        answered = self.kfp.answer(self.command, self.path, dict(self.headers.items()), self.sent())
+        if answered is not None:
+            self.answer(*answered)
             return
-        status, body = answered
-        data = json.dumps(body).encode()
-        with suppress(OSError):  # Who asked may be gone.
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-            self.wfile.flush()
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.close_connection = True
 
     do_GET = do_POST = do_DELETE = _serve
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
 
 
 @contextmanager
 def serving(**attributes: Any) -> Iterator[KfpServer]:
     """A server on a port of this machine; it fails the test where it gave an answer that the API does not know."""
     kfp = KfpServer(**attributes)
-    http = _Server(("127.0.0.1", 0), type("_Bound", (_Handler,), {"kfp": kfp}))
-    kfp.endpoint = f"http://127.0.0.1:{http.server_address[1]}"
-    thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
+    with listening(_Handler, kfp=kfp) as port:
+        kfp.endpoint = f"http://127.0.0.1:{port}"
         yield kfp
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
     assert not kfp.errors, list(kfp.errors)

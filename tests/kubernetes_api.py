@@ -8,8 +8,6 @@ and kubelet.
 import itertools
 import json
 import re
-import socket
-import struct
 import subprocess
 import threading
 import time
@@ -19,13 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
+from tests.http_server import Handler, listening
 from tests.kubernetes_kinds import KINDS, Object, restart_policy, validator
 
 NAMESPACE = "ml"
@@ -223,23 +221,19 @@ def _asked(method: str, path: str, query: dict[str, str]) -> tuple[str, str, str
     return group, f"{resource}/{below}" if below else resource, "watch" if query.get("watch") == "true" else verb
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     cluster: Cluster
-
-    def log_message(self, *_: object) -> None:
-        """Be quiet."""
 
     def _handle(self) -> None:
         url = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
+        sent = self.sent()
+        body = json.loads(sent) if sent else None
         self.cluster.requests.append(f"{self.command} {url.path}")
         self.cluster.asked.add(_asked(self.command, url.path, query))
         fault = self.cluster.faults.popleft() if self.cluster.faults else None
         if fault == "reset":
-            self._reset()
+            self.reset()
         elif isinstance(fault, int):
             self._status(fault, "a scripted fault")
         elif self.headers.get("Authorization") != f"Bearer {self.cluster.token}":
@@ -257,15 +251,15 @@ class _Handler(BaseHTTPRequestHandler):
         if path.endswith("/pods"):
             name, _, value = query["labelSelector"].partition("=")
             pods = [pod for pod in list(self.cluster.pods.values()) if pod["metadata"]["labels"].get(name) == value]
-            self._answer(200, {"items": pods})
+            self.answer(200, {"items": pods})
         elif path.endswith("/events"):
-            self._answer(200, {"items": self.cluster.events})
+            self.answer(200, {"items": self.cluster.events})
         elif "/pods/" in path and (pod := self.cluster.pods.get(path.rpartition("/")[2])):
-            self._answer(200, pod)
+            self.answer(200, pod)
         elif path in self.cluster.jobs:
-            self._answer(200, self.cluster.jobs[path])
+            self.answer(200, self.cluster.jobs[path])
         elif path in self.cluster.objects:
-            self._answer(200, self.cluster.objects[path])
+            self.answer(200, self.cluster.objects[path])
         else:
             self._status(404, "not found")
 
@@ -285,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.cluster.created.append(body)
         self.cluster.touch(body)
         threading.Thread(target=self.cluster.play, args=(body,), daemon=True).start()
-        return self._answer(201, body)
+        return self.answer(201, body)
 
     def _review(self, body: Any) -> None:
         if ("user" in body["spec"]) != (body["kind"] == "SubjectAccessReview"):
@@ -294,7 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
         asked = body["spec"]["resourceAttributes"]
         resource = f"{asked['resource']}/{asked['subresource']}" if asked["subresource"] else asked["resource"]
         allowed = (asked["group"], resource, asked["verb"]) in self.cluster.granted
-        return self._answer(201, body | {"status": {"allowed": allowed}})
+        return self.answer(201, body | {"status": {"allowed": allowed}})
 
     def _patch(self, path: str, query: dict[str, str], body: Any) -> None:
         job = self.cluster.jobs.get(path)
@@ -302,7 +296,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._status(404, "not found")
         _merge(job, body)
         self.cluster.touch(job)
-        return self._answer(200, job)
+        return self.answer(200, job)
 
     def _delete(self, path: str, query: dict[str, str], body: Any) -> None:
         job = self.cluster.jobs.get(path)
@@ -311,7 +305,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body["preconditions"]["uid"] != job["metadata"]["uid"]:
             return self._status(409, "another uid")
         self.cluster.delete(path)
-        return self._answer(200, {"kind": "Status", "status": "Success"})
+        return self.answer(200, {"kind": "Status", "status": "Success"})
 
     def _watch(self, path: str, query: dict[str, str], fault: object) -> None:
         self._begin_stream()
@@ -374,43 +368,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _status(self, code: int, message: str) -> None:
-        self._answer(code, {"kind": "Status", "code": code, "message": message})
-
-    def _answer(self, code: int, body: Object) -> None:
-        data = json.dumps(body).encode()
-        self.send_response_only(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def _reset(self) -> None:
-        self.close_connection = True
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.connection.shutdown(socket.SHUT_RD)
-        self.connection.close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is part of the tests."""
+        self.answer(code, {"kind": "Status", "code": code, "message": message})
 
 
 @contextmanager
 def kubernetes(scenario: Callable[[Cluster, Object], None]) -> Iterator[Cluster]:
     """A cluster in which every job goes as `scenario` says."""
     cluster = Cluster(scenario)
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"cluster": cluster}))
-    cluster.port = server.server_port
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
-        yield cluster
+        with listening(_Handler, cluster=cluster) as cluster.port:
+            yield cluster
     finally:
-        server.shutdown()
-        server.server_close()
         for process in cluster.processes:
             process.kill()
             process.wait()

@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.http_server import Handler, listening
 
 Resource = dict[str, Any]
 _PREFIX = "/api/model_registry/v1alpha3/"
@@ -204,41 +205,22 @@ def model_registry() -> Iterator[ModelRegistry]:
     """A running stand-in."""
     registry = ModelRegistry()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
-
+    class Asked(Handler):
         def do_GET(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self.sent()
             registry.requests.append(f"{self.command} {urlsplit(self.path).path.removeprefix(_PREFIX)}")
             fault = registry.faults.popleft() if registry.faults else None
             if isinstance(fault, int):
-                self._answer(fault, {"code": _STATUS_TEXT[fault], "message": "a fault"})
+                self.answer(fault, {"code": _STATUS_TEXT[fault], "message": "a fault"})
                 return
             answer = registry.handle(self.command, self.path, body, self.headers.get("Authorization", ""))
             if fault == "lost":
                 self.close_connection = True
                 return
-            self._answer(*answer)
+            self.answer(*answer)
 
         do_POST = do_PATCH = do_GET
 
-        def _answer(self, status: int, body: Resource) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    registry.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
+    with listening(Asked) as port:
+        registry.url = f"http://127.0.0.1:{port}"
         yield registry
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -4,8 +4,6 @@ import http.client
 import json
 import logging
 import re
-import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -13,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from tests.http_server import Handler, listening
 
 BUCKET = "bucket"
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
@@ -187,20 +186,16 @@ class GcsProxy(Proxy):
         return answer
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     disable_nagle_algorithm = True
     proxy: Proxy
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
     def _any(self) -> None:
         proxy, fault = self.proxy, self.proxy.fault_for(self.command, self.path)
         time.sleep(proxy.delay)
         if fault == "reset":
             self.rfile.read(int(self.headers.get("Content-Length") or 0) // 2)
-            self._cut_off()
+            self.reset()
             self._note(0, 0, 0)
             return
         body = self._body()
@@ -214,9 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
             answer = _shifted(proxy.handle(self.command, self.path, body, headers), proxy.offset)
         self._note(len(body), len(answer.body), answer.status)
         if fault == "lost":
-            self._cut_off()
+            self.reset()
         else:
-            self._answer(answer, fault)
+            self._pass_back(answer, fault)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_PATCH = _any
 
@@ -231,9 +226,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.rfile.readline()
             self.rfile.readline()
             return b"".join(parts)
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        return self.sent()
 
-    def _answer(self, answer: Answer, fault: str) -> None:
+    def _pass_back(self, answer: Answer, fault: str) -> None:
         body = answer.body
         if fault == "truncated":
             body = body[: len(body) // 2]
@@ -250,17 +245,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if fault == "cut":
             self.wfile.write(body[: len(body) // 2])
-            self._cut_off()
+            self.reset()
         elif self.command != "HEAD":
             self.wfile.write(body)
-
-    def _cut_off(self) -> None:
-        """Reset the connection, as a crash would: no goodbye."""
-        self.close_connection = True
-        self.wfile.flush()
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.connection.shutdown(socket.SHUT_RD)
-        self.connection.close()
 
 
 def _flip(body: bytes) -> bytes:
@@ -292,24 +279,8 @@ def _shifted(answer: Answer, offset: float) -> Answer:
 
 @contextmanager
 def _listening(proxy: Proxy) -> Iterator[Proxy]:
-    handler = type("Handler", (_Handler,), {"proxy": proxy})
-    server = _Server(("127.0.0.1", 0), handler)
-    proxy.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with listening(_Handler, proxy=proxy) as proxy.port:
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is part of the tests."""
 
 
 @contextmanager

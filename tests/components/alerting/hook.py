@@ -6,8 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.http_server import Handler, listening
 
 PATH = "/services/T00/B00/s3cr3t-t0ken"
 
@@ -41,9 +42,11 @@ def hooked(*answers: int | tuple[int, dict[str, str]], tls: ssl.SSLContext | Non
     if answers:
         hook.answers = [answer if isinstance(answer, tuple) else (answer, {}) for answer in answers]
 
-    class Handler(BaseHTTPRequestHandler):
+    class Asked(Handler):
+        protocol_version = "HTTP/1.0"
+
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self.sent()
             hook.paths.append(self.path)
             hook.posts.append((dict(self.headers), json.loads(body)))
             status, headers = hook.answers[min(len(hook.posts), len(hook.answers)) - 1]
@@ -75,20 +78,8 @@ def hooked(*answers: int | tuple[int, dict[str, str]], tls: ssl.SSLContext | Non
                 except OSError:
                     return
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    if tls:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    hook.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield hook
-    finally:
-        hook.ended.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    with listening(Asked, tls) as hook.port:
+        try:
+            yield hook
+        finally:
+            hook.ended.set()

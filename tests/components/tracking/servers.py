@@ -4,14 +4,13 @@ import http.client
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.request import urlopen
 
+from tests.http_server import Handler, listening
 from tests.ports import free_port
 
 _PATIENCE = 180.0
@@ -60,6 +59,7 @@ class Proxy:
     """Passes requests on to a server: after `delay` seconds, or not at all while it is `down`.
 
     Attributes:
+        url: Where clients find it.
         delay: Seconds that each request takes longer.
         down: Whether connections are cut off without an answer.
         lost: How many of the next requests reach the server while their answers are cut off.
@@ -67,44 +67,15 @@ class Proxy:
         access: What those requests said of who asks, and of the workspace: authorization and workspace, or nothing.
     """
 
-    def __init__(self, upstream: int) -> None:
+    def __init__(self) -> None:
         self.delay, self.down, self.lost = 0.0, False, 0
         self.requests: list[str] = []
         self.access: set[tuple[str, str]] = set()
-        proxy = self
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-            def do_GET(self) -> None:
-                proxy._pass_on(self, upstream)
-
-            do_POST = do_PATCH = do_DELETE = do_GET
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: object) -> None:
-                pass  # clients that are killed hang up
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        """Where clients find it."""
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        """Take no more requests."""
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _pass_on(self, handler: BaseHTTPRequestHandler, upstream: int) -> None:
-        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+    def pass_on(self, handler: Handler, upstream: int) -> None:
+        """Answer a request as the server behind does."""
+        body = handler.sent()
         if self.down:
             handler.close_connection = True
             return
@@ -129,3 +100,19 @@ class Proxy:
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
         handler.wfile.write(content)
+
+
+@contextmanager
+def proxied(upstream: int) -> Iterator[Proxy]:
+    """A proxy before the server at a port."""
+    proxy = Proxy()
+
+    class Asked(Handler):
+        def do_GET(self) -> None:
+            proxy.pass_on(self, upstream)
+
+        do_POST = do_PATCH = do_DELETE = do_GET
+
+    with listening(Asked) as port:
+        proxy.url = f"http://127.0.0.1:{port}"
+        yield proxy

@@ -22,7 +22,7 @@ from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.tracking.stages import track_run
 from gatehouse.components.tracking.training import show_training, track_training
 from tests.components.tracking.kfp_runs import KfpRun
-from tests.components.tracking.servers import Proxy, mlflow_server
+from tests.components.tracking.servers import Proxy, mlflow_server, proxied
 
 MODEL = "models/flights/sha256-" + "0" * 64
 
@@ -37,12 +37,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.fixture
 def proxy(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A proxy before it, which is where runs are tracked."""
-    made = Proxy(server)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", made.url)
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
-    yield made
-    made.close()
+    with proxied(server) as made:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", made.url)
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
+        yield made
 
 
 def _steps(proxy: Proxy, experiment: str, name: str = "loss") -> list[int]:
@@ -202,16 +201,15 @@ def test_kfp_s_workspace_and_token_are_used_and_not_sent_to_the_project_s_own_se
     assert [each.data.metrics["rows"] for each in inside.below(task)] == [7]
     inside.end(task)
 
-    own = Proxy(server)
-    monkeypatch.setenv("GATEHOUSE_MLFLOW_TRACKING_URI", own.url)
-    track_run(store, "run-4")
-    assert own.access == {("", "")} and own.requests
-    monkeypatch.setenv("GATEHOUSE_MLFLOW_TRACKING_TOKEN", "own-token")
-    tracking = tracking_of(store)
-    assert tracking is not None and tracking.task is None
-    own.access.clear()
-    with tracking.client() as client:
-        client.search_experiments()
-    assert own.access == {("Bearer own-token", "")}
-    own.close()
+    with proxied(server) as own:
+        monkeypatch.setenv("GATEHOUSE_MLFLOW_TRACKING_URI", own.url)
+        track_run(store, "run-4")
+        assert own.access == {("", "")} and own.requests
+        monkeypatch.setenv("GATEHOUSE_MLFLOW_TRACKING_TOKEN", "own-token")
+        tracking = tracking_of(store)
+        assert tracking is not None and tracking.task is None
+        own.access.clear()
+        with tracking.client() as client:
+            client.search_experiments()
+        assert own.access == {("Bearer own-token", "")}
     assert {name: os.environ[name] for name in access} == access

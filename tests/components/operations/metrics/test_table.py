@@ -1,9 +1,7 @@
 """The table of operations: what a run adds to it, once, and what is counted of it. What was not measured is nothing."""
 
 import re
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from gatehouse.components.operations.metrics.summary import gate_outcomes, total
 from gatehouse.components.operations.metrics.table import read, update
 from gatehouse.components.operations.report import NOT_MEASURED, page
 from gatehouse.components.tracking.cost import Prices
+from tests.http_server import Handler, listening
 
 PRICES = Prices(per_hour={"default": 3.6, "gpu": 36.0})
 AT = 1_400_000_000.0
@@ -147,21 +146,15 @@ def test_a_push_replaces_the_group_of_the_project_and_a_gateway_that_is_away_fai
     update(store)
     got: list[tuple[str, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Gateway(Handler):
         def do_PUT(self) -> None:
-            got.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
-            self.send_response(200)
-            self.end_headers()
+            got.append((self.path, self.sent().decode()))
+            self.answer(200, {})
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.handle_request, daemon=True).start()
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setenv(exposition.ENDPOINT, f"http://127.0.0.1:{server.server_port}/")
-    assert exposition.push("flights", read(store)) == ""
-    server.server_close()
+    with listening(Gateway) as port:
+        monkeypatch.setenv(exposition.ENDPOINT, f"http://127.0.0.1:{port}/")
+        assert exposition.push("flights", read(store)) == ""
     assert got == [("/metrics/job/gatehouse/project/flights", exposition.exposition(read(store)))]
     assert exposition.push("flights", read(store)) == "the metrics gateway took nothing: URLError"
     monkeypatch.setenv(exposition.ENDPOINT, "gateway:9091")
