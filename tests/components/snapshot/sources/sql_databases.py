@@ -5,10 +5,8 @@ from typing import Any
 
 import adbc_driver_postgresql.dbapi as adbc
 import duckdb
-import pyarrow as pa
 
-from gatehouse.components.snapshot.sources.base import KnownPart, Part
-from gatehouse.components.snapshot.sources.sql import SqlReader, SqlSource
+from gatehouse.components.snapshot.sources.sql import SqlSource
 
 ORDERS = {"id": "int64", "item": "string", "price": "double", "paid": "bool", "placed": "timestamp"}
 
@@ -59,11 +57,3 @@ def source(url: str, rows_per_part: int = 10, time_zone: str = "", **table: Any)
             "tables": {"orders": declared},
         }
     )
-
-
-def read(spec: SqlSource, known: tuple[KnownPart, ...] = ()) -> tuple[dict[str, Any], list[Part], pa.Table]:
-    with SqlReader(spec) as reader:
-        state = dict(reader.state())
-        parts = list(reader.parts("orders", known))
-        tables = [part.read().table for part in parts]
-    return state, parts, pa.concat_tables(tables) if tables else pa.table({})

@@ -10,22 +10,9 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from gatehouse.components.snapshot.sources.base import Part
 from gatehouse.components.snapshot.sources.delta import DeltaReader, DeltaSource
 from gatehouse.errors import SourceError
-
-COLUMNS = {"id": "int64", "item": "string", "at": "timestamp"}
-AT = datetime(2024, 3, 1, tzinfo=UTC)
-
-
-def rows(start: int, stop: int) -> pa.Table:
-    return pa.table(
-        {
-            "id": pa.array(range(start, stop), pa.int64()),
-            "item": pa.array(["té"] * (stop - start), pa.string()),
-            "at": pa.array([AT] * (stop - start), pa.timestamp("us", tz="UTC")),
-        }
-    )
+from tests.components.snapshot.sources.reading import COLUMNS, read, rows
 
 
 def append(folder: Path, start: int, stop: int, **options: Any) -> None:
@@ -43,14 +30,6 @@ def source(folder: Path, rows_per_part: int = 100, time_zone: str = "", **table:
             "tables": {"orders": orders},
         }
     )
-
-
-def read(spec: DeltaSource) -> tuple[dict[str, Any], list[Part], pa.Table]:
-    with DeltaReader(spec) as reader:
-        state = dict(reader.state())
-        parts = list(reader.parts("orders"))
-        tables = [part.read().table for part in parts]
-    return state, parts, pa.concat_tables(tables) if tables else pa.table({"id": []})
 
 
 def test_files_are_parts_in_the_order_of_their_commits(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Reading Iceberg tables, each a real one in a SQL catalog."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,9 @@ from pydantic import ValidationError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from gatehouse.components.snapshot.sources.base import Part
 from gatehouse.components.snapshot.sources.iceberg import IcebergReader, IcebergSource
 from gatehouse.errors import SourceError
-
-COLUMNS = {"id": "int64", "item": "string", "at": "timestamp"}
-AT = datetime(2024, 3, 1, tzinfo=UTC)
-
-
-def rows(start: int, stop: int) -> pa.Table:
-    return pa.table(
-        {
-            "id": pa.array(range(start, stop), pa.int64()),
-            "item": pa.array(["té"] * (stop - start), pa.string()),
-            "at": pa.array([AT] * (stop - start), pa.timestamp("us", tz="UTC")),
-        }
-    )
+from tests.components.snapshot.sources.reading import AT, COLUMNS, read, rows
 
 
 @pytest.fixture
@@ -54,14 +40,6 @@ def source(place: Path, rows_per_part: int = 100, time_zone: str = "", **table: 
             "tables": {"orders": declared},
         }
     )
-
-
-def read(spec: IcebergSource) -> tuple[dict[str, Any], list[Part], pa.Table]:
-    with IcebergReader(spec) as reader:
-        state = dict(reader.state())
-        parts = list(reader.parts("orders"))
-        tables = [part.read().table for part in parts]
-    return state, parts, pa.concat_tables(tables) if tables else pa.table({"id": []})
 
 
 def test_files_are_parts_in_the_order_of_their_commits(orders: Table, tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, Producer
 from pydantic import ValidationError
 
-from gatehouse.components.snapshot.sources.base import KnownPart, Part
+from gatehouse.components.snapshot.sources.base import KnownPart
 from gatehouse.components.snapshot.sources.kafka import KafkaReader, KafkaSource, _message
 from gatehouse.errors import SourceError
+from tests.components.snapshot.sources.reading import ids, take
 
 COLUMNS = {"id": "int64", "item": "string"}
 
@@ -70,27 +71,6 @@ def source(cluster: Cluster, topic: str, size: int = 10, timeout: float = 10, **
 
 def orders(start: int, stop: int) -> list[dict[str, Any]]:
     return [{"id": i, "item": f"té {i}"} for i in range(start, stop)]
-
-
-def take(
-    spec: KafkaSource, known: tuple[KnownPart, ...] = (), rows: dict[str, pa.Table] | None = None
-) -> tuple[dict[str, Any], tuple[KnownPart, ...], dict[str, pa.Table]]:
-    """What a snapshot does: read the parts that the earlier one does not hold, and keep all of them."""
-    held = dict(rows or {})
-    found: list[Part] = []
-    with KafkaReader(spec) as reader:
-        state = dict(reader.state())
-        for part in reader.parts("orders", known):
-            if part.fingerprint not in held:
-                held[part.fingerprint] = part.read().table
-            found.append(part)
-    parts = tuple(KnownPart(part.fingerprint, held[part.fingerprint].num_rows, part.position) for part in found)
-    return state, parts, {part.fingerprint: held[part.fingerprint] for part in parts}
-
-
-def ids(rows: dict[str, pa.Table]) -> list[int]:
-    """In the order of the parts."""
-    return [value for table in rows.values() for value in table["id"].to_pylist()]
 
 
 def test_messages_become_typed_rows_partition_after_partition(cluster: Cluster, topic: str) -> None:

@@ -14,9 +14,10 @@ import pytest
 import redis
 from pydantic import ValidationError
 
-from gatehouse.components.snapshot.sources.base import KnownPart, Part
+from gatehouse.components.snapshot.sources.base import KnownPart
 from gatehouse.components.snapshot.sources.redis_stream import RedisStreamReader, RedisStreamSource
 from gatehouse.errors import SourceError
+from tests.components.snapshot.sources.reading import ids, take
 
 COLUMNS = {"id": "int64", "item": "string"}
 
@@ -45,27 +46,6 @@ def source(redis_socket: Path, size: int = 10, time_zone: str = "", **table: Any
 def add(server: redis.Redis, start: int, stop: int) -> None:
     for i in range(start, stop):
         server.xadd("orders", {"id": i, "item": f"té {i}"}, id=f"{1_700_000_000_000 + i}-0")
-
-
-def take(
-    spec: RedisStreamSource, known: tuple[KnownPart, ...] = (), rows: dict[str, pa.Table] | None = None
-) -> tuple[dict[str, Any], tuple[KnownPart, ...], dict[str, pa.Table]]:
-    """What a snapshot does: read the parts that the earlier one does not hold, and keep all of them."""
-    held = dict(rows or {})
-    found: list[Part] = []
-    with RedisStreamReader(spec) as reader:
-        state = dict(reader.state())
-        for part in reader.parts("orders", known):
-            if part.fingerprint not in held:
-                held[part.fingerprint] = part.read().table
-            found.append(part)
-    parts = tuple(KnownPart(part.fingerprint, held[part.fingerprint].num_rows, part.position) for part in found)
-    return state, parts, {part.fingerprint: held[part.fingerprint] for part in parts}
-
-
-def ids(rows: dict[str, pa.Table]) -> list[int]:
-    """In the order of the parts."""
-    return [value for table in rows.values() for value in table["id"].to_pylist()]
 
 
 def test_messages_become_typed_rows_in_fixed_runs(server: redis.Redis, redis_socket: Path) -> None:

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from gatehouse.components.snapshot.sources.sql import SqlReader, SqlSource
 from gatehouse.errors import SourceError
-from tests.components.snapshot.sources.sql_databases import ORDERS, orders, read, run, source
+from tests.components.snapshot.sources.reading import read
+from tests.components.snapshot.sources.sql_databases import ORDERS, orders, run, source
 
 AT = datetime(2024, 3, 1, 12, tzinfo=UTC)
 

@@ -9,7 +9,8 @@ import pytest
 from gatehouse.components.snapshot.sources.base import KnownPart, Part
 from gatehouse.components.snapshot.sources.sql import SqlReader
 from gatehouse.errors import SourceError
-from tests.components.snapshot.sources.sql_databases import orders, read, run, source
+from tests.components.snapshot.sources.reading import read
+from tests.components.snapshot.sources.sql_databases import orders, run, source
 
 
 def as_known(parts: list[Part]) -> tuple[KnownPart, ...]:

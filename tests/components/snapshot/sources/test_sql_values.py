@@ -10,7 +10,8 @@ from gatehouse.components.snapshot.sources.base import KnownPart, Part
 from gatehouse.components.snapshot.sources.databases import _pieces
 from gatehouse.components.snapshot.sources.sql import SqlReader
 from gatehouse.errors import SourceError
-from tests.components.snapshot.sources.sql_databases import read, run, source
+from tests.components.snapshot.sources.reading import read
+from tests.components.snapshot.sources.sql_databases import run, source
 
 
 @pytest.mark.parametrize(
