@@ -140,16 +140,11 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     return TuneResult(experiment=experiment, best=best, summary=summary, ended=ended.ended)
 
 
-def study_key(request: TuneRequest, code: str = "") -> str:
-    """The key of a request's experiment; it stays the same with more trials or another budget.
-
-    Args:
-        request: The request.
-        code: Code digest of the stage; empty for the code on disk.
-    """
+def study_key(request: TuneRequest) -> str:
+    """The key of a request's experiment; it stays the same with more trials or another budget."""
     fields = ExperimentSpec.model_fields
     endless = {name: fields[name].get_default(call_default_factory=True) for name in _HOW_LONG}
-    return tune.key(request.model_copy(update={"spec": request.spec.model_copy(update=endless)}), code)
+    return tune.key(request.model_copy(update={"spec": request.spec.model_copy(update=endless)}))
 
 
 def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":

@@ -193,14 +193,14 @@ class Contract(Part):
         return flagged | (frozenset(present) - columns.keys()) if flagged else flagged
 
 
-def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
+def parse_contract(text: str) -> Contract:
     """Read a contract that a person wrote, in YAML.
 
     Raises:
         ConfigurationError: listing every problem at once, each with file, line and path of the key.
     """
     problems: list[str] = []
-    contract = load_model(name, text, Contract, problems)
+    contract = load_model("contract.yaml", text, Contract, problems)
     if contract is None or problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise ConfigurationError(f"{counted(len(problems), 'problem')} in the contract:{listed}")

@@ -57,7 +57,6 @@ def simulate(
     jobs: Iterable[Job],
     checkpoint_minutes: float = 15,
     restart_minutes: float = 2,
-    until: float = float("inf"),
     look: Callable[[float, Queues], None] = lambda now, queues: None,
 ) -> Simulated:
     """Simulate the queues.
@@ -67,7 +66,6 @@ def simulate(
         jobs: All jobs; a job that exceeds all quotas waits for ever.
         checkpoint_minutes: Time between checkpoints of a job: preemption loses the work since the last one.
         restart_minutes: Time that a job needs to resume from its checkpoint.
-        until: Minute in which the simulation ends.
         look: Called after each moment in which jobs were started.
     """
     queues, serial = Queues(kueue), count()
@@ -91,7 +89,7 @@ def simulate(
         course.lost += worked - kept
         course.ended += 1
 
-    while events and events[0][0] <= until:
+    while events:
         now = events[0][0]
         before = {team: Counter(used) for team, used in queues.cohort.usage.items()}
         while events and events[0][0] == now:

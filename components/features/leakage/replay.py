@@ -147,7 +147,6 @@ def replay(
     training_set: pa.Table,
     views: Mapping[str, Sequence[str]],
     cut: datetime,
-    window: timedelta = WINDOW,
 ) -> tuple[int, dict[str, int], list[Difference]]:
     """Replay one cut.
 
@@ -158,14 +157,13 @@ def replay(
         feature_tables: The Parquet files of every view as it was computed.
         training_set: The retrieved training set: entity keys, decision_time and features.
         views: Features by view.
-        cut: The moment to go back to.
-        window: Rows in (cut - window, cut] are compared.
+        cut: The moment to go back to. Rows in (cut - `WINDOW`, cut] are compared.
 
     Returns:
         The number of entity rows compared, the number of feature rows compared by view, and the differences.
     """
     decided = pc.and_(
-        pc.greater(training_set["decision_time"], pa.scalar(cut - window, pa.timestamp("us", "UTC"))),
+        pc.greater(training_set["decision_time"], pa.scalar(cut - WINDOW, pa.timestamp("us", "UTC"))),
         pc.less_equal(training_set["decision_time"], pa.scalar(cut, pa.timestamp("us", "UTC"))),
     )
     stored = training_set.filter(decided)
@@ -177,7 +175,7 @@ def replay(
     open_tables(connection, tables, "source")
     open_tables(connection, {name: [*feature_tables[name].values()] for name in views}, "features")
     set_time(connection, "as_of", cut)
-    set_time(connection, "since", cut - window - repository.history if repository.history else _BEGINNING)
+    set_time(connection, "since", cut - WINDOW - repository.history if repository.history else _BEGINNING)
     run_macros(connection, repository)
     queries = [repository.views[name].query for name in views]
     for table in tables_of(repository, queries):
@@ -187,7 +185,7 @@ def replay(
         keep_view(connection, repository, repository.views[name], _table(name))
         if corrected := [path for file, path in feature_tables[name].items() if file.startswith(CORRECTED)]:
             _replay_corrections(connection, repository.views[name], corrected, cut)
-        compared[name], differing = _compare_tables(connection, repository.views[name], cut, window)
+        compared[name], differing = _compare_tables(connection, repository.views[name], cut)
         found += differing
     joins = [joined(repository.views[name], _table(name), features) for name, features in views.items()]
     replayed = asof_join(connection, rows, "decision_time", joins)
@@ -222,13 +220,11 @@ def _replay_corrections(
     )
 
 
-def _compare_tables(
-    connection: duckdb.DuckDBPyConnection, view: View, cut: datetime, window: timedelta
-) -> tuple[int, list[Difference]]:
+def _compare_tables(connection: duckdb.DuckDBPyConnection, view: View, cut: datetime) -> tuple[int, list[Difference]]:
     """Compare one view's stored rows in the window with the replayed ones; a row without a match differs."""
     keys = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
     known = quoted(KNOWN_FROM)
-    within = f"{known} > {time_literal(cut - window)} AND {known} <= {time_literal(cut)}"
+    within = f"{known} > {time_literal(cut - WINDOW)} AND {known} <= {time_literal(cut)}"
     match = " AND ".join(f"s.{quoted(name)} IS NOT DISTINCT FROM r.{quoted(name)}" for name in keys)
     columns = [f"coalesce(s.{quoted(name)}, r.{quoted(name)}) AS {quoted(name)}" for name in keys]
     for feature in view.spec.features:

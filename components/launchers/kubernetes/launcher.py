@@ -71,7 +71,6 @@ class ClusterLauncher:
         launch: PyTorchJobLaunch | TrainJobLaunch,
         *,
         api: KubernetesApi | None = None,
-        python: str = "python",
     ) -> None:
         """Prepare to launch.
 
@@ -80,9 +79,8 @@ class ClusterLauncher:
             operator: The operator that runs the job.
             launch: The settings of the job.
             api: The cluster; None for the one in the environment.
-            python: Path of the Python interpreter in the image.
         """
-        self._store, self._operator, self._launch, self._python = store, operator, launch, python
+        self._store, self._operator, self._launch = store, operator, launch
         self._api = api or KubernetesApi(ApiTimeouts())
         self._namespace = launch.namespace or self._api.namespace
         self._owned: dict[Path, OwnedJob] = {}
@@ -194,7 +192,7 @@ class ClusterLauncher:
             digest=owned.digest,
             image=made,
             env={name: value for name, value in env.items() if value},
-            command=(self._python, "-m", _POD, address, folder, record, str(processes), *waits),
+            command=("python", "-m", _POD, address, folder, record, str(processes), *waits),
             processes=processes,
             deadline_seconds=round(job_minutes(launch.scheduling_minutes, job.timeout_minutes) * 60),
         )

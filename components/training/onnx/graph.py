@@ -41,17 +41,16 @@ class Graph:
         """The value in another type."""
         return self.node("Cast", [value], to=kind)
 
-    def include(self, other: Any, given: Mapping[str, str], prefix: str = "inner_") -> str:
+    def include(self, other: Any, given: Mapping[str, str]) -> str:
         """Another graph's nodes and constants, with its inputs replaced; gives its first output.
 
         Args:
             other: An `onnx.GraphProto`.
             given: The name here of each of its inputs.
-            prefix: Of the names of its own values.
         """
 
         def renamed(name: str) -> str:
-            return given.get(name) or (f"{prefix}{name}" if name else "")
+            return given.get(name) or (f"inner_{name}" if name else "")
 
         for constant in other.initializer:
             kept = onnx.TensorProto()
