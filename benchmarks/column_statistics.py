@@ -8,7 +8,6 @@ bytes, and how many rows a second each takes is printed.
 """
 
 import argparse
-import statistics
 import tempfile
 import time
 import warnings
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from _flights import read_flights, write_flights
 from _peers import run_peer
-from _race import Seconds, race
+from _race import Seconds, kept, medians, race
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -72,32 +71,22 @@ def _race(path: Path, rounds: int) -> dict[str, Seconds]:
     return race(contestants, rounds)
 
 
-def _median(taken: Seconds) -> tuple[float, float]:
-    return statistics.median(cpu for cpu, _ in taken), statistics.median(wall for _, wall in taken)
-
-
 def _print(taken: dict[str, Seconds]) -> None:
-    ours, _ = _median(taken["ours, one thread"])
+    ours, _ = medians(taken["ours, one thread"])
     for name, seconds in taken.items():
-        cpu, wall = _median(seconds)
+        cpu, wall = medians(seconds)
         print(f"{name:<22} {cpu:7.2f} s CPU {wall:7.2f} s wall {cpu / ours:6.1f} x the CPU of ours")
 
 
 def _print_limits(taken: dict[str, Seconds]) -> None:
-    one = _median(taken["ours, one thread"])[0]
-    duck = _median(taken["DuckDB, the usual"])[0]
-    _print_limit("CPU of ours to DuckDB's usual", one / duck, one / duck <= DUCKDB_MOST, f"at most {DUCKDB_MOST}")
+    one = medians(taken["ours, one thread"])[0]
+    duck = medians(taken["DuckDB, the usual"])[0]
+    kept("CPU of ours to DuckDB's usual", one / duck, most=DUCKDB_MOST)
     if "whylogs" in taken:
-        ratio = _median(taken["whylogs"])[0] / one
-        _print_limit("CPU of whylogs to ours", ratio, ratio >= WHYLOGS_LEAST, f"at least {WHYLOGS_LEAST}")
+        kept("CPU of whylogs to ours", medians(taken["whylogs"])[0] / one, least=WHYLOGS_LEAST)
     # What else runs on a machine only adds to wall time, so the least of the rounds tells most.
     least = {count: min(wall for _, wall in taken[f"ours, {count}"]) for count in ("one thread", "two threads")}
-    ratio = least["two threads"] / least["one thread"]
-    _print_limit("least wall of two threads to one", ratio, ratio <= TWO_THREADS_MOST, f"at most {TWO_THREADS_MOST}")
-
-
-def _print_limit(what: str, ratio: float, kept: bool, limit: str) -> None:
-    print(f"{what:<34} {ratio:6.2f}, {limit}: {'kept' if kept else 'BROKEN'}")
+    kept("least wall of two threads to one", least["two threads"] / least["one thread"], most=TWO_THREADS_MOST)
 
 
 def _sql(path: Path, baseline: dict[str, Any], bins: bool) -> str:

@@ -6,7 +6,6 @@ rounds; the peers run in environments of their own. Medians of CPU and wall seco
 """
 
 import argparse
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import duckdb
 import pyarrow.parquet as pq
 from _flights import write_flights
 from _peers import run_peer
-from _race import Seconds, race
+from _race import Seconds, kept, medians, race
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.validation.anomalies import Findings
@@ -101,30 +100,20 @@ def _sql(path: Path) -> None:
         sys.exit(f"every check should hold: {rows} {departed} {broken}")
 
 
-def _cpu(taken: Seconds) -> float:
-    return statistics.median(cpu for cpu, _ in taken)
-
-
 def _print(taken: dict[str, Seconds]) -> None:
     for name, seconds in taken.items():
-        wall = statistics.median(wall for _, wall in seconds)
-        ratio = _cpu(seconds) / _cpu(taken["ours"])
-        print(f"{name:<20} {_cpu(seconds):7.2f} s CPU {wall:7.2f} s wall {ratio:6.1f} x the CPU of ours")
+        cpu, wall = medians(seconds)
+        ratio = cpu / medians(taken["ours"])[0]
+        print(f"{name:<20} {cpu:7.2f} s CPU {wall:7.2f} s wall {ratio:6.1f} x the CPU of ours")
 
 
 def _limits_kept(taken: dict[str, Seconds]) -> bool:
-    ours = _cpu(taken["ours"])
-    kept = [_limit("CPU of ours to SQL", ours / _cpu(taken["SQL"]), most=SQL_MOST)]
+    cpu = {name: medians(seconds)[0] for name, seconds in taken.items()}
+    found = [kept("CPU of ours to SQL", cpu["ours"] / cpu["SQL"], most=SQL_MOST)]
     for peer, least in (("pandera", PANDERA_LEAST), ("great_expectations", GREAT_EXPECTATIONS_LEAST)):
         if peer in taken:
-            kept.append(_limit(f"CPU of {peer} to ours", _cpu(taken[peer]) / ours, least=least))
-    return all(kept)
-
-
-def _limit(what: str, ratio: float, least: float = 0.0, most: float = float("inf")) -> bool:
-    kept, limit = least <= ratio <= most, f"at least {least}" if least else f"at most {most}"
-    print(f"{what:<34} {ratio:6.2f}, {limit}: {'kept' if kept else 'BROKEN'}")
-    return kept
+            found.append(kept(f"CPU of {peer} to ours", cpu[peer] / cpu["ours"], least=least))
+    return all(found)
 
 
 if __name__ == "__main__":

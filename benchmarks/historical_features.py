@@ -22,17 +22,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
+from _join_data import COLUMNS, DATA, KEYS, VIEWS, make_data
 
-VIEWS, KEYS, COLUMNS = 3, 3_000, 4
 STORES = {
     "ours": "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore",
     "Feast's DuckDB store": "duckdb",
     "Feast's default store": "dask",
 }
-DATA = {"nothing late, no ties": (1, 0), "ties": (3600, 0), "late by up to 3 days": (1, 3 * 86_400)}
 TIMES_FASTER, PEAK_GB, TIMEOUT = 12, 1.0, 1200.0
 MEMORY_GB = 2.0  # What `memory_limit` is by default.
 
@@ -82,7 +79,7 @@ def compare(data: str, stores: list[str], size: tuple[int, int], rounds: int) ->
     """Run each store in each round on the same data, and print its line."""
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in stores}
     with tempfile.TemporaryDirectory() as directory:
-        make_data(Path(directory), *size, *DATA[data])
+        make_data(Path(directory), size, *DATA[data])
         for _ in range(rounds):
             for name in stores:
                 runs[name].append(run_store(name, directory))
@@ -109,24 +106,6 @@ def run_store(name: str, directory: str) -> dict[str, float]:
         return dict(json.loads(ended.stdout.splitlines()[-1]))
     except subprocess.TimeoutExpired:
         return {"wall": TIMEOUT, "cpu": math.nan, "peak": math.nan, "rows": 0}
-
-
-def make_data(folder: Path, entity_rows: int, feature_rows: int, step: int, delay: int) -> None:
-    """Views and entity rows over a year. `step` is the seconds that times are multiples of: a coarse one makes ties."""
-    generator = np.random.default_rng(7)
-    start, year = 1_356_998_400, int(timedelta(days=365).total_seconds())
-    kind = pa.timestamp("us", "UTC")
-    for view in range(VIEWS):
-        event = start + generator.integers(0, year // step, feature_rows) * step
-        micros = event * 1_000_000 + (np.arange(feature_rows) % 1_000_000 if step == 1 else 0)
-        created = micros + generator.integers(0, delay + 1, feature_rows) * 1_000_000
-        table: dict[str, Any] = {"key": generator.integers(0, KEYS, feature_rows)}
-        table |= {"event_timestamp": pa.array(micros, kind), "created": pa.array(created, kind)}
-        table |= {f"v{view}_{number}": generator.normal(size=feature_rows) for number in range(COLUMNS)}
-        pq.write_table(pa.table(table), folder / f"view{view}.parquet")
-    times = pa.array((start + generator.integers(0, year, entity_rows)) * 1_000_000, kind)
-    rows = {"key": generator.integers(0, KEYS, entity_rows), "event_timestamp": times}
-    pq.write_table(pa.table(rows), folder / "rows.parquet")
 
 
 def measured(store: str, folder: Path) -> dict[str, float]:

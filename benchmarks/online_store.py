@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _race import seconds_of
 from feast import Entity, FeatureStore, FeatureView, Field, FileSource, RepoConfig
 from feast.types import Float64
 from feast.value_type import ValueType
@@ -74,7 +75,7 @@ def _measure_writes(redis: Redis, feast: FeatureStore, folder: Path, rows: pa.Ta
     for _ in range(rounds):
         for name, work in works.items():
             redis.flushall()
-            taken[name].append(rows.num_rows / _seconds(work))
+            taken[name].append(rows.num_rows / seconds_of(work))
     print(f"{'write':<24}{'rows/s':>10}")
     rate = {name: statistics.median(rates) for name, rates in taken.items()}
     for name, found in rate.items():
@@ -163,12 +164,6 @@ def _raw_read(redis: Redis, keys: np.ndarray) -> list[object]:
 def _quietly(work: Callable[[], object]) -> None:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         work()
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def _in_turns(

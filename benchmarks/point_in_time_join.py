@@ -14,21 +14,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import timedelta
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _join_data import COLUMNS, DATA, KEYS, VIEWS, make_data
 from _peers import run_peer
 
 from gatehouse.components.features.database import connect
 from gatehouse.components.features.point_in_time.asof_join import asof_join
 from gatehouse.components.features.point_in_time.view_join import Joined
 
-VIEWS, KEYS, COLUMNS = 3, 3_000, 4
-DATA = {"nothing late, no ties": (1, 0), "ties": (3600, 0), "late by up to 3 days": (1, 3 * 86_400)}
 LIMIT = 1.3
 
 
@@ -46,12 +44,13 @@ def main() -> int:
         return 0
     if options.quick:
         options.entity_rows, options.feature_rows = options.entity_rows // 10, options.feature_rows // 10
-    print(f"{options.entity_rows:,} entity rows, {VIEWS} views of {options.feature_rows:,} rows, {KEYS:,} keys")
+    size = options.entity_rows, options.feature_rows
+    print(f"{size[0]:,} entity rows, {VIEWS} views of {size[1]:,} rows, {KEYS:,} keys")
     kept = True
     contestants = [*CONTESTANTS, "polars"]
     for data, (step, delay) in DATA.items():
         with tempfile.TemporaryDirectory() as directory:
-            make_data(Path(directory), options.entity_rows, options.feature_rows, step, delay)
+            make_data(Path(directory), size, step, delay, event="event", time="time")
             runs: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
             for _ in range(options.rounds):
                 for name in contestants:
@@ -74,23 +73,6 @@ def main() -> int:
         print(f"ours to polars   {against:5.2f} x its CPU (at most 1)")
         kept &= options.quick or against <= 1.0
     return 0 if kept else 1
-
-
-def make_data(folder: Path, entity_rows: int, feature_rows: int, step: int, delay: int) -> None:
-    """Views and entity rows over a year. `step` is the seconds that times are multiples of: a coarse one makes ties."""
-    generator = np.random.default_rng(7)
-    start, year = 1_356_998_400, int(timedelta(days=365).total_seconds())
-    kind = pa.timestamp("us", "UTC")
-    for view in range(VIEWS):
-        event = start + generator.integers(0, year // step, feature_rows) * step
-        micros = event * 1_000_000 + (np.arange(feature_rows) if step == 1 else 0)
-        created = micros + generator.integers(0, delay + 1, feature_rows) * 1_000_000
-        table = {"key": generator.integers(0, KEYS, feature_rows), "event": pa.array(micros, kind)}
-        table["created"] = pa.array(created, kind)
-        table |= {f"v{view}_{number}": generator.normal(size=feature_rows) for number in range(COLUMNS)}
-        pq.write_table(pa.table(table), folder / f"view{view}.parquet")
-    times = pa.array((start + generator.integers(0, year, entity_rows)) * 1_000_000, kind)
-    pq.write_table(pa.table({"key": generator.integers(0, KEYS, entity_rows), "time": times}), folder / "rows.parquet")
 
 
 def _measured(name: str, folder: str) -> dict[str, float]:

@@ -12,11 +12,11 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from _race import seconds_of
 
 from gatehouse.components.registry.resolving.alias import Resolver
 
@@ -45,10 +45,10 @@ def main() -> int:
         theirs = _mlflow(folder, given.model, files)
         taken: dict[str, list[float]] = {"ours": [], "ours, opened anew": [], "MLflow": []}
         for turn in range(given.calls):
-            taken["ours"].append(_seconds(lambda: resolver.resolve("champion")))
+            taken["ours"].append(seconds_of(lambda: resolver.resolve("champion")))
             if turn % max(1, given.calls // given.mlflow_calls) == 0:
-                taken["ours, opened anew"].append(_seconds(lambda: opened().resolve("champion")))
-                taken["MLflow"].append(_seconds(theirs))
+                taken["ours, opened anew"].append(seconds_of(lambda: opened().resolve("champion")))
+                taken["MLflow"].append(seconds_of(theirs))
     size = sum(path.stat().st_size for path in files.rglob("*")) if files.exists() else 0
     print(f"{given.model}@champion, milliseconds{f', {size:,} bytes' if size else ''}:")
     for name, seconds in taken.items():
@@ -57,12 +57,6 @@ def main() -> int:
     ratio = np.percentile(taken["MLflow"], 50) / np.percentile(taken["ours"], 50)
     print(f"MLflow takes {ratio:.0f} times as long at p50")
     return 0 if np.percentile(taken["ours"], 99) * 1000 <= P99_MS else 1
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
 
 
 def _mlflow(folder: Path, name: str, files: Path) -> Callable[[], object]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from _race import kept
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.archive import archive_members
@@ -103,15 +104,11 @@ def _report(taken: dict[str, list[dict[str, float]]], sizes: list[tuple[int, int
         took = f"{found['wall']:6.2f} s wall {found['cpu']:6.2f} s CPU"
         print(f"{what:<26} {took}, {found['start']:.2f} s to start, {found['mib']:4.0f} MiB at most")
     for what in ("wall", "cpu"):
-        _judge(f"snapshot against DuckDB, {what}", median["ours"][what] / median["duckdb"][what], FIRST_LIMIT)
-        _judge(f"second against first, {what}", median["second"][what] / median["ours"][what], SECOND_LIMIT)
+        kept(f"snapshot against DuckDB, {what}", median["ours"][what] / median["duckdb"][what], most=FIRST_LIMIT)
+        kept(f"second against first, {what}", median["second"][what] / median["ours"][what], most=SECOND_LIMIT)
     share = statistics.median(second / first for first, second in sizes)
-    _judge("second against first, bytes", share, SECOND_LIMIT)
-    _judge("memory against 1 GiB", max(median["ours"]["mib"], median["second"]["mib"]) / MEMORY_LIMIT, 1.0)
-
-
-def _judge(what: str, ratio: float, limit: float) -> None:
-    print(f"{what:<32} {ratio:6.3f}, limit {limit:g}: {'met' if ratio <= limit else 'NOT MET'}")
+    kept("second against first, bytes", share, most=SECOND_LIMIT)
+    kept("memory against 1 GiB", max(median["ours"]["mib"], median["second"]["mib"]) / MEMORY_LIMIT, most=1.0)
 
 
 def _run(program: str, *arguments: str) -> dict[str, float]:

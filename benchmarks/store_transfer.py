@@ -10,14 +10,13 @@ import multiprocessing
 import os
 import sys
 import tempfile
-import time
 import uuid
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from _race import seconds_of
 
 from gatehouse.components.artifacts.objects.cache import FOLDER
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -65,22 +64,22 @@ def _measure(scheme: str, plain: type["_Gcs | _S3"], files: dict[str, Path], del
     client = plain()
     address = f"{scheme}://{BUCKET}/{uuid.uuid4().hex}"
     store = ArtifactStore.open(address)
-    loop_up = _seconds(lambda: [client.put(name, path) for name, path in files.items()])
+    loop_up = seconds_of(lambda: [client.put(name, path) for name, path in files.items()])
     counted()
-    up = _seconds(lambda: store.publish("datasets", "d", files))
+    up = seconds_of(lambda: store.publish("datasets", "d", files))
     requests, first_bytes, _ = counted()
     (reference,) = store.references()
     (scratch / "loop").mkdir(exist_ok=True)
-    loop_down = _seconds(lambda: [client.get(name, scratch / "loop" / name) for name in files])
-    down = _seconds(lambda: ArtifactStore.open(address).paths(reference))
+    loop_down = seconds_of(lambda: [client.get(name, scratch / "loop" / name) for name in files])
+    down = seconds_of(lambda: ArtifactStore.open(address).paths(reference))
     print(f"  up: loop {loop_up:.2f} s, publish {up:.2f} s, ratio {up / loop_up:.2f}, {requests} requests")
     print(f"  down: loop {loop_down:.2f} s, paths {down:.2f} s, ratio {down / loop_down:.2f}")
-    again = _seconds(lambda: ArtifactStore.open(address).paths(reference))
+    again = seconds_of(lambda: ArtifactStore.open(address).paths(reference))
     print(f"  down again, from the cache: {again:.2f} s")
     for name in list(files)[: max(1, len(files) // 100)]:
         files[name].write_bytes(os.urandom(files[name].stat().st_size))
     counted()
-    renewed = _seconds(lambda: ArtifactStore.open(address).publish("datasets", "d", files))
+    renewed = seconds_of(lambda: ArtifactStore.open(address).publish("datasets", "d", files))
     requests, sent, _ = counted()
     share = sent / first_bytes
     print(f"  up again with 1 % new: {renewed:.2f} s, {requests} requests, {sent:,} bytes, {share:.3f} of the first")
@@ -99,12 +98,6 @@ def _serve(scheme: str, delay: float, pipe: Connection) -> None:
             seen = proxy.exchanges[:]
             proxy.exchanges.clear()
             pipe.send((len(seen), sum(each.sent for each in seen), sum(each.received for each in seen)))
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 class _Gcs:
