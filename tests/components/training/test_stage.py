@@ -149,8 +149,9 @@ def test_the_processes_of_the_stage_quote_no_row_where_a_column_is_sensitive(
     source = str(store.publish("datasets", "people", {}, details={"sensitive": list(sensitive)}))
     training_set = synthetic.publish_training_set(store, synthetic.table(), snapshot=source)
     split, spec = synthetic.publish_split(store, training_set), vary(SPEC, processes=1)
+    data = {"training_set": training_set, "split": split, "transformation": synthetic.fitted(store, training_set, split)}
     with pytest.raises(TrainingFailedError) as raised:
-        train(TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights"), store)
+        train(TrainRequest(**data, spec=spec, model_name="flights"), store)
     written = [path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file()]
     assert any("injected fault, step 1" in each for each in (str(raised.value), *written)) == (not sensitive)
     assert not sensitive or "ValueError, whose words are not shown, as columns are" in str(raised.value)
