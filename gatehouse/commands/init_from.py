@@ -26,6 +26,7 @@ from gatehouse.commands.first_look import (
 from gatehouse.commands.place import DEFAULT_STORE, whole_or_none
 from gatehouse.commands.table_project import project_files, write_files
 from gatehouse.commands.table_roles import (
+    MOST_OF_GROUP,
     Column,
     Roles,
     Wanted,
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
 
 _TRAIN, _VALIDATION = 0.7, 0.85
 _MOST_ALIKE, _FEWEST_GROUPS = 0.01, 100
-_MOST_OF_GROUP = 20
 _VALUES_THAT_TELL = 3
+_VALUES_COMPARED, _MOST_COMPARED = 50, 20
 _UNITS = (timedelta(days=1), timedelta(hours=1), timedelta(seconds=1))
 _ISO = TypeAdapter(timedelta)
 
@@ -127,25 +128,38 @@ def _roles(
         if TASKS[roles.task].output == "probability":
             _refuse_one_sided(connection, roles)
         boundaries = _boundaries(connection, time) if timed and not roles.group else None
-        told = (*roles.features, roles.label)
+        told = {one.name: one for one in (*roles.features, roles.label)}
         repeated = names_in(roles.features, rows, lambda name: _groups_rows(connection, name, told))
         sizes = _sizes(connection, roles, boundaries)
         return replace(roles, repeated=repeated), boundaries, _alike(connection, roles, rows), sizes
 
 
-def _groups_rows(connection: "duckdb.DuckDBPyConnection", name: str, columns: Sequence[Column]) -> bool:
-    """Whether each value of a column occurs in 2 to 20 rows, and these always agree in another column too."""
-    key, *others = map(quoted, (name, *_telling(name, columns)))
-    counted = ", ".join(f"max(count(DISTINCT {each})) OVER ()" for each in others)
-    sizes = "min(count(*)) OVER (), max(count(*)) OVER ()"
-    grouped = f"SELECT {', '.join(filter(None, [sizes, counted]))} FROM rows WHERE {key} IS NOT NULL GROUP BY {key}"
-    least, most, *different = connection.execute(f"{grouped} LIMIT 1").fetchall()[0]
-    return bool(least > 1 and most <= _MOST_OF_GROUP and 1 in different)
+def _groups_rows(connection: "duckdb.DuckDBPyConnection", name: str, columns: Mapping[str, Column]) -> bool:
+    """Whether each value of a column occurs in 2 to 20 rows, and these always agree in another column too.
 
-
-def _telling(name: str, columns: Sequence[Column]) -> list[str]:
-    """Other columns with so many values that rows seldom agree in them by chance."""
-    return [each.name for each in columns if each.name != name and each.values >= _VALUES_THAT_TELL]
+    The others are compared in the rows of a few values, and in all rows those that agree there.
+    """
+    key = quoted(name)
+    groups = f"FROM rows WHERE {key} IS NOT NULL GROUP BY {key}"
+    least, most = connection.execute(f"SELECT min(n), max(n) FROM (SELECT count(*) AS n {groups})").fetchall()[0]
+    if least < 2 or most > MOST_OF_GROUP:
+        return False
+    # A column with one value for each of the key's has at most as many; with few, rows often agree by chance.
+    others = [
+        quoted(each.name)
+        for each in columns.values()
+        if each.name != name and _VALUES_THAT_TELL <= each.values <= columns[name].values
+    ]
+    few = f"SELECT {key} {groups} ORDER BY hash({key}), {key} LIMIT {_VALUES_COMPARED}"
+    for rows in (f"(FROM rows WHERE {key} IN ({few}))", "rows"):
+        if not others:
+            return False
+        agree = ", ".join(f"min({each}) = max({each}) AS c{place}" for place, each in enumerate(others))
+        always = ", ".join(f"bool_and(c{place})" for place in range(len(others)))
+        grouped = f"SELECT {agree} {groups.replace('FROM rows', f'FROM {rows}')}"
+        found = connection.execute(f"SELECT {always} FROM ({grouped})").fetchall()[0]
+        others = [each for each, same in zip(others, found, strict=True) if same][:_MOST_COMPARED]
+    return bool(others)
 
 
 def _refuse_one_sided(connection: "duckdb.DuckDBPyConnection", roles: Roles) -> None:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import typer
 
@@ -28,6 +29,10 @@ _RARELY_REPEATED = 0.5
 _NEARLY_UNIQUE = 0.9
 _FEW = 50
 _MOST_OF_ID = 100
+MOST_OF_GROUP = 20
+"""The most rows that one person or thing has, where its column has no name of an id."""
+_MOST_LOOKED_AT = 20
+_COLUMNS_AT_ONCE = 50
 _SLICES = 12
 NUMERIC, TIME = ("int64", "double", "bool"), "timestamp"
 _TASKS: tuple[TaskName, ...] = ("binary", "multiclass", "regression")
@@ -158,8 +163,8 @@ def names_in(features: Sequence[Column], rows: int, groups_rows: Callable[[str],
     """Features that may name something with several rows each, such as a person.
 
     They have at least 50 distinct whole numbers or texts. Either the name is that of an id, with at most 100 rows per
-    value (more suggest a repeated category, such as a shop). Or each value has a few rows that agree in another column
-    too, such as the age.
+    value (more suggest a repeated category, such as a shop). Or each value has 2 to 20 rows that agree in another
+    column too, such as the age; of a wide table the first 20 columns that may be so are looked at, texts first.
 
     Args:
         features: The features.
@@ -167,8 +172,16 @@ def names_in(features: Sequence[Column], rows: int, groups_rows: Callable[[str],
         groups_rows: Whether each value of a column has a few rows that agree in another column.
     """
     whole = [one for one in features if one.kind in _OF_KEYS and _FEW <= one.values < rows]
-    named = {one.name for one in whole if _ID.search(one.name) and rows <= _MOST_OF_ID * one.values}
-    return tuple(one.name for one in whole if one.name in named or groups_rows(one.name))
+    found = {one.name for one in whole if _ID.search(one.name) and rows <= _MOST_OF_ID * one.values}
+    others = [one for one in whole if one.name not in found and _in_few_rows(one, rows)]
+    likely = sorted(others, key=lambda one: one.kind != "string")[:_MOST_LOOKED_AT]
+    found |= {one.name for one in likely if groups_rows(one.name)}
+    return tuple(one.name for one in whole if one.name in found)
+
+
+def _in_few_rows(column: Column, rows: int) -> bool:
+    """Whether a value has 2 to 20 rows in the mean."""
+    return 2 * column.values <= rows - column.missing <= MOST_OF_GROUP * column.values
 
 
 def _refuse_equal(names: Sequence[str]) -> None:
@@ -335,19 +348,24 @@ def facts(query: Callable[[str], list[tuple[object, ...]]], kinds: Mapping[str, 
         query: Runs SQL over the table `rows`.
         kinds: The declared type of every column.
     """
-    quoted = {name: '"' + name.replace('"', '""') + '"' for name in kinds}
-    counted = ", ".join(f"count(DISTINCT {each}), count(*) - count({each})" for each in quoted.values())
-    (rows, *counts), *_ = query(f"SELECT count(*), {counted} FROM rows")
     found, infinite = {}, infinite_values(query, kinds)
-    for index, (name, kind) in enumerate(kinds.items()):
-        values, missing = int(str(counts[2 * index])), int(str(counts[2 * index + 1]))
-        texts: tuple[str, ...] = ()
-        if 1 < values <= _FEW:
-            each = quoted[name]
-            shown = query(f"SELECT DISTINCT {each} AS v, {each}::VARCHAR FROM rows WHERE v IS NOT NULL ORDER BY v")
-            texts = tuple(str(text) for _, text in shown)
-        found[name] = Column(name, kind, values, missing, texts, infinite.get(name, 0))
-    return found, int(str(rows))
+    rows = int(str(query("SELECT count(*) FROM rows")[0][0]))
+    for start in range(0, len(kinds), _COLUMNS_AT_ONCE):
+        names = list(kinds)[start : start + _COLUMNS_AT_ONCE]
+        quoted = {name: '"' + name.replace('"', '""') + '"' for name in names}
+        counted = ", ".join(f"count(DISTINCT {each}), count({each})" for each in quoted.values())
+        counts = iter(map(int, map(str, query(f"SELECT {counted} FROM rows")[0])))
+        sizes = {name: (next(counts), rows - next(counts)) for name in names}
+        few = [name for name in names if 1 < sizes[name][0] <= _FEW]
+        listed = ", ".join(
+            f"list_transform(list_sort(list(DISTINCT {each}) FILTER ({each} IS NOT NULL)), lambda v: v::VARCHAR)"
+            for each in (quoted[name] for name in few)
+        )
+        texts = dict(zip(few, query(f"SELECT {listed} FROM rows")[0], strict=True)) if few else {}
+        for name in names:
+            shown = tuple(cast("list[str]", texts.get(name, [])))
+            found[name] = Column(name, kinds[name], *sizes[name], shown, infinite.get(name, 0))
+    return found, rows
 
 
 def infinite_values(query: Callable[[str], list[tuple[object, ...]]], kinds: Mapping[str, str]) -> dict[str, int]:

@@ -203,6 +203,16 @@ def test_rows_of_one_person_stay_in_one_part(folder: Path) -> None:
     assert "keeps=('individual',)" in definitions and '"individual":' not in definitions
 
 
+def _wide(folder: Path, columns: int = 120) -> Path:
+    """Whole numbers, any of which may name something, and one person whose age stands in the last column."""
+    rows = (
+        [f"p{n // 5}", *(hash((n, each)) % 51 for each in range(columns)), n // 5 % 7, n % 2] for n in range(500)
+    )
+    head = ["person", *(f"c{each}" for each in range(columns)), "age", "y"]
+    (folder / "table.csv").write_text("\n".join(",".join(map(str, row)) for row in (head, *rows)))
+    return folder / "table.csv"
+
+
 def _chicks(folder: Path) -> Path:
     """Weights of 50 chicks, each weighed up to twelve times on its diet, as the package river ships them."""
     return shutil.copy(files("river") / "datasets" / "chick-weights.csv", folder / "table.csv")
@@ -234,6 +244,7 @@ def _sales(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("table", "label", "named"),
     [
+        (_wide, ("y",), "person"),
         (_chicks, ("diet", "--task", "multiclass"), "chick"),
         (_prices, ("gallup", "--task", "regression"), ""),
         (_patients, ("ill",), ""),

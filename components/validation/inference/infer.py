@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 import yaml
@@ -289,20 +290,27 @@ def _flow(value: Any) -> str:
         return f"{{{', '.join(f'{_flow(key)}: {_flow(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_flow, value))}]"
+    return _written(value) if isinstance(value, str) else _dumped(value)
+
+
+@cache
+def _written(text: str) -> str:
+    """A text as YAML on one line; the names of rules, and many of values, are the same in all columns."""
     for options in ({"allow_unicode": True}, {"allow_unicode": True, "default_style": '"'}, {"default_style": '"'}):
-        if not isinstance(value, str) and "default_style" in options:
-            continue
         # Within a list, so that what a list or mapping would read otherwise is quoted too.
-        dumped = yaml.safe_dump([value], stream=None, width=math.inf, default_flow_style=True, **options)
-        written = str(dumped).strip()[1:-1]
-        if "\n" not in written and _reads_as(written, value):
+        written = _dumped(text, **options)
+        if "\n" not in written and _reads_as(written, text):
             return written
-    raise ConfigurationError(f"{value!r} cannot be written as YAML.")
+    raise ConfigurationError(f"{text!r} cannot be written as YAML.")
 
 
-def _reads_as(written: str, value: Any) -> bool:
+def _dumped(value: Any, **options: Any) -> str:
+    return str(yaml.safe_dump([value], stream=None, width=math.inf, default_flow_style=True, **options)).strip()[1:-1]
+
+
+def _reads_as(written: str, text: str) -> bool:
     try:
-        return bool(yaml.safe_load(f"{{{written}: [{written}]}}") == {value: [value]})
+        return bool(yaml.safe_load(f"{{{written}: [{written}]}}") == {text: [text]})
     except yaml.YAMLError:
         return False
 

@@ -4,6 +4,7 @@ Every question is bounded: so many combinations of columns, so many pairs of tab
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -22,6 +23,7 @@ _LEAST_KEYS = 10
 _SAMPLE = 20_000
 _PATTERN_SAMPLE = 2000
 _KEY_COLUMNS = 8
+_COLUMNS_AT_ONCE = 50
 _KEY_SIZES = (2, 3, 4)
 _KEYS_VERIFIED = 5
 _PAIRS = 100
@@ -129,7 +131,7 @@ def _usable(table: Table) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, table: Table, types: Mapping[str, str]) -> dict[str, Seen]:
-    """Two passes over the table, and one over each column of texts."""
+    """Two passes over the table, and one over each column of texts or of few values."""
     zoned = {column.name for column in table.columns if "tz=" in column.type}
     wanted = {f"{key}|{column}": sql for column, kind in types.items() for key, sql in _aggregates(name(column), kind)}
     scanned = scan(connection, table.name, wanted)
@@ -144,12 +146,13 @@ def _columns(connection: duckdb.DuckDBPyConnection, table: Table, types: Mapping
         if seen.kind in _KEY_TYPES and seen.held > 1 and seen.distinct >= 0.7 * seen.held
     ]
     exact = scan(connection, table.name, {column: f"count(DISTINCT hash({name(column)}))" for column in likely})
+    values = _values(connection, table, found)
     for column, seen in found.items():
         unique = column in exact and _distinct_values(exact[column], seen) == seen.held
         found[column] = replace(
             seen,
             unique=unique,
-            values=_values(connection, table, seen),
+            values=values.get(column, ()),
             pattern=_pattern(connection, table, seen),
         )
     return found
@@ -180,15 +183,24 @@ def _aggregates(quoted: str, kind: str) -> Iterator[tuple[str, str]]:
         yield "high", f"epoch_us(max({quoted}) FILTER (WHERE isfinite({quoted})))"
 
 
-def _values(connection: duckdb.DuckDBPyConnection, table: Table, seen: Seen) -> tuple[tuple[Any, int], ...]:
-    """All values where they are few in many rows."""
-    if seen.kind not in ("string", "int64") or seen.held < MANY or seen.distinct > 4 * FEW_VALUES:
-        return ()
-    quoted = name(seen.column)
-    query = (
-        f"SELECT {quoted}, count(*) FROM {name(table.name)} WHERE {quoted} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1"
-    )
-    return tuple(connection.execute(query).fetchall())
+def _values(
+    connection: duckdb.DuckDBPyConnection, table: Table, columns: Mapping[str, Seen]
+) -> dict[str, tuple[tuple[Any, int], ...]]:
+    """All values of the columns in which they are few in many rows; a pass for some columns each."""
+    few = [
+        column
+        for column, seen in columns.items()
+        if seen.kind in ("string", "int64") and seen.held >= MANY and seen.distinct <= 4 * FEW_VALUES
+    ]
+    counts: dict[str, Counter[Any]] = {column: Counter() for column in few}
+    for start in range(0, len(few), _COLUMNS_AT_ONCE):
+        some = few[start : start + _COLUMNS_AT_ONCE]
+        rows = connection.sql(f"SELECT {', '.join(map(name, some))} FROM {name(table.name)}")
+        for batch in rows.to_arrow_reader(_SAMPLE):
+            for column, cells in zip(some, batch.columns, strict=True):
+                found = cells.drop_null().value_counts().to_pylist()
+                counts[column].update({each["values"]: each["counts"] for each in found})
+    return {column: tuple(sorted(each.items(), key=lambda one: (-one[1], one[0]))) for column, each in counts.items()}
 
 
 def _pattern(connection: duckdb.DuckDBPyConnection, table: Table, seen: Seen) -> str:
