@@ -6,7 +6,7 @@ import shlex
 import shutil
 import tempfile
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,6 +50,9 @@ def attempt(
         Path | None, typer.Option(help="Folder to write source.yaml and contract.yaml to; by default neither is.")
     ] = None,
     store: Annotated[str, typer.Option(help="Where the snapshot is written; default: .gatehouse/store.")] = "",
+    nulls: Annotated[
+        list[str] | None, typer.Option(help="A text that stands for a missing value in a CSV, such as nil.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over what is in the folder.")] = False,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = True,
 ) -> None:
@@ -66,7 +69,7 @@ def attempt(
     if not force and (there := [str(each) for each in written if each.exists()]):
         raise ConfigurationError(f"{', '.join(there)} is there already: give another --out, or --force to write over.")
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    sniffed = sniff(file)
+    sniffed = sniff(file, nulls or ())
     show(console, file, sniffed)
     source = declared(sniffed, file.resolve(), name)
     opened = ArtifactStore.open(store_address(store))
@@ -77,7 +80,9 @@ def attempt(
             shutil.copyfile(Path(made, _CONTRACT), out / _CONTRACT)
             (out / _SOURCE).write_text(_source_text(source), encoding="utf-8")
     rows = opened.manifest(look.taken.snapshot).derived_from[name]
-    _tell(console, look, name, written, repeated_rows(opened, rows))
+    _tell(console, look, name, written)
+    tell_rejected(console, look, name, sniffed, "the source needs", "as --out and `gatehouse init` write it")
+    tell_repeated(console, sniffed.repeated)
     with connect() as connection:
         connection.read_parquet([str(path) for path in opened.paths(rows)]).create_view("rows")
         kinds = {column.name: str(column.kind) for column in sniffed.named}
@@ -98,7 +103,8 @@ def table_name(file: Path) -> str:
 def declared(sniffed: "Sniffed", file: Path, name: str) -> dict[str, Any]:
     """The key `source` of a project that reads the file as a table with this name.
 
-    A column whose name looks personal is sensitive from the beginning: rows that are set aside would show it.
+    A column whose name looks personal is sensitive from the beginning: rows that are set aside would show it. So is
+    then a text column that most values of are of another type, as cells of a personal column may have moved into it.
     """
     from gatehouse.components.snapshot.sniffing import source_of
     from gatehouse.components.validation.inference.infer import looks_personal
@@ -106,7 +112,7 @@ def declared(sniffed: "Sniffed", file: Path, name: str) -> dict[str, Any]:
     changed = datetime.fromtimestamp(int(file.stat().st_mtime), UTC).replace(tzinfo=None)
     source = source_of(sniffed, file, name, changed.isoformat(sep=" "))
     if personal := [column.name for column in sniffed.named if looks_personal(column.name)]:
-        source["tables"][name]["sensitive"] = sorted(personal)
+        source["tables"][name]["sensitive"] = sorted({*personal, *(one.name for one in sniffed.named if one.almost)})
     return source
 
 
@@ -133,12 +139,17 @@ def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) 
     )
 
 
-def repeated_rows(store: ArtifactStore, dataset: str) -> int:
-    """How many rows of a dataset are equal to an earlier one in every column."""
-    with connect() as connection:
-        connection.read_parquet([str(path) for path in store.paths(dataset)]).create_view("rows")
-        query = "SELECT (SELECT count(*) FROM rows) - (SELECT count(*) FROM (SELECT DISTINCT * FROM rows))"
-        return int(connection.execute(query).fetchall()[0][0])
+def tell_rejected(console: Console, look: FirstLook, name: str, sniffed: "Sniffed", needs: str, written: str) -> None:
+    """Print which share of the rows is rejected, if it is larger than a source allows by default."""
+    from gatehouse.components.snapshot.sniffing import USUAL_LIMIT
+
+    rejected = look.taken.rejected_rows.get(name, 0)
+    rows = look.taken.rows[name] + rejected
+    if rejected > USUAL_LIMIT * rows:
+        told = f"{rejected:,} of {rows:,} rows ({rejected / rows:.1%}) do not fit and are rejected: {needs} "
+        told += f"reject_limit: {sniffed.reject_limit:g} ({USUAL_LIMIT:g} is usual), {written}. "
+        told += "Look at the rejected rows before you rely on the others: `gatehouse data rejected`."
+        console.print(Text(told, style="yellow"))
 
 
 def tell_repeated(console: Console, rows: int) -> None:
@@ -179,6 +190,8 @@ def indented(source: Mapping[str, Any]) -> str:
 
 def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
     """Print what was found in a file."""
+    from gatehouse.components.validation.inference.infer import looks_personal
+
     facts = [counted(sniffed.rows, "row")]
     if sniffed.delimiter:
         delimiter = _DELIMITERS.get(sniffed.delimiter, repr(sniffed.delimiter))
@@ -186,11 +199,17 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
         facts += ["decimal comma"] if sniffed.decimal == "," else []
         facts += [_missing(sniffed)]
     console.print(Text.assemble((file.name, "bold"), f"  {', '.join(facts)}"))
+    hidden = any(looks_personal(column.name) for column in sniffed.columns)
     table = Table("column", "type", Column("missing", justify="right"), "", box=None, pad_edge=False)
     for column in sniffed.columns:
         missing = f"{column.missing:,}" if column.missing else ""
-        table.add_row(column.name or "(no name)", str(column.kind), missing, _notes(column, sniffed))
+        table.add_row(column.name or "(no name)", str(column.kind), missing, _notes(column, sniffed, hidden))
     print_table(table)
+    if words := sorted({column.mostly for column in sniffed.named if column.mostly and not hidden}):
+        told = f"If {', '.join(map(repr, words))} means a missing value: "
+        told += " ".join(f"--nulls {shlex.quote(word)}" for word in words)
+        nulls = yaml.safe_dump([*sniffed.nulls, *words], default_flow_style=True, allow_unicode=True, width=400)
+        console.print(Text(f"{told}, which is `nulls: {nulls.strip()}` in the source", style="yellow"))
     if sniffed.uneven:
         have, are = ("has", "it is") if sniffed.uneven == 1 else ("have", "they are")
         told = f"{counted(sniffed.uneven, 'row')} {have} more or fewer cells than the header, {are} rejected."
@@ -206,7 +225,7 @@ def _missing(sniffed: "Sniffed") -> str:
     return f"missing values are {', '.join(written)}" if written else "no missing values"
 
 
-def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
+def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
     from gatehouse.components.validation.inference.infer import looks_personal
 
     notes = [] if column.name else ["left out: it has no name"]
@@ -226,15 +245,31 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
         notes.append("no zone is stated, UTC is assumed")
     if column.name and column.name == sniffed.event_time:
         notes.append("orders the rows in time")
-    if column.misfits:
-        rows = "its row is" if column.misfits == 1 else "their rows are"
-        notes.append(f"{counted(column.misfits, 'value')} of another type, {rows} rejected")
+    notes += [f"text, as {column.digits}"] * bool(column.digits)
+    notes += _misfits(column, sniffed, hidden)
     if column.missing == sniffed.rows:
         notes.append("empty")
     return "; ".join(notes)
 
 
-def _tell(console: Console, look: FirstLook, name: str, written: list[Path], repeated: int) -> None:
+def _misfits(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> Iterator[str]:
+    """What is said of values that have another type than most; with `hidden` none of them is shown."""
+    if not column.misfits:
+        return
+    if column.almost:
+        told = f"text, as {column.misfits:,} of {sniffed.rows - column.missing:,} values are no {column.almost}"
+    else:
+        rows = "its row is" if column.misfits == 1 else "their rows are"
+        told = f"{counted(column.misfits, 'value')} of another type, {rows} rejected"
+    if column.mostly:
+        word = "one text" if hidden else repr(column.mostly)
+        told += f" ({'all' if column.mostly_rows == column.misfits else f'{column.mostly_rows:,}'} are {word})"
+    yield told
+    if column.almost and hidden:
+        yield "sensitive, as personal values may have moved into it"
+
+
+def _tell(console: Console, look: FirstLook, name: str, written: list[Path]) -> None:
     rows, rejected = look.taken.rows[name], look.taken.rejected_rows.get(name, 0)
     warned = f", {counted(look.warnings, 'warning')}" if look.warnings else ""
     console.print()
@@ -247,6 +282,5 @@ def _tell(console: Console, look: FirstLook, name: str, written: list[Path], rep
     for label, text in lines.items():
         if text:
             console.print(Text.assemble((f"{label:<10}", "dim"), text))
-    tell_repeated(console, repeated)
     for warning in look.taken.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"))

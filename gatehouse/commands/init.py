@@ -41,6 +41,9 @@ def init(
             help="A column, such as a person, whose rows stay in one part, and no feature; none for no column."
         ),
     ] = "",
+    nulls: Annotated[
+        list[str] | None, typer.Option(help="A text that stands for a missing value in a CSV, such as nil.")
+    ] = None,
     alarm: Annotated[
         float | None,
         typer.Option(
@@ -53,9 +56,10 @@ def init(
 ) -> None:
     """Write a commented starting point for a project into a new folder; with --from, one that runs on that table."""
     if table is None:
-        if any((label, task, positive, time, key, known, without, group)):
+        if any((label, task, positive, time, key, known, without, group, nulls)):
             raise ConfigurationError(
-                "--label, --task, --positive, --time, --key, --known, --without and --group: expected --from FILE."
+                "--label, --task, --positive, --time, --key, --known, --without, --group and --nulls: expected "
+                "--from FILE."
             )
         target = create_project(name, Path.cwd())
         typer.echo(
@@ -66,7 +70,7 @@ def init(
     from gatehouse.commands.table_roles import Wanted
 
     wanted = Wanted(label, task, positive, key, known, tuple(without or ()), group)
-    init_from(new_folder(name, Path.cwd()), name, table, time, alarm, wanted)
+    init_from(new_folder(name, Path.cwd()), name, table, time, alarm, wanted, nulls or ())
 
 
 def new_folder(name: str, parent: Path) -> Path:

@@ -16,11 +16,11 @@ from rich.text import Text
 from gatehouse.commands.first_look import (
     FirstLook,
     declared,
-    repeated_rows,
     show,
     table_name,
     taken,
     tell_infinite,
+    tell_rejected,
     tell_repeated,
 )
 from gatehouse.commands.place import DEFAULT_STORE, whole_or_none
@@ -57,7 +57,9 @@ _UNITS = (timedelta(days=1), timedelta(hours=1), timedelta(seconds=1))
 _ISO = TypeAdapter(timedelta)
 
 
-def init_from(target: Path, name: str, file: Path, time: str, alarm: float | None, wanted: Wanted) -> None:
+def init_from(
+    target: Path, name: str, file: Path, time: str, alarm: float | None, wanted: Wanted, nulls: Sequence[str]
+) -> None:
     """Create a project in the folder `target`, with a copy of the file; if this fails or is killed, no folder is left.
 
     Raises:
@@ -67,7 +69,7 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float | Non
     from gatehouse.components.snapshot.sniffing import sniff
 
     console, table = Console(soft_wrap=True, highlight=False, markup=False), table_name(file)
-    found = sniff(file)
+    found = sniff(file, nulls)
     sniffed = found.ordered_by(_time(time, found))
     require_columns(wanted, [column.name for column in found.named])
     if asked := someone_is_there():
@@ -82,13 +84,13 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float | Non
         roles, boundaries, alike, sizes = _roles(
             store, look, table, source["tables"][table], wanted, bool(sniffed.event_time)
         )
-        again = repeated_rows(store, store.manifest(look.taken.snapshot).derived_from[table])
         write_files(made, project_files(name, table, source, roles, boundaries, alike, alarm))
         report = target / look.pages[0].relative_to(made)
     if not asked:  # Without questions, an error is the only output.
         show(console, file, found)
     _tell(console, target, name, roles, report, boundaries)
-    tell_repeated(console, again)
+    tell_rejected(console, look, table, sniffed, "project.yaml has", "as this file needs it")
+    tell_repeated(console, found.repeated)
     infinite = {one.name: one.infinite for one in (*roles.features, roles.label) if one.infinite}
     without = f"features/staging/{table}.sql gives nulls instead"
     if roles.label.infinite:

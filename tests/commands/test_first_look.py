@@ -4,6 +4,7 @@ import re
 from importlib import resources
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import Result
@@ -62,6 +63,46 @@ def test_a_column_that_looks_personal_is_shown_in_no_row_that_is_set_aside(
     assert "expected int64 or a null" in told and "@" not in told
     source = yaml.safe_load((tmp_path / "t" / "source.yaml").read_text())["source"]
     assert source["tables"]["t"]["sensitive"] == ["email"]
+
+
+@pytest.mark.parametrize("moved", [10, 60])
+def test_a_personal_value_that_moved_into_a_column_of_numbers_is_shown_nowhere(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = ("bella@example.org" if n % (600 // moved) == 0 else n for n in range(600))
+    lines = "".join(f"{n},anna{n}@example.org,{cell}\n" for n, cell in enumerate(cells))
+    (tmp_path / "t.csv").write_text("id,email,amount\n" + lines)
+    output = _try(tmp_path / "t.csv", store, "--out", "made").output
+    few = moved == 10
+    assert ("10 values of another type, their rows are rejected (all are one text)" in output) == few
+    assert ("text, as 60 of 600 values are no int64 (all are one text); sensitive" in output) != few
+    source = yaml.safe_load((tmp_path / "made" / "source.yaml").read_text())["source"]
+    assert source["tables"]["t"]["sensitive"] == (["email"] if few else ["amount", "email"])
+    pages = [
+        path.read_bytes() for path in Path(store.address).rglob("*") if path.suffix != ".parquet" and path.is_file()
+    ]
+    rejected = [row for path in Path(store.address).rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert any(b"amount" in page for page in pages) and not any(
+        b"@example.org" in page for page in [output.encode(), *pages]
+    )
+    assert not any("bella" in str(row) for row in rejected if few or "raw" in row)
+
+
+def test_a_word_among_numbers_is_told_and_may_be_a_missing_value(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(f"{n},{'not there' if n % 40 == 0 else n}{',9' if n % 50 == 7 else ''}\n" for n in range(600))
+    (tmp_path / "t.csv").write_text("id,x\n" + lines)
+    output = _try(tmp_path / "t.csv", store).output
+    assert "15 values of another type, their rows are rejected (all are 'not there')" in output
+    assert "means a missing value: --nulls 'not there', which is `nulls: ['', NA, not there]` in the source" in output
+    assert "27 of 600 rows (4.5%) do not fit and are rejected: the source needs reject_limit: 0.0675" in output
+    output = _try(tmp_path / "t.csv", store, "--nulls", "not there", "--out", "made").output
+    assert "x       int64       15" in output and "12 of 600 rows (2.0%) do not fit" in output
+    source = yaml.safe_load((tmp_path / "made" / "source.yaml").read_text())["source"]
+    assert source["nulls"] == ["", "NA", "not there"] and source["tables"]["t"]["reject_limit"] == 0.03
 
 
 def test_a_name_in_brackets_is_shown_as_it_is(

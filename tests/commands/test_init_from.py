@@ -205,9 +205,7 @@ def test_rows_of_one_person_stay_in_one_part(folder: Path) -> None:
 
 def _wide(folder: Path, columns: int = 120) -> Path:
     """Whole numbers, any of which may name something, and one person whose age stands in the last column."""
-    rows = (
-        [f"p{n // 5}", *(hash((n, each)) % 51 for each in range(columns)), n // 5 % 7, n % 2] for n in range(500)
-    )
+    rows = ([f"p{n // 5}", *(hash((n, each)) % 51 for each in range(columns)), n // 5 % 7, n % 2] for n in range(500))
     head = ["person", *(f"c{each}" for each in range(columns)), "age", "y"]
     (folder / "table.csv").write_text("\n".join(",".join(map(str, row)) for row in (head, *rows)))
     return folder / "table.csv"

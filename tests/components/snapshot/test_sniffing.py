@@ -12,7 +12,8 @@ import pytest
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot import sniffing
-from gatehouse.components.snapshot.sniffing import Sniffed, _Column, _look, sniff, source_of
+from gatehouse.components.snapshot.column_types import Texts, look
+from gatehouse.components.snapshot.sniffing import Sniffed, sniff, source_of
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.errors import OutOfMemoryError, SourceError
@@ -103,9 +104,9 @@ def test_times_finer_than_a_microsecond_are_told(tmp_path: Path, digits: str, to
 
 @pytest.mark.parametrize("fine", [(True, False), (False, True)])
 def test_times_are_too_fine_where_those_of_all_blocks_are(fine: tuple[bool, bool]) -> None:
-    column = _Column("at", {})
+    column = Texts("at")
     for each in fine:
-        _look(column, pa.array([f"2024-01-01T00:00:00.123456{'7' if each else ''}"]))
+        look(column, pa.array([f"2024-01-01T00:00:00.123456{'7' if each else ''}"]))
     assert not column.too_fine
 
 
@@ -115,6 +116,75 @@ def test_a_few_values_of_another_type_are_told_and_rejected(tmp_path: Path, stor
     found = sniff(path).columns[1]
     assert (found.kind, found.misfits, found.missing) == ("int64", 1, 0)
     assert _read(store, path)[0].rejected_rows == {"t": 1}
+
+
+@pytest.mark.parametrize(
+    ("cell", "odd", "kind", "misfits", "almost"),
+    [
+        ("{}", 30, "int64", 30, ""),
+        ("{}.5", 30, "double", 30, ""),
+        ("2024-01-01T00:00:{:02}Z", 30, "timestamp", 30, ""),
+        ("{}.5", 31, "string", 31, "double"),
+        ("no{}", 30, "string", 0, ""),
+    ],
+)
+def test_one_value_of_twenty_may_have_another_type(
+    tmp_path: Path, store: ArtifactStore, cell: str, odd: int, kind: str, misfits: int, almost: str
+) -> None:
+    cells = [cell.format(n % 60) for n in range(600)]
+    cells[-odd:] = ["nil"] * odd
+    path = _file(tmp_path, "v\n" + "\n".join(cells))
+    found = sniff(path).columns[0]
+    assert (str(found.kind), found.misfits, found.almost) == (kind, misfits, almost)
+    assert (found.mostly, found.mostly_rows) == (("nil", odd) if misfits else ("", 0))
+    taken, rows = _read(store, path)
+    assert taken.rejected_rows.get("t", 0) == (0 if almost else misfits) == 600 - len(rows)
+    given = sniff(path, ["nil"])
+    assert (given.columns[0].missing, given.columns[0].misfits, given.nulls) == (odd, 0, ("", "NA", "nil"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ([str(2**63 + n) for n in range(300)], "string"),
+        ([str(2**63 - 1 - n) for n in range(300)], "int64"),
+        ([*(str(10**17 + n) for n in range(300)), "1.5"], "string"),
+        ([f"{10**17 + n}.0" for n in range(300)], "double"),
+        ([f"{n:05}" for n in range(90_000, 90_300)], "int64"),
+        ([f"{n:05}" for n in (*range(90_000, 90_300), 501)], "string"),
+        ([f"0.{n}" for n in range(300)], "double"),
+    ],
+)
+def test_numbers_that_would_lose_digits_stay_texts(
+    tmp_path: Path, store: ArtifactStore, cells: list[str], kind: str
+) -> None:
+    path = _file(tmp_path, "id,y\n" + "".join(f"{cell},1\n" for cell in cells))
+    found = sniff(path)
+    assert (_kinds(found)["id"], bool(found.columns[0].digits)) == (kind, kind == "string")
+    assert found.repeated == 0, "all cells differ"
+    if kind != "double":
+        assert len({row["id"] for row in _read(store, path)[1]}) == len(cells)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_rows_are_repeated_where_their_cells_are(tmp_path: Path, name: str) -> None:
+    rows = [("1.0", None), ("1", None), ("1.00000000000000000001", None), ("1", None), ("1", "")]
+    if name == "t.parquet":
+        pq.write_table(pa.table({"v": [one for one, _ in rows], "w": [two for _, two in rows]}), tmp_path / name)
+        assert sniff(tmp_path / name).repeated == 1
+    else:  # A column without a name is the number of the row, and an empty cell in quotes is empty.
+        lines = "".join(f"{place},{one},{two or ''}\n" for place, (one, two) in enumerate(rows))
+        assert sniff(_file(tmp_path, f",v,w\n{lines}")).repeated == 2
+
+
+@pytest.mark.parametrize("share", [0.025, 0.4])
+def test_a_file_is_read_whatever_share_of_its_rows_does_not_fit(
+    tmp_path: Path, store: ArtifactStore, share: float
+) -> None:
+    lines = (f"{n},{n % 2}{',9' if n % 200 < 200 * share else ''}\n" for n in range(600))
+    path = _file(tmp_path, "id,y\n" + "".join(lines))
+    assert sniff(path).reject_limit == pytest.approx(1.5 * share)
+    assert _read(store, path)[0].rejected_rows == {"t": 600 * share}
 
 
 def test_marks_of_missing_values_are_found_where_they_matter(tmp_path: Path, store: ArtifactStore) -> None:

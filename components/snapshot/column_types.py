@@ -1,0 +1,252 @@
+"""What type a column of texts that nobody declared seems to have: told by the functions that read it into a snapshot.
+
+All rows are looked at. Where at most one value of twenty does not fit, such as `nil`, the others still tell the type.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gatehouse.components.snapshot.sources.csv_texts import read_texts
+from gatehouse.components.snapshot.spec import ColumnType
+from gatehouse.errors import counted
+
+_MOST_MISFITS = 0.05
+_HEAD = 200
+_WORDS_COUNTED, _LONGEST_WORD = 20, 20
+_LIKE_A_DAY = r"^(?:\d{1,4}|[A-Za-z]{3,9})[-./ ](?:\d{1,2}|[A-Za-z]{3}),?[-./ ]\d"
+_PADDED = r"^[ \t]*[+-]?0\d+[ \t]*$"
+_LONG = r"^[ \t]*[+-]?0*[1-9]\d{15,}[ \t]*$"
+NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "?", "-", "--", "\\N", "#N/A", ".")
+_MARKS = pa.array(NULLS)
+_DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%b %d %Y", "%d %b %Y", "%d-%b-%Y", "%B %d, %Y")
+_FORMATS = (*(f"{day}{clock}" for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S")), "%m/%d/%y")
+_USUAL = (1e8, 4e9)
+"""The years 1973 to 2096, in seconds since 1970: a column whose name says a time too is taken for one."""
+_PLAUSIBLE = (631_152_000, 4_102_444_800)
+"""The years 1990 to 2100, in seconds since 1970."""
+_PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+_TIME_WORDS = frozenset(
+    ("time", "times", "date", "dates", "datetime", "timestamp", "when", "epoch", "created", "updated", "at", "ts")
+)
+_GLUED = re.compile(r"[a-z]{2,}(?:date|datetime|timestamp|epoch)")
+"""A word of a time behind another one, as in orderdate: it counts only for numbers of the years 1990 to 2100.
+
+One that ends in time alone may be a duration, as cputime, whose nanoseconds are numbers of such years too.
+"""
+_NOT_GLUED = frozenset(("candidate", "consolidate", "invalidate", "liquidate", "mandate", "update", "validate"))
+_NO_TIMES = frozenset(("id", "ids", "by"))
+"""Words that behind one of a time make it something else, as in created_by."""
+_TOO_FINE = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{7,9}(?:Z|[+-]\d\d:?\d\d)?$"
+
+
+@dataclass(frozen=True)
+class SniffedColumn:
+    """A column.
+
+    Attributes:
+        name: Its name in the header; a column without one is left out of a snapshot.
+        kind: The type that its values have.
+        form: How it writes times, as `times` of a table has it.
+        decimal: The decimal sign of its doubles.
+        naive: Whether its times state no zone.
+        missing: Rows without a value.
+        misfits: Those that have another type; they would be rejected, or make the column a text.
+        mostly: The text that most misfits are, where it stands more than once and is short; else empty.
+        mostly_rows: How many these are.
+        almost: The type that most values of a text column have; empty for none.
+        digits: Why numbers stay texts, as they would lose digits; empty where they do not.
+        also: Another format that all its times fit too; empty for none.
+        epoch: Of numbers the unit in which all are times of the years 1990 to 2100 since 1970; empty for none.
+        too_fine: Whether its texts are times with more digits than a microsecond has.
+    """
+
+    name: str
+    kind: ColumnType
+    form: str = ""
+    decimal: str = "."
+    naive: bool = False
+    missing: int = 0
+    misfits: int = 0
+    mostly: str = ""
+    mostly_rows: int = 0
+    almost: str = ""
+    digits: str = ""
+    also: str = ""
+    epoch: str = ""
+    too_fine: bool = False
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A way to read a column."""
+
+    kind: ColumnType
+    form: str = ""
+    decimal: str = "."
+    zone: str = ""
+
+
+@dataclass
+class Texts:
+    """What is known of a column so far."""
+
+    name: str
+    candidates: dict[_Candidate, int] = field(default_factory=lambda: dict.fromkeys(_candidates(), 0))
+    """Ways to read it that are still possible, with how many values do not fit."""
+    odd: dict[_Candidate, Counter[bytes]] = field(default_factory=dict)
+    """What does not fit and is frequent."""
+    rows: int = 0
+    padded: int = 0
+    long: int = 0
+    too_fine: bool = False
+    nulls: Counter[str] = field(default_factory=Counter)
+    low: float = float("inf")
+    high: float = float("-inf")
+
+
+def _candidates() -> Iterator[_Candidate]:
+    yield _Candidate(ColumnType.bool)
+    yield _Candidate(ColumnType.int64)
+    yield _Candidate(ColumnType.double)
+    yield _Candidate(ColumnType.double, decimal=",")
+    yield _Candidate(ColumnType.timestamp)
+    for form in ("", *_FORMATS):
+        yield _Candidate(ColumnType.timestamp, form, zone="UTC")
+
+
+def look(column: Texts, cells: pa.Array, marks: pa.Array = _MARKS) -> None:
+    """Take some cells of a column into account; `marks` are texts that may stand for a missing value."""
+    nulls = pc.is_in(cells, marks)
+    column.nulls[""] += cells.null_count
+    column.nulls.update({each["values"]: each["counts"] for each in pc.value_counts(cells.filter(nulls)).to_pylist()})
+    texts = cells.filter(pc.and_(pc.invert(nulls), cells.is_valid()))
+    held = texts.cast(pa.binary())
+    column.rows += len(held)
+    if not len(held):
+        return
+    first = column.rows == len(held)
+    fine = pc.match_substring_regex(held.slice(0, _HEAD), _TOO_FINE)
+    column.too_fine = (first or column.too_fine) and bool(pc.all(fine).as_py())
+    if first:
+        _leave_out(column, held.take(pa.array(range(0, len(held), -(-len(held) // _HEAD)))))
+    for candidate in list(column.candidates):
+        odd = _odd(held, candidate)
+        column.candidates[candidate] += len(odd)
+        if column.candidates[candidate] > column.rows // 2:
+            del column.candidates[candidate]
+        elif len(odd):
+            column.odd.setdefault(candidate, Counter()).update(_most_frequent(odd))
+    if any(one.kind in (ColumnType.int64, ColumnType.double) for one in column.candidates):
+        column.padded += _matching(texts, _PADDED)
+        column.long += _matching(texts, _LONG)
+        span = pc.min_max(read_texts(held, ColumnType.double, decimal=".", zone="", form="").values).as_py()
+        if span["min"] is not None:
+            column.low, column.high = min(column.low, span["min"]), max(column.high, span["max"])
+
+
+def _leave_out(column: Texts, sample: pa.Array) -> None:
+    """Leave out the ways to read a column that do not fit most of a sample of it."""
+    most = len(sample) // 2
+    if len(sample) - _matching(sample, _LIKE_A_DAY) > most:  # Each format would take longer to try.
+        column.candidates = {each: 0 for each in column.candidates if not each.form}
+    column.candidates = {each: 0 for each in column.candidates if len(_odd(sample, each)) <= most}
+
+
+def _matching(texts: pa.Array, pattern: str) -> int:
+    return int(pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0)
+
+
+def _odd(cells: pa.Array, candidate: _Candidate) -> pa.Array:
+    """The cells that do not fit."""
+    read = read_texts(cells, candidate.kind, decimal=candidate.decimal, zone=candidate.zone, form=candidate.form)
+    return cells.slice(0, 0) if read.fits is None else cells.filter(pc.invert(read.fits))
+
+
+def _most_frequent(cells: pa.Array) -> dict[bytes, int]:
+    counts = pc.value_counts(cells)
+    order = pc.array_sort_indices(counts.field("counts"), order="descending")[:_WORDS_COUNTED]
+    return {each["values"]: each["counts"] for each in counts.take(order).to_pylist()}
+
+
+def type_of(column: Texts) -> SniffedColumn:
+    """The first way to read a column of those that fit nearly all of its values; a text where none does."""
+    text = SniffedColumn(column.name, ColumnType.string, too_fine=column.too_fine)
+    if not column.rows or not column.candidates:
+        return text
+    fewest = min(column.candidates.values())
+    best = [candidate for candidate, misfits in column.candidates.items() if misfits == fewest]
+    chosen = best[0]
+    if chosen.kind is ColumnType.bool and any(one.kind is ColumnType.int64 for one in best):
+        chosen = next(one for one in best if one.kind is ColumnType.int64)  # 0 and 1
+    if digits := _digits(column, chosen):
+        return replace(text, digits=digits)
+    mostly, rows = _repeated_word(column.odd.get(chosen, Counter()), fewest)
+    if fewest > max(1, _MOST_MISFITS * column.rows):
+        return replace(text, almost=str(chosen.kind), misfits=fewest, mostly=mostly, mostly_rows=rows)
+    if unit := _unit(column, chosen):
+        chosen = _Candidate(ColumnType.timestamp, unit)
+    others = [one.form for one in best if one.form and one != chosen and chosen.form in _FORMATS]
+    return SniffedColumn(
+        column.name,
+        chosen.kind,
+        chosen.form,
+        chosen.decimal,
+        naive=chosen.kind is ColumnType.timestamp and bool(chosen.zone),
+        misfits=fewest,
+        mostly=mostly,
+        mostly_rows=rows,
+        also=others[0] if others else "",
+        epoch=_epoch(column, chosen, _PLAUSIBLE),
+    )
+
+
+def _digits(column: Texts, chosen: _Candidate) -> str:
+    """Why its numbers are texts that would lose digits; empty where they would not."""
+    if chosen.kind not in (ColumnType.int64, ColumnType.double):
+        return ""
+    if column.padded:
+        begin = "begins" if column.padded == 1 else "begin"
+        return f"{counted(column.padded, 'value')} {begin} with 0, which a number would lose"
+    if column.long and chosen.kind is ColumnType.double:
+        of = "a whole number" if column.long == 1 else "whole numbers"
+        is_or_are = "is" if column.long == 1 else "are"
+        return f"{counted(column.long, 'value')} {is_or_are} {of} of more than 15 digits, which a double would lose"
+    return ""
+
+
+def _repeated_word(odd: Counter[bytes], misfits: int) -> tuple[str, int]:
+    """The text that most of the values that do not fit are, and how many; none where each is another one."""
+    ((word, count),) = odd.most_common(1) or [(b"", 0)]
+    text = word.decode(errors="replace")
+    short = len(text) <= _LONGEST_WORD and text.isprintable()
+    return (text, count) if short and count > 1 and 2 * count >= misfits else ("", 0)
+
+
+def _epoch(column: Texts, chosen: _Candidate, years: tuple[float, float]) -> str:
+    """The unit since 1970 in which all numbers of a column are in these years; empty for none."""
+    if chosen.kind not in (ColumnType.int64, ColumnType.double) or chosen.decimal != ".":
+        return ""
+    low, high = years
+    fits = (unit for unit, each in _PER_SECOND.items() if low * each <= column.low and column.high <= high * each)
+    return next(fits, "")
+
+
+def _unit(column: Texts, chosen: _Candidate) -> str:
+    """The unit since 1970 that a column of numbers is in, where its name and all its values say so."""
+    words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", column.name).lower())
+    glued = {word for word in words if _GLUED.fullmatch(word)} - _NOT_GLUED
+    last = max((place for place, word in enumerate(words) if word in _TIME_WORDS | glued), default=len(words))
+    if last == len(words) or _NO_TIMES.intersection(words[last:]):
+        return ""
+    return _epoch(column, chosen, _PLAUSIBLE if words[last] in glued else _USUAL)
+
+
+def with_decimal(told: SniffedColumn, decimal: str) -> SniffedColumn:
+    """A column as it is with the decimal sign of the file: numbers with another one are texts."""
+    wrong = told.kind is ColumnType.double and told.decimal != decimal
+    return SniffedColumn(told.name, ColumnType.string) if wrong else told
