@@ -27,7 +27,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, counted
 
 if TYPE_CHECKING:
-    from gatehouse.components.snapshot.sniffing import Sniffed, SniffedColumn
+    from gatehouse.components.snapshot.column_types import SniffedColumn
+    from gatehouse.components.snapshot.sniffing import Sniffed
     from gatehouse.components.snapshot.stage import SnapshotResult
 
 _SOURCE, _CONTRACT = "source.yaml", "contract.yaml"
