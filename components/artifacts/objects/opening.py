@@ -5,26 +5,48 @@ from pathlib import Path
 
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.local import LocalObjects
-from gatehouse.errors import StoreError
+from gatehouse.errors import ConfigurationError, StoreError
 
-_LOOKS_REMOTE = re.compile(r"[a-z][a-z0-9]+:")
+STORES = ("gs", "s3", "abfs", "abfss", "az", "gcs", "hdfs", "lakefs", "local", "memory", "oci", "oss", "s3a", "tos")
+"""Schemes that hold a store, beside files: others need a login in the address, or can only be read."""
+_FORM = "expected a folder, or an address such as gs://<bucket>/<folder> or s3://<bucket>/<folder>"
+_ALMOST_REMOTE = re.compile(rf"[a-z][a-z0-9]+:|(?:file|{'|'.join(STORES)})//")
+
+
+def address_problem(address: str) -> str:
+    """What is wrong with the address of a store, as far as it tells without reaching the place; empty if nothing is."""
+    text = address.removeprefix("file://")
+    scheme, remote, place = text.partition("://")
+    if not text:
+        return f"{_FORM}, found {'none' if not address else repr(address)}"
+    if not remote:
+        almost = _ALMOST_REMOTE.match(text)
+        return f"{_FORM}, found {address!r}; write ./ before it if it is a folder" if almost else ""
+    if not place.strip("/") or (scheme in ("gs", "s3") and place.startswith("/")):
+        return f"expected {scheme}://<bucket>/<folder>, found {address!r}, which names no bucket"
+    if scheme in STORES or scheme in _registered():
+        return ""
+    return f"expected a folder, or one of {', '.join(f'{each}://' for each in STORES)}, found {scheme + remote!r}"
+
+
+def _registered() -> set[str]:
+    """The protocols of fsspec that were added to its own."""
+    from fsspec.registry import available_protocols, known_implementations
+
+    return {*available_protocols()} - {*known_implementations}
 
 
 def open_objects(address: str) -> ObjectStore:
     """Open a directory, or a `file://`, `gs://`, `s3://` or other fsspec address.
 
     Raises:
-        StoreError: if the place cannot be opened, or no client supports its scheme.
+        ConfigurationError: if the address is none of a store.
+        StoreError: if the place cannot be opened, or no client of its scheme is installed.
     """
+    if problem := address_problem(address):
+        raise ConfigurationError(f"The address of the store: {problem}. Correct `store` in project.yaml, or --store.")
     text = address.removeprefix("file://")
-    if not text:
-        raise StoreError("The store's address is empty: expected a directory, gs:// or s3://. Give one with --store.")
     if "://" not in text:
-        if _LOOKS_REMOTE.match(text):
-            raise StoreError(
-                f"{address!r} is neither a directory nor an address: expected <scheme>://<bucket>/<folder>, or ./ "
-                "before the name of a directory."
-            )
         return LocalObjects(Path(text).expanduser().resolve())
     from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys
     from gatehouse.components.artifacts.objects.remote import Bucket, RemoteObjects

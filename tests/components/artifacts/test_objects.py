@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, MissingArtifactError, StoreError
 from tests.components.artifacts.conftest import Place
 from tests.servers import Fault
 
@@ -342,12 +342,16 @@ def test_a_server_whose_clock_is_off_serves_as_well(place: Place, offset: float)
 
 
 @pytest.mark.parametrize(
-    "address", ["", "gs://", "s3://", "gs:///x", "gss://bucket", "gs:/bucket/x", "s3:/bucket", "nowhere://x", "file://"]
+    "address",
+    [
+        *("", "gs://", "s3://", "gs:///x", "gss://bucket", "gs:/bucket/x", "s3:/bucket", "nowhere://x", "file://"),
+        *("gs//bucket", "gcs//bucket", "ftp://host/x", "https://host/x", "sftp://host/x", "hdfs://"),
+    ],
 )
 def test_an_address_that_names_no_place_is_refused(
     address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreError, match="xpected"):
+    with pytest.raises(ConfigurationError, match=r"expected .*, found"):
         Place(address).open()
     assert list(tmp_path.iterdir()) == []

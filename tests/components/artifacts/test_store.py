@@ -156,7 +156,7 @@ def test_unknown_references_and_files_are_named(store: ArtifactStore) -> None:
 
 @pytest.mark.parametrize("address", ["", "nowhere://x", "gs://", "s3://"])
 def test_an_address_without_an_object_store_is_refused(address: str) -> None:
-    with pytest.raises(StoreError):
+    with pytest.raises(ConfigurationError):
         ArtifactStore.open(address)
 
 
