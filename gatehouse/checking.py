@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gatehouse.between_files import PROJECT_FILE
 from gatehouse.components.artifacts.hidden_values import hiding
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -16,7 +17,6 @@ from gatehouse.components.features.definitions.settings import SETTINGS_FILE, re
 from gatehouse.components.kfp_api.specs import problems_of
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
-from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.tuning.cores import short_of_cores
 from gatehouse.components.validation.contract import Contract
@@ -24,7 +24,6 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.first_rows import FirstRows, first_rows, is_small
 from gatehouse.limits import cpus_of, processors
 from gatehouse.project import (
-    PROJECT_FILE,
     Project,
     ProjectFile,
     ProjectParts,
@@ -311,9 +310,6 @@ def _names(file: ProjectFile, repository: Repository) -> Iterator[tuple[_Key, st
         yield ("split", *key), "a column of the training set, where `keeps` of a LabelView has more stay", name, columns
     if weight := file.training.loss.sample_weight:
         yield ("training", "loss", "sample_weight"), "a column of the training set", weight, columns
-    task, losses = repository.label.task, TASKS[repository.label.task].losses
-    if file.training.loss.kind not in losses:
-        yield ("training", "loss", "kind"), f"a loss of the label's task {task}", file.training.loss.kind, losses
     if isinstance(file.training.loss, PairwiseLoss) and file.training.loss.group:
         yield ("training", "loss", "group"), "a column of the training set", file.training.loss.group, columns
 

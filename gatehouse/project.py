@@ -1,19 +1,29 @@
 """A project: one folder of configuration that a user writes, and the specs that the stages read from it."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from gatehouse.between_files import (
+    PROJECT_FILE,
+    TESTS,
+    loss_problem,
+    policy_problems,
+    snapshot_problems,
+    store_problems,
+    test_problems,
+    time_problems,
+    with_fitting_loss,
+)
 from gatehouse.components.alerting.notice import Form, When
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.publishing import manifest_of
-from gatehouse.components.artifacts.reference import Reference, references_in
+from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.calibration.spec import CalibrationSpec
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
@@ -21,14 +31,12 @@ from gatehouse.components.features.definitions.loading import FILE, in_repositor
 from gatehouse.components.features.definitions.published import published_files
 from gatehouse.components.features.definitions.repository import Repository, read_repository
 from gatehouse.components.features.spec import FeaturesSpec
-from gatehouse.components.integration.project_tests import is_test_file
 from gatehouse.components.integration.spec import IntegrationSpec
 from gatehouse.components.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.probing.spec import ProbeSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
-from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.spec import TrainSpec, task_of
 from gatehouse.components.training.transformation.spec import TransformationSpec
@@ -39,10 +47,8 @@ from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError, counted
 from gatehouse.schedule import Schedule
 from gatehouse.task_settings import StageSettings, TaskResources, of_stages
-from gatehouse.yaml_lines import at_line, lines_of, load_model, not_text
+from gatehouse.yaml_lines import load_model, not_text
 
-PROJECT_FILE = "project.yaml"
-TESTS = "integration"
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -288,83 +294,42 @@ def load_project(folder: Path) -> Project:
 
 
 def read_project(folder: Path) -> ProjectParts:
-    """Read every file of the project in `folder`, and collect problems within and between them."""
-    parts = ProjectParts(folder.resolve(), [])
-    problems = parts.problems
-    file = parts.file = _load(parts.folder, PROJECT_FILE, ProjectFile, problems)
-    parts.partly = bool(problems)
-    contract_name = str(getattr(file, "contract", "contract.yaml"))
-    contract = parts.contract = _load(parts.folder, contract_name, Contract, problems)
-    policy_name = str(getattr(file, "policy", "policy.yaml"))
-    policy = parts.policy = _load(parts.folder, policy_name, GatePolicy, problems)
-    if file is not None:
-        if policy is not None:
-            parts.note(_policy_problems, parts.folder, file, policy)
-        if contract is not None:
-            parts.note(_snapshot_problems, file, contract)
-        parts.note(_store_problems, parts.folder, file)
-        parts.note(_time_problems, file)
-        parts.note(_test_problems, parts.folder, file)
-    if repo := getattr(getattr(file, "features", None), "repo", ""):
-        parts.repository = _repository(parts.folder, str(repo), problems)
+    """Read every file of the project in `folder`, and collect problems within and between them.
+
+    All metrics go by the task. Where loss and label have different ones, the rest is held against that of the two which
+    leaves fewer problems, so that one mistake is told once.
+    """
+    parts = _read(folder.resolve())
+    file, repository = parts.file, parts.repository
+    if file is None or repository is None or not (problem := loss_problem(parts.folder, file, repository)):
+        return parts
+    other = _read(parts.folder, lambda body: with_fitting_loss(body, repository))
+    parts = min(parts, other, key=lambda each: len(each.problems))
+    parts.partly = True
+    parts.problems.insert(0, problem)
     return parts
 
 
-def _policy_problems(folder: Path, file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
-    lines, task = lines_of((folder / file.policy).read_text()), task_of(file.training)
-    resolved = policy.resolved(judging_of(task))
-    yield from (at_line(file.policy, lines, problem) for problem in resolved.problems(task))
-    if policy.slices and not file.evaluation.slices:
-        yield (
-            f"{file.policy}: slices: expected columns under evaluation.slices in {PROJECT_FILE} to judge by "
-            f"{', '.join(policy.slices)}, found none; name some, or remove the limits"
-        )
-    yield from (at_line(file.policy, lines, problem) for problem in _never_kept(file, policy))
-
-
-def _never_kept(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
-    """Rules that would refuse every candidate, because no stage of this project measures their values."""
-    asked = {"require_integration": "integration", "require_online": "integration online"}
-    for key, rule in asked.items() if file.integration is None else ():
-        if getattr(policy, key) and policy.terms_of(rule).severity == "refuse":
-            yield (
-                f"{key}: expected the section integration in {PROJECT_FILE}, without which no candidate is tried and "
-                "each is refused, found none; write `integration: {}` there, or remove this rule"
-            )
-    looked_at = policy.regressions
-    nothing = looked_at and not looked_at.metrics and not (looked_at.slices and file.evaluation.slices)
-    if nothing and policy.terms_of("regressions").severity == "refuse":
-        yield (
-            f"regressions: expected metrics here, or columns under evaluation.slices in {PROJECT_FILE} together with "
-            "slices: true, found neither, so that every candidate is refused once there is a champion; name some, or "
-            "remove this rule"
-        )
-    gap, oldest, day = getattr(file.split, "gap", None), policy.max_training_age, timedelta(days=1)
-    if gap is not None and oldest is not None and oldest < gap and policy.terms_of("training age").severity == "refuse":
-        yield (
-            f"max_training_age: expected at least the gap of split in {PROJECT_FILE}, {gap / day:g} days, as all that "
-            f"is learned from is older than the test rows by that, found {oldest / day:g} days; allow more, or leave "
-            "a smaller gap"
-        )
-
-
-def _store_problems(folder: Path, file: ProjectFile) -> Iterator[str]:
-    scheme, remote, _ = file.store.partition("://")
-    if not remote or scheme in ("file", "gs", "s3"):
-        return
-    from fsspec import available_protocols
-
-    if scheme not in available_protocols():
-        problem = f"store: expected a folder, gs://, s3:// or another protocol of fsspec, found {scheme + remote!r}"
-        yield at_line(PROJECT_FILE, lines_of((folder / PROJECT_FILE).read_text()), problem)
-
-
-def _time_problems(file: ProjectFile) -> Iterator[str]:
-    if not any(table.event_time for table in file.source.tables.values()):
-        yield (
-            f"{PROJECT_FILE}: source.tables: expected an event_time in one of them at least, as the newest is the "
-            "snapshot's time, found none"
-        )
+def _read(folder: Path, instead: Callable[[Any], Any] = lambda body: body) -> ProjectParts:
+    parts = ProjectParts(folder, [])
+    problems = parts.problems
+    file = parts.file = _load(folder, PROJECT_FILE, ProjectFile, problems, instead)
+    parts.partly = bool(problems)
+    contract_name = str(getattr(file, "contract", "contract.yaml"))
+    contract = parts.contract = _load(folder, contract_name, Contract, problems)
+    policy_name = str(getattr(file, "policy", "policy.yaml"))
+    policy = parts.policy = _load(folder, policy_name, GatePolicy, problems)
+    if file is not None:
+        if policy is not None:
+            parts.note(policy_problems, folder, file, policy)
+        if contract is not None:
+            parts.note(snapshot_problems, file, contract)
+        parts.note(store_problems, folder, file)
+        parts.note(time_problems, file)
+        parts.note(test_problems, folder, file)
+    if repo := getattr(getattr(file, "features", None), "repo", ""):
+        parts.repository = _repository(folder, str(repo), problems)
+    return parts
 
 
 def assembled(parts: ProjectParts) -> Project:
@@ -398,35 +363,18 @@ def _tests(folder: Path, file: ProjectFile) -> Config | None:
     )
 
 
-def _test_problems(folder: Path, file: ProjectFile) -> Iterator[str]:
-    """Tests of candidates that would never run, and an empty folder of tests."""
-    if not (folder / TESTS).is_dir():
-        return
-    if file.integration is None:
-        yield f"{TESTS}/: expected the section integration in {PROJECT_FILE}, as these tests never run without; add it"
-    elif not any(is_test_file(path.name) for path in (folder / TESTS).rglob("*.py")):
-        yield f"{TESTS}/: expected test_….py, found none; write one, or remove the folder"
-
-
 def definitions_of(file: ProjectFile, repository: Repository) -> Config:
     """The feature definitions for publishing."""
     return Config(f"{file.name}-features", published_files(repository))
 
 
-def _snapshot_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
-    given, name = file.snapshots, file.contract
-    for wanted in contract.snapshots():
-        reference = given.get(wanted, wanted)
-        if not reference.startswith("snapshots/") or not references_in(reference):
-            yield (
-                f"{name}: a foreign key leads to the snapshot {wanted!r}: expected its reference "
-                f"(snapshots/…) under `snapshots` in {PROJECT_FILE}, found {given.get(wanted, 'none')!r}"
-            )
-    for unused in sorted(given.keys() - set(contract.snapshots())):
-        yield f"{PROJECT_FILE}: snapshots.{unused}: no foreign key of {name} leads to it; remove it"
-
-
-def _load(folder: Path, name: str, model: type[_Model], problems: list[str]) -> _Model | None:
+def _load(
+    folder: Path,
+    name: str,
+    model: type[_Model],
+    problems: list[str],
+    instead: Callable[[Any], Any] = lambda body: body,
+) -> _Model | None:
     path = folder / name
     try:
         text = path.read_text()
@@ -436,7 +384,7 @@ def _load(folder: Path, name: str, model: type[_Model], problems: list[str]) -> 
     except UnicodeDecodeError as error:
         problems.append(f"{name}: {not_text(error)}")
         return None
-    return load_model(name, text, model, problems, partly=model is ProjectFile)
+    return load_model(name, text, model, problems, partly=model is ProjectFile, instead=instead)
 
 
 def _repository(folder: Path, repo: str, problems: list[str]) -> Repository | None:

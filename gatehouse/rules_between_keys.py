@@ -1,6 +1,7 @@
 """What rules between the keys of a model say while other keys of it are wrong, for which pydantic asks none of them."""
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError, create_model, model_validator
@@ -17,6 +18,21 @@ class _Unread:
         raise AttributeError
 
 
+def chooser(error: Any) -> _Place:
+    """The key that chooses a member of a union, from where an error stands, if its value chooses none; else empty."""
+    if error["type"] == "union_tag_invalid":
+        return (error["ctx"]["discriminator"].strip("'"),)
+    # A union of our own names the key as the type of the error.
+    ours = error["msg"].startswith("expected one of ") and error["type"] not in ("impossible", "value_error")
+    return tuple(error["type"].split(".")) if ours else ()
+
+
+def misspelled(error: Any, absent: Collection[str]) -> list[str]:
+    """Which of the keys that are absent beside an unknown key is meant by it: one at most."""
+    unknown = error["type"] == "extra_forbidden"
+    return difflib.get_close_matches(str(error["loc"][-1]), absent, n=1, cutoff=0.7) if unknown else []
+
+
 def broken_rules(model: type[_Model], body: Any, place: _Place = ()) -> tuple[_Model | None, list[Any]]:
     """The model of `body` without its wrong keys, and pydantic's errors of all rules between valid keys.
 
@@ -25,10 +41,19 @@ def broken_rules(model: type[_Model], body: Any, place: _Place = ()) -> tuple[_M
         body: The parsed content.
         place: The key of `body`, with which errors begin.
     """
-    wrong = {each["loc"][0] for each in _errors(model, body) if each["loc"]}
+    errors, written = _errors(model, body), set(body if isinstance(body, dict) else ())
+    wrong, unchosen = (
+        {each["loc"][0] for each in errors if each["loc"]},
+        {each["loc"] for each in errors if chooser(each)},
+    )
+    # A key that is misspelled has no default value.
+    own = (each for each in errors if len(each["loc"]) == 1)
+    wrong |= {meant for each in own for meant in misspelled(each, model.model_fields.keys() - written)}
     parts, found = dict[str, Any](), list[Any]()
-    for name in sorted(wrong & model.model_fields.keys() & (body.keys() if isinstance(body, dict) else set())):
+    for name in sorted(wrong & model.model_fields.keys() & written):
         for key, member, part in _sections(model.model_fields[name].annotation, body[name]):
+            if (name, *key) in unchosen:
+                continue  # Nobody knows which rules hold.
             right, more = broken_rules(member, part, (*place, name, *key))
             # A rule of the outer model may rely on the rules of the section.
             parts |= {} if key or more or right is None else {name: right}

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from functools import cache
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from gatehouse.rules_between_keys import broken_rules
+from gatehouse.rules_between_keys import broken_rules, chooser, misspelled
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 120
@@ -48,10 +48,13 @@ _ELSEWHERE = {
     **dict.fromkeys(("text", "str", "varchar", "object"), "string"),
     **dict.fromkeys(("boolean", "logical"), "bool"),
     **dict.fromkeys(("datetime", "timestamptz", "date", "time"), "timestamp"),
+    **dict.fromkeys(("temporal", "chronological"), "time"),
 }
-"""What other programs call a type of column, and our name."""
+"""What other programs call a type of column or a way to split, and our name."""
 _SECTION = (dict, list, date)
 _NAMES = re.compile("'([^']*)'")
+_NEXT = re.compile(r"; (?=[\w.]+: )")
+"""Between two problems of one rule, each of which begins with its key."""
 _PASSWORD = re.compile(r"://[^/@\s'\"]+@")
 
 
@@ -102,7 +105,14 @@ def not_yaml(name: str, text: str, error: Exception) -> str:
     return f"{name}:{mark.line + 1}: is not YAML: {told.format(found=found)}"
 
 
-def load_model(name: str, text: str, model: type[_Model], problems: list[str], partly: bool = False) -> _Model | None:
+def load_model(
+    name: str,
+    text: str,
+    model: type[_Model],
+    problems: list[str],
+    partly: bool = False,
+    instead: Callable[[Any], Any] = lambda body: body,
+) -> _Model | None:
     """Read `text` as `model`; None where that fails, with every problem added as `name:line: key: what`.
 
     Args:
@@ -111,6 +121,7 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str], p
         model: What it must fit.
         problems: Gets the problems.
         partly: Give what is right where keys are wrong; reading one of these is an AttributeError.
+        instead: Gives what is read instead of the content of `text`, such as one with a mistake less.
     """
     try:
         body = yaml.load(text, Loader=_TextKeys)  # noqa: S506 - a safe loader
@@ -123,11 +134,14 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str], p
     twice = [f"{name}:{line}: {key}: stands twice; keep one of them" for line, key in _repeated(text)]
     problems.extend(twice)
     try:
+        body = instead(body)
         return model.model_validate(body)
     except ValidationError as error:
         lines, keys = lines_of(text), _keys_of(model)
         read, broken = broken_rules(model, body)
-        details = _together(_own(_at_keys(body, [*error.errors(), *broken])))
+        details = _together(
+            _own(_at_keys(body, [part for each in (*error.errors(), *broken) for part in _apart(each)]))
+        )
         problems.extend(dict.fromkeys(_explain(name, lines, keys, detail) for detail in details))
         return read if partly else None
 
@@ -158,6 +172,8 @@ def in_words(detail: Any) -> str:
     """What an error of pydantic says was expected, for a person."""
     kind, said = str(detail["type"]), str(detail["msg"]).removeprefix("Value error, ")
     context = detail.get("ctx", {})
+    if kind == "choice":
+        return said + nearest(str(detail["input"]), said.removeprefix("expected one of ").split(", "))
     if names := _NAMES.findall(str(context.get("expected_tags", context.get("expected", "")))):
         offered = nearest(str(context.get("tag", detail["input"])), names)
         return f"expected {'one of ' * (len(names) > 1)}{', '.join(names)}{offered}"
@@ -183,8 +199,38 @@ def _at_keys(body: Any, details: list[Any]) -> list[Any]:
             elif isinstance(part, str) and not (detail["type"] in _OF_NOTHING and index == len(parts) - 1):
                 continue
             place.append(part)
-        placed.append({**detail, "loc": tuple(place), "member": bool(parts) and place[-1:] != [parts[-1]]})
+        member = bool(parts) and place[-1:] != [parts[-1]]
+        placed.append(_at_named({**detail, "loc": tuple(place), "member": member}, within))
     return placed
+
+
+def _apart(detail: Any) -> list[Any]:
+    """The problems that one rule tells together."""
+    return (
+        [{**detail, "msg": said} for said in _NEXT.split(detail["msg"])]
+        if detail["type"] == "value_error"
+        else [detail]
+    )
+
+
+def _at_named(detail: Any, within: Any) -> Any:
+    """An error at the key that it names itself: the one that chooses a member of a union, or the first of its words."""
+    said, keys, inner = detail["msg"].removeprefix("Value error, "), chooser(detail), within
+    if detail["type"] == "value_error":
+        name, colon, rest = said.partition(": ")
+        keys = (name,) if isinstance(within, dict) and name in within else tuple(name.split(".")) if colon else ()
+    for key in keys:
+        if not isinstance(inner, dict) or key not in inner:
+            return detail
+        inner = inner[key]
+    if not keys:
+        return detail
+    moved = {**detail, "loc": (*detail["loc"], *keys), "input": inner, "member": False}
+    if detail["type"] != "value_error":
+        names = detail.get("ctx", {}).get("expected_tags")
+        told = f"expected one of {', '.join(_NAMES.findall(names))}" if names else said
+        return {**moved, "type": "choice", "msg": told, "ctx": {}}
+    return _at_named({**moved, "msg": rest.removeprefix(f"{inner}: ")}, inner)
 
 
 def _together(details: list[Any]) -> list[Any]:
@@ -200,12 +246,23 @@ def _together(details: list[Any]) -> list[Any]:
 
 
 def _own(details: list[Any]) -> list[Any]:
-    """Errors without those that only follow from others: a list that is too short because its values are wrong."""
+    """Errors without those that only follow from others.
+
+    A list is too short because its values are wrong; a key is missing because it is misspelled.
+    """
     places = [tuple(each["loc"]) for each in details]
+    absent = {place for each, place in zip(details, places, strict=True) if each["type"] == "missing"}
+    beside = [(place[:-1], each) for each, place in zip(details, places, strict=True) if place]
+    meant = {
+        (*above, name)
+        for above, each in beside
+        for name in misspelled(each, [str(place[-1]) for place in absent if place[:-1] == above])
+    }
     return [
         each
         for each, place in zip(details, places, strict=True)
-        if each["type"] != "too_short" or not any(other[:-1][: len(place)] == place for other in places)
+        if place not in (meant & absent)
+        and (each["type"] != "too_short" or not any(other[:-1][: len(place)] == place for other in places))
     ]
 
 
@@ -218,7 +275,9 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: Sequence[set[st
     # A rule of our own says what it found.
     told = detail["type"] == "missing" or (detail["type"] == "value_error" and ", found " in detail["msg"])
     found = "" if told else f", found {_short(given)}"
-    if isinstance(given, _SECTION) and found.endswith("…"):  # The text says more of a long section than its beginning.
+    ruled = detail["type"] in ("value_error", "impossible") and isinstance(given, dict | list)
+    # The text says more of a section than a rule between its keys, or than the beginning of a long one.
+    if ruled or (isinstance(given, _SECTION) and found.endswith("…")):
         found = ""
     key = ".".join(str(part) for part in shown) or "the file"
     said = detail["words"]
@@ -230,7 +289,8 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: Sequence[set[st
         said = "expected this key, found none"
     if detail["type"] == "extra_forbidden":
         beside = {str(path[-1]) for path in lines if path and path[:-1] == where[:-1]} - {where[-1]}
-        said = f"there is no such key{nearest(str(where[-1]), _meant(keys, beside) - {str(where[-1])}, 0.7)}"
+        meant = nearest(str(where[-1]), _meant(keys, beside) - {str(where[-1])}, 0.7)
+        said = detail["msg"] if " has no such setting" in detail["msg"] else f"there is no such key{meant}"
     return f"{name}:{lines.get(known, 1)}: {key}: {said}{found}"
 
 
@@ -242,9 +302,9 @@ def _keys_of(model: type[BaseModel]) -> list[set[str]]:
 
 
 def _meant(keys: Sequence[set[str]], beside: set[str]) -> set[str]:
-    """The keys of the part that has most of the keys beside one; all keys where it stands alone, or none is known."""
-    most = max(keys, key=lambda part: len(part & beside))
-    return most if most & beside else set().union(*keys)
+    """The keys of the parts that have most of the keys beside one; all keys where it stands alone, or none is known."""
+    most = max(len(part & beside) for part in keys)
+    return set[str]().union(*(part for part in keys if len(part & beside) == most))
 
 
 _DURATION = TypeAdapter(timedelta)

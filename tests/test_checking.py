@@ -37,7 +37,7 @@ MISTAKES = {
         PROJECT,
         "tabular_mlp",
         "tabular_mpl",
-        r"training\.model: .*architecture: tabular_mpl",
+        r"training\.model\.architecture: .*tabular_mpl",
     ),
     **{
         f"a boundary of {found}": (
@@ -49,7 +49,7 @@ MISTAKES = {
         for found in ("81 days", "-P81D", "P0D")
     },
     "boundaries out of order": (PROJECT, "train_until: 2024-07-01", "train_until: 2025-07-01", r"split.*train_until <"),
-    "a strategy that is none": (PROJECT, "  gap: P30D", "  gap: P30D\n  strategy: tme", r"split: .*strategy: tme"),
+    "a strategy that is none": (PROJECT, "  gap: P30D", "  gap: P30D\n  strategy: tme", r"split\.strategy: .*'tme'"),
     "a type that is none": (
         PROJECT,
         "amount: double",
@@ -63,13 +63,13 @@ MISTAKES = {
         r"event_time: .*'placed'",
     ),
     "no event time": (PROJECT, "      event_time: placed_at\n", "", r"expected an event_time in one of them"),
-    "a kind of source that is none": (PROJECT, "kind: files", "kind: file", r"source: .*'file'"),
+    "a kind of source that is none": (PROJECT, "kind: files", "kind: file", r"source\.kind: .*'file'"),
     "no such service": (PROJECT, "service: order_return", "service: order_returns", r"did you mean order_return\?"),
     "a loss that is not for the label's task": (
         DEFINITIONS,
         'arrives=Available("known_at"),',
         'arrives=Available("known_at"), task="regression",',
-        r"training\.loss\.kind: expected a loss of the label's task regression, found 'binary'",
+        r"training\.loss\.kind: expected mse or huber, as the label's task in features is regression, found 'binary'",
     ),
     "no such slice": (PROJECT, "slices: [category]", "slices: [categry]", r"slices\.0: .*did you mean category\?"),
     "a slice like no column": (PROJECT, "[category]", "[email]", r"slices\.0: .*found 'email'; there are .*category"),

@@ -178,7 +178,7 @@ def test_a_metric_of_another_task_is_refused_with_what_is_offered(project: Path)
         ),
         (
             {"early_stopping": {"name": "medain"}},
-            r"tuning\.early_stopping: expected one of .* \(did you mean median\?\), found 'medain'",
+            r"tuning\.early_stopping\.name: expected one of .* \(did you mean median\?\), found 'medain'",
         ),
     ],
 )

@@ -154,8 +154,93 @@ def test_a_project_that_is_no_yaml_says_nothing_of_its_features(tmp_path: Path) 
     assert "a tab before the key" in str(caught.value) and "features.repo" not in str(caught.value)
 
 
-def test_a_store_that_nothing_serves_is_told_with_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (
+            "architecture: tabular_mlp",
+            "architecture: tabular_mpl",
+            r"training\.model\.architecture: expected one of .* \(did you mean tabular_mlp\?\), found 'tabular_mpl'",
+        ),
+        (
+            "    hidden: [64, 32]\n",
+            "    hidden: [64, 32]\n  loss: {kind: bianry}\n",
+            r"training\.loss\.kind: expected one of .* \(did you mean binary\?\), found 'bianry'",
+        ),
+        (
+            "    hidden: [64, 32]\n",
+            "    hidden: [64, 32]\n  loss: {kind: mse}\n",
+            r"training\.loss\.kind: expected binary, as the label's task in features is binary, found 'mse'",
+        ),
+        (
+            "split:\n",
+            "split:\n  strategy: temporal\n  fraction: 0.2\n",
+            r"split\.strategy: expected one of time, random.* \(did you mean time\?\), found 'temporal'",
+        ),
+        ("kind: files", "kind: file", r"source\.kind: expected one of files.* \(did you mean files\?\), found 'file'"),
+        (
+            "    hidden: [64",
+            "    hiden: [64",
+            r"training\.model\.hiden: there is no such key \(did you mean hidden\?\)",
+        ),
+        ("  service: ", "  servce: ", r"features\.servce: there is no such key \(did you mean service\?\)"),
+        (
+            "name: model.dropout",
+            "name: model.dropot",
+            r"tuning\.parameters\.1\.name: there is no such setting \(did you mean model\.dropout\?\), found",
+        ),
+        (
+            "type: double, min: 0.0,",
+            "type: double, mn: 0.0,",
+            r"tuning\.parameters\.1\.mn: there is no such key \(did you mean min\?\), found 0\.0",
+        ),
+        (
+            "stopping:\n    epochs: 5",
+            "stopping:\n    epochs: 5\n    metric: auc",
+            r"training\.stopping\.metric: the loss binary gives .*, not auc \(did you mean roc_auc\?\), found 'auc'",
+        ),
+        (
+            "store: .gatehouse/store",
+            "store: s4://bucket/x",
+            r"store: expected a folder, or one of gs://.*, found 's4://'",
+        ),
+        ("store: .gatehouse/store", "store: ftp://h/x", r"store: expected a folder, or one of gs://.*, found 'ftp://'"),
+        (
+            "store: .gatehouse/store",
+            "store: gcs//bucket",
+            r"store: expected a folder, or an address .*, found 'gcs//bucket'",
+        ),
+    ],
+)
+def test_one_mistake_is_one_problem_at_its_very_key(tmp_path: Path, before: str, after: str, told: str) -> None:
     project = create_project("returns", tmp_path)
-    _replace(project / "project.yaml", "store: .gatehouse/store", "store: s4://bucket/x")
-    with pytest.raises(ConfigurationError, match=r"project.yaml:\d+: store: expected a folder, .* found 's4://'"):
+    _replace(project / "project.yaml", before, after)
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    first, *problems = str(caught.value).splitlines()
+    assert first.startswith("1 problem ") and re.match(rf"  - project\.yaml:\d+: {told}", problems[0]), str(
+        caught.value
+    )
+    line = int(problems[0].split(":")[1])
+    key = told.partition(": ")[0].rpartition(".")[2]
+    assert key in (project / "project.yaml").read_text().splitlines()[line - 1]
+
+
+def test_what_else_is_wrong_is_told_beside_a_loss_of_another_task(tmp_path: Path) -> None:
+    project = create_project("returns", tmp_path)
+    _replace(
+        project / "project.yaml", "    hidden: [64, 32]\n", "    hidden: [64, 0]\n  loss: {kind: huber, delta: 2.0}\n"
+    )
+    _replace(project / "policy.yaml", "[log_loss]", "[rmse]")
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    for found in ("3 problems", "training.model.hidden.1: ", "training.loss.kind: expected binary", "found rmse"):
+        assert found in str(caught.value), str(caught.value)
+
+
+def test_a_label_of_another_task_than_all_else_is_told_once(tmp_path: Path) -> None:
+    project = create_project("returns", tmp_path)
+    task = 'task="regression", arrives=Available("known_at")'
+    _replace(project / "features/definitions.py", 'arrives=Available("known_at")', task)
+    with pytest.raises(ConfigurationError, match=r"(?s)^1 problem .*training.loss.kind: expected mse or huber, as"):
         check_project(project)

@@ -296,7 +296,7 @@ class RollingOriginSplit(_Split):
 
 def _strategy(value: Any) -> Any:
     """`time` where a mapping names no strategy."""
-    return value.get("strategy", "time") if isinstance(value, dict) else getattr(value, "strategy", None)
+    return value.get("strategy", "time") if isinstance(value, dict) else getattr(value, "strategy", "time")
 
 
 SplitSpec = Annotated[
@@ -311,8 +311,8 @@ SplitSpec = Annotated[
     Discriminator(
         _strategy,
         custom_error_type="strategy",
-        custom_error_message="expected keys with a strategy: time, random, stratified, entity, group, geographic, "
-        "k_fold or rolling_origin",
+        custom_error_message="expected one of time, random, stratified, entity, group, geographic, k_fold, "
+        "rolling_origin",
     ),
 ]
 STRATEGIES = (

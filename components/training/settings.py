@@ -64,7 +64,7 @@ def in_words(owners: dict[str, list[str]], tags: Sequence[str]) -> Callable[[Any
         if error["type"] == "extra_forbidden":
             whose = [part for part in error["loc"] if part in tags][-1]
             message = unknown(".".join(map(str, path)), whose, owners)
-        kind = PydanticCustomError(error["type"], "{message}", {"message": message})
+        kind = PydanticCustomError(error["type"], "{message}", {**error.get("ctx", {}), "message": message})
         return InitErrorDetails(type=kind, loc=tuple(path), input=error["input"])
 
     return validate
@@ -76,4 +76,4 @@ def unknown(name: str, whose: str, owners: dict[str, list[str]]) -> str:
         return f"{whose} has no such setting, only {' and '.join(found)}; remove it"
     last = name.rpartition(".")[2]
     near = [each for each in owners if each.rpartition(".")[2] == last] or difflib.get_close_matches(name, owners, n=1)
-    return "there is no such setting" + (f"; did you mean {' or '.join(near)}?" if near else "")
+    return "there is no such setting" + (f" (did you mean {' or '.join(near)}?)" if near else "")

@@ -16,7 +16,13 @@ from gatehouse.components.training.compute.spec import ComputeSpec
 from gatehouse.components.training.data.spec import DataSpec
 from gatehouse.components.training.loop.spec import StoppingSpec
 from gatehouse.components.training.loss.spec import BinaryLoss, LossSpec, PairwiseLoss
-from gatehouse.components.training.models.spec import BuilderSpec, NetworkSpec, TabularMlpSpec, architecture_of
+from gatehouse.components.training.models.spec import (
+    EXPECTED,
+    BuilderSpec,
+    NetworkSpec,
+    TabularMlpSpec,
+    architecture_of,
+)
 from gatehouse.components.training.optimizer.spec import OptimizerSpec
 from gatehouse.components.training.parallel.spec import ParallelismSpec
 from gatehouse.components.training.settings import in_words, owners_of, unknown
@@ -129,11 +135,11 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
 
 
 def _tag(given: Any) -> str:
-    """Which of the two `given` is: by its own type, or by the architecture that its JSON names."""
+    """Which of the two `given` is: by its own type, or by the architecture that its JSON names; if neither, that."""
     if isinstance(given, NetworkTraining | TreesTraining):
         return "a neural network" if isinstance(given, NetworkTraining) else "xgboost"
-    model = given.get("model") if isinstance(given, Mapping) else None
-    return "xgboost" if architecture_of(model) == "xgboost" else "a neural network"
+    named = architecture_of(given.get("model") if isinstance(given, Mapping) else None)
+    return "a neural network" if named in ("tabular_mlp", "ft_transformer") or ":" in named else named
 
 
 SETTINGS = owners_of({"a neural network": NetworkTraining, "xgboost": TreesTraining})
@@ -143,7 +149,7 @@ _TAGS = sorted({owner for owners in SETTINGS.values() for owner in owners})
 
 TrainSpec = Annotated[
     Annotated[NetworkTraining, Tag("a neural network")] | Annotated[TreesTraining, Tag("xgboost")],
-    Discriminator(_tag),
+    Discriminator(_tag, custom_error_type="model.architecture", custom_error_message=EXPECTED),
     WrapValidator(in_words(SETTINGS, _TAGS)),
 ]
 """One training: all that decides the bits of a model apart from its data, and how it is run."""

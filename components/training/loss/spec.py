@@ -66,7 +66,7 @@ LossSpec = Annotated[
     Discriminator(
         _tag,
         custom_error_type="kind",
-        custom_error_message="expected the kind binary, multiclass, mse, huber or pairwise",
+        custom_error_message="expected one of binary, multiclass, mse, huber, pairwise",
     ),
 ]
 """Any loss."""

@@ -90,15 +90,13 @@ def _tag(given: Any) -> str:
     return "builder" if ":" in name else name
 
 
+EXPECTED = "expected one of tabular_mlp, ft_transformer, xgboost, package.module:builder"
+"""What is told of an architecture that no model has."""
 NetworkSpec = Annotated[
     Annotated[TabularMlpSpec, Tag("tabular_mlp")]
     | Annotated[FtTransformerSpec, Tag("ft_transformer")]
     | Annotated[BuilderSpec, Tag("builder")],
-    Discriminator(
-        _tag,
-        custom_error_type="architecture",
-        custom_error_message="expected the architecture tabular_mlp, ft_transformer, xgboost or package.module:builder",
-    ),
+    Discriminator(_tag, custom_error_type="architecture", custom_error_message=EXPECTED),
 ]
 """The settings of any network."""
 

@@ -43,7 +43,10 @@ def test_a_specification_survives_the_way_through_a_parameter(example: dict[str,
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"strategy": "by_moon"}, "a strategy: time, random, stratified, entity, group, geographic, k_fold or rolling"),
+        (
+            {"strategy": "by_moon"},
+            "expected one of time, random, stratified, entity, group, geographic, k_fold, rolling",
+        ),
         ({"strategy": "random", "fractions": {"train": 0.9, "validation": 0.2, "test": 0.1}}, "sum to 1, found 1.2"),
         ({"strategy": "random", "fractions": {"train": 1.0, "validation": 0.0, "test": 0.0}}, "less than 1"),
         ({"strategy": "group", "columns": []}, "at least 1 item"),

@@ -1,0 +1,118 @@
+"""What the files of a project say against each other, or that no single key of a file can tell."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.components.artifacts.objects.opening import address_problem
+from gatehouse.components.artifacts.reference import references_in
+from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.integration.project_tests import is_test_file
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.judging import judging_of
+from gatehouse.components.training.spec import task_of
+from gatehouse.components.validation.contract import Contract
+from gatehouse.yaml_lines import at_line, lines_of, nearest
+
+if TYPE_CHECKING:
+    from gatehouse.project import ProjectFile
+
+PROJECT_FILE = "project.yaml"
+TESTS = "integration"
+"""The folder of the tests of candidates."""
+
+
+def loss_problem(folder: Path, file: "ProjectFile", repository: Repository) -> str:
+    """That the loss trains for another task than that of the label; empty if they fit each other."""
+    task, loss = repository.label.task, getattr(getattr(file, "training", None), "loss", None)
+    losses, found = TASKS[task].losses, getattr(loss, "kind", "")  # Where a key is wrong, there is none.
+    if not found or found in losses:
+        return ""
+    why = f"as the label's task in {file.features.repo} is {task}"
+    problem = f"training.loss.kind: expected {' or '.join(losses)}, {why}, found {found!r}{nearest(found, losses)}"
+    return at_line(PROJECT_FILE, lines_of((folder / PROJECT_FILE).read_text()), problem)
+
+
+def with_fitting_loss(body: Any, repository: Repository) -> Any:
+    """The content of `project.yaml` with a loss of the label's task, so that the rest can be held against it."""
+    return body | {"training": body["training"] | {"loss": {"kind": next(iter(TASKS[repository.label.task].losses))}}}
+
+
+def policy_problems(folder: Path, file: "ProjectFile", policy: GatePolicy) -> Iterator[str]:
+    """Rules of the policy that the task, or what the project measures, cannot keep."""
+    lines, task = lines_of((folder / file.policy).read_text()), task_of(file.training)
+    resolved = policy.resolved(judging_of(task))
+    yield from (at_line(file.policy, lines, problem) for problem in resolved.problems(task))
+    if policy.slices and not file.evaluation.slices:
+        yield (
+            f"{file.policy}: slices: expected columns under evaluation.slices in {PROJECT_FILE} to judge by "
+            f"{', '.join(policy.slices)}, found none; name some, or remove the limits"
+        )
+    yield from (at_line(file.policy, lines, problem) for problem in _never_kept(file, policy))
+
+
+def _never_kept(file: "ProjectFile", policy: GatePolicy) -> Iterator[str]:
+    """Rules that would refuse every candidate, because no stage of this project measures their values."""
+    asked = {"require_integration": "integration", "require_online": "integration online"}
+    for key, rule in asked.items() if file.integration is None else ():
+        if getattr(policy, key) and policy.terms_of(rule).severity == "refuse":
+            yield (
+                f"{key}: expected the section integration in {PROJECT_FILE}, without which no candidate is tried and "
+                "each is refused, found none; write `integration: {}` there, or remove this rule"
+            )
+    looked_at = policy.regressions
+    nothing = looked_at and not looked_at.metrics and not (looked_at.slices and file.evaluation.slices)
+    if nothing and policy.terms_of("regressions").severity == "refuse":
+        yield (
+            f"regressions: expected metrics here, or columns under evaluation.slices in {PROJECT_FILE} together with "
+            "slices: true, found neither, so that every candidate is refused once there is a champion; name some, or "
+            "remove this rule"
+        )
+    gap, oldest, day = getattr(file.split, "gap", None), policy.max_training_age, timedelta(days=1)
+    if gap is not None and oldest is not None and oldest < gap and policy.terms_of("training age").severity == "refuse":
+        yield (
+            f"max_training_age: expected at least the gap of split in {PROJECT_FILE}, {gap / day:g} days, as all that "
+            f"is learned from is older than the test rows by that, found {oldest / day:g} days; allow more, or leave "
+            "a smaller gap"
+        )
+
+
+def store_problems(folder: Path, file: "ProjectFile") -> Iterator[str]:
+    """An address that no store can have."""
+    if problem := address_problem(file.store):
+        yield at_line(PROJECT_FILE, lines_of((folder / PROJECT_FILE).read_text()), f"store: {problem}")
+
+
+def time_problems(file: "ProjectFile") -> Iterator[str]:
+    """That no table has a time of its events."""
+    if not any(table.event_time for table in file.source.tables.values()):
+        yield (
+            f"{PROJECT_FILE}: source.tables: expected an event_time in one of them at least, as the newest is the "
+            "snapshot's time, found none"
+        )
+
+
+def test_problems(folder: Path, file: "ProjectFile") -> Iterator[str]:
+    """Tests of candidates that would never run, and an empty folder of tests."""
+    if not (folder / TESTS).is_dir():
+        return
+    if file.integration is None:
+        yield f"{TESTS}/: expected the section integration in {PROJECT_FILE}, as these tests never run without; add it"
+    elif not any(is_test_file(path.name) for path in (folder / TESTS).rglob("*.py")):
+        yield f"{TESTS}/: expected test_….py, found none; write one, or remove the folder"
+
+
+def snapshot_problems(file: "ProjectFile", contract: Contract) -> Iterator[str]:
+    """Snapshots to which foreign keys lead and that are not named, and the other way round."""
+    given, name = file.snapshots, file.contract
+    for wanted in contract.snapshots():
+        reference = given.get(wanted, wanted)
+        if not reference.startswith("snapshots/") or not references_in(reference):
+            yield (
+                f"{name}: a foreign key leads to the snapshot {wanted!r}: expected its reference "
+                f"(snapshots/…) under `snapshots` in {PROJECT_FILE}, found {given.get(wanted, 'none')!r}"
+            )
+    for unused in sorted(given.keys() - set(contract.snapshots())):
+        yield f"{PROJECT_FILE}: snapshots.{unused}: no foreign key of {name} leads to it; remove it"
