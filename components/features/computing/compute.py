@@ -21,7 +21,7 @@ from gatehouse.errors import ConfigurationError, GatehouseError, counted
 
 SQL_TYPES = {"numeric": "FLOAT", "double": "DOUBLE", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
 """The DuckDB type of each kind of feature and each type of key."""
-_OWN = re.compile(r"__|CAST\(")
+_OWN = "__"
 _PLACE = re.compile(r"\s*\bLINE (\d+): (.*)")
 
 
@@ -201,7 +201,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: str, where: str, above: in
     try:
         connection.execute(query)
     except duckdb.Error as error:
-        raise _broken(where, error, above) from error
+        raise _broken(where, query, error, above) from error
 
 
 def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.Table:
@@ -219,7 +219,7 @@ def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> p
     try:
         return connection.sql(query).to_arrow_table()
     except duckdb.Error as error:
-        raise _broken(where, _with_its_line(connection, query, error)) from error
+        raise _broken(where, query, _with_its_line(connection, query, error)) from error
 
 
 def _with_its_line(connection: duckdb.DuckDBPyConnection, query: str, error: duckdb.Error) -> duckdb.Error:
@@ -231,11 +231,13 @@ def _with_its_line(connection: duckdb.DuckDBPyConnection, query: str, error: duc
     return error
 
 
-def _broken(where: str, error: duckdb.Error, above: int = 1) -> GatehouseError:
+def _broken(where: str, query: str, error: duckdb.Error, above: int = 1) -> GatehouseError:
     if memory := out_of_memory(error, f"The feature repository's {where}"):
         return memory
     said = _PLACE.split(said_by(error))[0]
     place = _PLACE.search(str(error))
-    # Where the user's query stands inside our own, the context shows names that no file of the user has.
-    shown = f" (line {int(place[1]) - above}: {place[2].strip()})" if place and not _OWN.search(place[2]) else ""
+    line, lines = int(place[1]) if place else 0, query.split("\n")
+    # Lines above the user's query, and the one that closes the parenthesis around it, are in no file of the user.
+    theirs = line > above and not (line == len(lines) and lines[-1].startswith(")"))
+    shown = f" (line {line - above}: {place[2].strip()})" if place and theirs and _OWN not in place[2] else ""
     return ConfigurationError(f"The feature repository's {where} does not run: {said}{shown}")

@@ -86,6 +86,14 @@ def test_what_is_declared_a_number_and_is_none_is_named(
         compute_views(connection, replace(repository, views={"v": View("v", spec, query)}))
 
 
+def test_a_value_that_a_cast_does_not_take_is_told_with_the_line_of_the_cast() -> None:
+    with connect() as connection:
+        connection.execute("CREATE TABLE raw.people AS SELECT 'Ford' AS who")
+        told = r"Could not convert string 'Ford' .* source column who \(line 2: CAST\(who AS INTEGER\) AS n\)"
+        with pytest.raises(ConfigurationError, match=told):
+            run(connection, "CREATE TABLE x AS\nSELECT\n  CAST(who AS INTEGER) AS n\nFROM raw.people", "staging/x.sql")
+
+
 @pytest.mark.parametrize(
     ("broken", "told", "kind"),
     [
