@@ -32,7 +32,7 @@ from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.graded import Rule
 from gatehouse.components.validation.spec import StatisticsSpec
-from gatehouse.project import ProjectFile
+from gatehouse.project_file import ProjectFile
 from gatehouse.schedule import Schedule
 from gatehouse.task_settings import StageSettings, TaskResources
 

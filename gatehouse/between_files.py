@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gatehouse.components.artifacts.objects.opening import address_problem
 from gatehouse.components.artifacts.reference import references_in
@@ -14,17 +14,14 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.training.spec import task_of
 from gatehouse.components.validation.contract import Contract
+from gatehouse.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.yaml_lines import at_line, lines_of, nearest
 
-if TYPE_CHECKING:
-    from gatehouse.project import ProjectFile
-
-PROJECT_FILE = "project.yaml"
 TESTS = "integration"
 """The folder of the tests of candidates."""
 
 
-def loss_problem(folder: Path, file: "ProjectFile", repository: Repository) -> str:
+def loss_problem(folder: Path, file: ProjectFile, repository: Repository) -> str:
     """That the loss trains for another task than that of the label; empty if they fit each other."""
     task, loss = repository.label.task, getattr(getattr(file, "training", None), "loss", None)
     losses, found = TASKS[task].losses, getattr(loss, "kind", "")  # Where a key is wrong, there is none.
@@ -40,7 +37,7 @@ def with_fitting_loss(body: Any, repository: Repository) -> Any:
     return body | {"training": body["training"] | {"loss": {"kind": next(iter(TASKS[repository.label.task].losses))}}}
 
 
-def policy_problems(folder: Path, file: "ProjectFile", policy: GatePolicy) -> Iterator[str]:
+def policy_problems(folder: Path, file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
     """Rules of the policy that the task, or what the project measures, cannot keep."""
     lines, task = lines_of((folder / file.policy).read_text()), task_of(file.training)
     resolved = policy.resolved(judging_of(task))
@@ -53,7 +50,7 @@ def policy_problems(folder: Path, file: "ProjectFile", policy: GatePolicy) -> It
     yield from (at_line(file.policy, lines, problem) for problem in _never_kept(file, policy))
 
 
-def _never_kept(file: "ProjectFile", policy: GatePolicy) -> Iterator[str]:
+def _never_kept(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
     """Rules that would refuse every candidate, because no stage of this project measures their values."""
     asked = {"require_integration": "integration", "require_online": "integration online"}
     for key, rule in asked.items() if file.integration is None else ():
@@ -79,13 +76,13 @@ def _never_kept(file: "ProjectFile", policy: GatePolicy) -> Iterator[str]:
         )
 
 
-def store_problems(folder: Path, file: "ProjectFile") -> Iterator[str]:
+def store_problems(folder: Path, file: ProjectFile) -> Iterator[str]:
     """An address that no store can have."""
     if problem := address_problem(file.store):
         yield at_line(PROJECT_FILE, lines_of((folder / PROJECT_FILE).read_text()), f"store: {problem}")
 
 
-def time_problems(file: "ProjectFile") -> Iterator[str]:
+def time_problems(file: ProjectFile) -> Iterator[str]:
     """That no table has a time of its events."""
     if not any(table.event_time for table in file.source.tables.values()):
         yield (
@@ -94,7 +91,7 @@ def time_problems(file: "ProjectFile") -> Iterator[str]:
         )
 
 
-def test_problems(folder: Path, file: "ProjectFile") -> Iterator[str]:
+def test_problems(folder: Path, file: ProjectFile) -> Iterator[str]:
     """Tests of candidates that would never run, and an empty folder of tests."""
     if not (folder / TESTS).is_dir():
         return
@@ -104,7 +101,7 @@ def test_problems(folder: Path, file: "ProjectFile") -> Iterator[str]:
         yield f"{TESTS}/: expected test_….py, found none; write one, or remove the folder"
 
 
-def snapshot_problems(file: "ProjectFile", contract: Contract) -> Iterator[str]:
+def snapshot_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
     """Snapshots to which foreign keys lead and that are not named, and the other way round."""
     given, name = file.snapshots, file.contract
     for wanted in contract.snapshots():

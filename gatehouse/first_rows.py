@@ -9,12 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gatehouse.between_files import PROJECT_FILE
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Source
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.errors import GatehouseError, SourceError
-from gatehouse.project import ProjectFile
+from gatehouse.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.sensitive_columns import with_sensitive_columns
 from gatehouse.yaml_lines import at_line, lines_of
 

@@ -29,7 +29,8 @@ from gatehouse.components.tuning.stage import tune
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project, ProjectFile
+from gatehouse.project import Project
+from gatehouse.project_file import ProjectFile
 
 
 def training(project: Project, tasks: Tasks) -> Any:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.features.definitions.declarations import Available
 from gatehouse.duration import Duration, in_iso, iso
-from gatehouse.project import ProjectFile
+from gatehouse.project_file import ProjectFile
 
 declared_stages()
 

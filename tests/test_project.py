@@ -18,7 +18,8 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.training.transformation.spec import NumericSpec
 from gatehouse.errors import ConfigurationError
-from gatehouse.project import ProjectFile, load_project
+from gatehouse.project import load_project
+from gatehouse.project_file import ProjectFile
 from gatehouse.yaml_lines import load_model
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"

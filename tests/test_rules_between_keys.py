@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from gatehouse.checking import check_project
 from gatehouse.commands.init import create_project
 from gatehouse.errors import ConfigurationError
-from gatehouse.project import ProjectFile
+from gatehouse.project_file import ProjectFile
 from gatehouse.yaml_lines import load_model
 from tests.small_example import EXAMPLE
 

@@ -118,8 +118,8 @@ def _import_for_the_end() -> None:
 
 def _require_section(stage: str, folder: Path) -> None:
     """Refuse a stage whose section the project lacks; a file that cannot be read is reported when the run begins."""
-    from gatehouse.between_files import PROJECT_FILE
     from gatehouse.driver import not_asked_for, section_of
+    from gatehouse.project_file import PROJECT_FILE
 
     with contextlib.suppress(OSError, UnicodeError, yaml.YAMLError):
         body = yaml.safe_load((folder / PROJECT_FILE).read_text())

@@ -12,7 +12,8 @@ from gatehouse.components.tracking.cost import Prices
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.catalog import Pipeline, build
 from gatehouse.platforms import THIS_MACHINE, Platform
-from gatehouse.project import Project, ProjectFile, load_project
+from gatehouse.project import Project, load_project
+from gatehouse.project_file import ProjectFile
 from gatehouse.task_settings import StageSettings
 from tests.compiling import with_a_short_stack
 from tests.small_example import EXAMPLE

@@ -19,7 +19,8 @@ from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.spec import changed
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import TRAINING, image
-from gatehouse.project import ProjectFile, load_project
+from gatehouse.project import load_project
+from gatehouse.project_file import ProjectFile
 from tests.compiling import with_a_short_stack
 
 PROJECT = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "project.yaml"

@@ -9,7 +9,7 @@ from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.training.spec import TrainSpec, changed, train_spec
 from gatehouse.components.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.project import ProjectFile
+from gatehouse.project_file import ProjectFile
 from gatehouse.yaml_lines import load_model
 
 RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-2, "log": True}
