@@ -7,13 +7,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gatehouse.between_files import PROJECT_FILE
 from gatehouse.components.artifacts.hidden_values import hiding
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.loading import in_repository
 from gatehouse.components.features.definitions.repository import Repository, without_history
-from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings
+from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 from gatehouse.components.kfp_api.specs import problems_of
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
@@ -25,12 +24,12 @@ from gatehouse.first_rows import FirstRows, first_rows, is_small
 from gatehouse.limits import cpus_of, processors
 from gatehouse.project import (
     Project,
-    ProjectFile,
     ProjectParts,
     assembled,
     definitions_of,
     read_project,
 )
+from gatehouse.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.sensitive_columns import with_sensitive_columns
 from gatehouse.signatures import NAMES, parameters
 from gatehouse.yaml_lines import at_line, lines_of, nearest
@@ -252,6 +251,8 @@ def _of_settings(folder: Path) -> Iterator[str]:
     except ConfigurationError as error:
         yield str(error)
         return
+    lines = lines_of((folder / SETTINGS_FILE).read_text())
+    yield from (at_line(SETTINGS_FILE, lines, problem) for problem in store_problems(settings))
     named, online = str(settings.get("project", "")), settings.get("online_store") or {}
     kind = online.get("type", "sqlite") if isinstance(online, dict) else "sqlite"
     if kind == "sqlite" and not _FEAST_NAME.fullmatch(named):

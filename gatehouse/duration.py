@@ -24,18 +24,31 @@ def in_iso(value: Any, name: str) -> Any:
     """A value as it is, if it is a duration in ISO 8601, or a `timedelta`.
 
     Raises:
-        ValueError: for another form, with the line to write instead.
+        LengthError: for another form, with the line to write instead.
     """
     if isinstance(value, timedelta) or (isinstance(value, str) and _FORM.fullmatch(value)):
         return value
-    raise ValueError(
-        f"expected a length of time: P1D or PT12H in YAML, timedelta(days=1) in Python, found {value!r}; write "
-        f"{' or '.join(f'{name}: {form}' for form in _meant(value))}"
-    )
+    raise LengthError(value, name)
 
 
-def _meant(value: Any) -> list[str]:
-    return list(dict.fromkeys(iso(span) for span in _spans(value) if span >= timedelta(0))) or ["P1D"]
+class LengthError(ValueError):
+    """A value is no length of time in a form that is accepted.
+
+    Attributes:
+        in_python: The same words for a value in Python.
+    """
+
+    def __init__(self, value: Any, name: str) -> None:
+        spans = list(dict.fromkeys(span for span in _spans(value) if span >= timedelta(0))) or [timedelta(days=1)]
+        written = (repr(span).removeprefix("datetime.") for span in spans)
+        self.in_python = (
+            f"expected a length of time such as timedelta(days=1), found {value!r}; write "
+            f"{' or '.join(f'{name}={form}' for form in written)}"
+        )
+        super().__init__(
+            f"expected a length of time such as P1D or PT12H, found {value!r}; write "
+            f"{' or '.join(f'{name}: {iso(span)}' for span in spans)}"
+        )
 
 
 def _spans(value: Any) -> Iterator[timedelta]:

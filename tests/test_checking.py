@@ -234,7 +234,7 @@ MISTAKES = {
         DEFINITIONS,
         "orders = Source(",
         "orders = Source((",
-        r"definitions.py.*(SyntaxError|never closed)",
+        r"definitions.py.*(invalid syntax|never closed)",
     ),
     "definitions that end the process": (
         DEFINITIONS,
@@ -246,7 +246,7 @@ MISTAKES = {
         DEFINITIONS,
         'arrives=Available("known_at")',
         'arrives=Available("known_at", lag="one day")',
-        r"definitions.py:\d+: Available: lag: expected a length of time: .*timedelta\(days=1\).*found 'one day'",
+        r"definitions.py:\d+: Available: lag: expected a length of time .*timedelta\(days=1\).*found 'one day'",
     ),
     "one text for several": (
         DEFINITIONS,

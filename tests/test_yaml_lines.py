@@ -75,7 +75,7 @@ def test_files_are_named_from_the_project_and_metrics_by_the_nearest(tmp_path: P
         "promotion/policy.yaml:5: must_beat_baseline.0: expected a metric (did you mean log_loss?), found 'logloss'",
         "double?), found 'float'",
         "int64?), found 'integer'",
-        "5 problems",
+        "4 problems",
     ):
         assert found in str(caught.value), str(caught.value)
 
@@ -244,3 +244,68 @@ def test_a_label_of_another_task_than_all_else_is_told_once(tmp_path: Path) -> N
     _replace(project / "features/definitions.py", 'arrives=Available("known_at")', task)
     with pytest.raises(ConfigurationError, match=r"(?s)^1 problem .*training.loss.kind: expected mse or huber, as"):
         check_project(project)
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "told"),
+    [
+        (
+            "features/feature_store.yaml",
+            "type: sqlite",
+            "type: sqllite",
+            r"feature_store\.yaml:\d+: online_store\.type: expected one of sqlite, redis \(did you mean sqlite\?\)",
+        ),
+        (
+            "features/feature_store.yaml",
+            "AsofOfflineStore",
+            "AsofOflineStore",
+            r"feature_store\.yaml:\d+: offline_store\.type: expected gatehouse\..*AsofOfflineStore, the only one",
+        ),
+        (
+            "features/definitions.py",
+            'views=("order_content",',
+            'views=("order_contents",',
+            r"definitions\.py: order_return: views: no FeatureView 'order_contents' \(did you mean order_content\?\)$",
+        ),
+        (
+            "features/definitions.py",
+            "window=timedelta(0)",
+            'window="1d"',
+            r"definitions\.py: FeatureView order_content: window: .* found '1d'; write window=timedelta\(days=1\)$",
+        ),
+        (
+            "features/definitions.py",
+            "window=timedelta(0)",
+            "windw=timedelta(0)",
+            r"definitions\.py: FeatureView .*: windw: there is no such argument \(did you mean window\?\)$",
+        ),
+        (
+            "features/definitions.py",
+            'Entity(name="order_id")',
+            'Entity(name="order_id", type="str")',
+            r"definitions\.py: Entity order_id: type: expected one of string, int64 \(did you mean string\?\)",
+        ),
+        (
+            "features/definitions.py",
+            '"categorical", "amount"',
+            '"categorical" "amount"',
+            r"definitions\.py:\d+: is no Python: invalid syntax.*, found '.*\"amount\".*'\. Often a comma",
+        ),
+        (
+            "contract.yaml",
+            "unique: [[order_id]]",
+            "unique: [order_id, amount]",
+            r"contract\.yaml:\d+: tables\.orders\.unique: expected lists of columns, found \[order_id, amount\]; "
+            r"write \[\[order_id, amount\]\] for all together, or \[\[order_id\], \[amount\]\] for each on its own$",
+        ),
+    ],
+)
+def test_one_mistake_of_another_file_is_one_problem(
+    tmp_path: Path, file: str, before: str, after: str, told: str
+) -> None:
+    project = create_project("returns", tmp_path)
+    _replace(project / file, before, after)
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    first, *problems = str(caught.value).splitlines()
+    assert first.startswith("1 problem ") and re.search(told, problems[0]), str(caught.value)

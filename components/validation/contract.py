@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.identity import identity_of
@@ -48,6 +48,16 @@ class Key(Listed):
     of_list = "columns"
 
     columns: Names
+
+
+def _keys(given: Any) -> Any:
+    """Keys as given, unless it is one list of columns: nobody knows whether each is unique, or all together."""
+    if isinstance(given, list | tuple) and given and all(isinstance(each, str) for each in given):
+        shown = ", ".join(given)
+        apart = ", ".join(f"[{each}]" for each in given)
+        either = f", or [{apart}] for each on its own" if len(given) > 1 else ""
+        raise ValueError(f"expected lists of columns, found [{shown}]; write [[{shown}]] for all together{either}")
+    return given
 
 
 class Ordering(Listed):
@@ -93,7 +103,9 @@ class TableContract(Part):
     )
     columns: dict[str, ColumnContract] = Field(min_length=1)
     extra_columns: Literal["fail", "warn", "allow"] = Field("warn", description="For columns that are not listed.")
-    unique: tuple[Key, ...] = Field((), description="Sets of columns that together are unique in each row.")
+    unique: Annotated[tuple[Key, ...], BeforeValidator(_keys)] = Field(
+        (), description="Sets of columns that together are unique in each row."
+    )
     ordered: Ordering | None = Field(None, description="The order of the rows.")
     freshness: Freshness | None = None
     expressions: tuple[Expression, ...] = ()

@@ -56,6 +56,8 @@ class Listed(Graded):
     @model_validator(mode="before")
     @classmethod
     def _bare(cls, body: Any) -> Any:
+        if isinstance(body, str):
+            raise ValueError(f"expected a list of columns, found {body!r}; write [{body}]")
         return {cls.of_list: body} if isinstance(body, (list, tuple)) else body
 
     @classmethod

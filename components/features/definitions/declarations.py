@@ -3,7 +3,7 @@
 Reading definitions loads neither Feast nor DuckDB. The query of a view is in a file with the view's name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -13,30 +13,37 @@ from pydantic import Field, ValidationError
 
 from gatehouse.components.artifacts.identity import Spec, operational
 from gatehouse.components.tasks.task import TaskName
-from gatehouse.duration import Duration
+from gatehouse.duration import Duration, LengthError
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import in_words
+from gatehouse.yaml_lines import in_words, nearest
 
 Kind = Literal["numeric", "double", "categorical"]
 """Kind of a feature: a 32-bit number, a 64-bit number, or a text."""
 EVENT_TIMESTAMP = "event_timestamp"
 KNOWN_FROM = "known_from"
 _NAME = r"^[a-z][a-z0-9_]{0,99}$"
-_listed: ContextVar[list[str] | None] = ContextVar("problems of the definitions", default=None)
+_listed: ContextVar[tuple[list[str], set[str]] | None] = ContextVar("problems of the definitions", default=None)
 
 
 @contextmanager
-def problems_listed(problems: list[str]) -> Iterator[None]:
-    """Inside this context, a wrong definition adds to `problems` instead of raising, so that all problems are found."""
-    token = _listed.set(problems)
+def problems_listed(problems: list[str], wrong: set[str]) -> Iterator[None]:
+    """Inside this context, a wrong definition does not raise, so that all problems are found.
+
+    It adds to `problems`, and its name to `wrong`.
+    """
+    token = _listed.set((problems, wrong))
     try:
         yield
     finally:
         _listed.reset(token)
 
 
-def _told(detail: Any) -> str:
-    """What an error of pydantic says, and what was found."""
+def _told(detail: Any, names: Iterable[str]) -> str:
+    """What an error of pydantic says, and what was found; `names` are those of all arguments."""
+    if isinstance(error := detail.get("ctx", {}).get("error"), LengthError):
+        return error.in_python
+    if detail["type"] == "extra_forbidden":
+        return f"there is no such argument{nearest(str(detail['loc'][-1]), names)}"
     one = '; one value is written ("name",), with its comma' if detail["type"] == "tuple_type" else ""
     said = in_words(detail) + one
     return said if detail["type"] == "missing" or ", found " in said else f"{said}, found {_shown(detail['input'])}"
@@ -53,13 +60,15 @@ class _Definition(Spec):
             try:
                 super().__init__(**data)
             except ValidationError as error:
-                problems = _listed.get()
-                if problems is None:
+                if (listed := _listed.get()) is None:
                     raise
-                called = f"{type(self).__name__} {data.get('name', data.get('table', ''))}".rstrip()
+                problems, wrong = listed
+                name = str(data.get("name", data.get("table", "")))
+                wrong.add(name)
+                called, names = f"{type(self).__name__} {name}".rstrip(), type(self).model_fields
                 for detail in error.errors():
                     where = ".".join(str(part) for part in detail["loc"])
-                    problems.append(f"definitions.py: {called}: {where}: {_told(detail)}")
+                    problems.append(f"definitions.py: {called}: {where}: {_told(detail, names)}")
 
 
 class Available(Spec):
@@ -77,7 +86,7 @@ class Available(Spec):
         except ValidationError as error:
             detail = error.errors()[0]
             where = detail["loc"][0]
-            raise ConfigurationError(f"Available: {where}: {_told(detail)}") from error
+            raise ConfigurationError(f"Available: {where}: {_told(detail, given)}") from error
 
 
 class Source(_Definition):

@@ -58,6 +58,7 @@ class Definitions:
         labels: The label views; there should be one.
         sources: Source by table.
         streams: Stream by table.
+        wrong: Names of definitions that are wrong and left out; what reads them is not wrong for that.
     """
 
     entities: dict[str, Entity]
@@ -67,6 +68,7 @@ class Definitions:
     labels: list[LabelView]
     sources: dict[str, Source]
     streams: dict[str, Stream]
+    wrong: frozenset[str] = frozenset()
 
 
 def load_definitions(folder: Path, problems: list[str]) -> Definitions:
@@ -75,7 +77,8 @@ def load_definitions(folder: Path, problems: list[str]) -> Definitions:
     Raises:
         ConfigurationError: if there is no such file, or it does not run.
     """
-    with problems_listed(problems):
+    wrong = set[str]()
+    with problems_listed(problems, wrong):
         module = _run(folder / FILE)
     defined = [value for value in vars(module).values() if not isinstance(value, type)]
     labels = _of(LabelView, defined)
@@ -89,6 +92,7 @@ def load_definitions(folder: Path, problems: list[str]) -> Definitions:
         labels=labels,
         sources={one.table: one for one in _of(Source, defined)},
         streams={one.table: one for one in _of(Stream, defined)},
+        wrong=frozenset(wrong),
     )
 
 
@@ -144,8 +148,7 @@ def _named(defined: Iterable[_T], problems: list[str]) -> dict[str, _T]:
 def _line(path: Path, error: BaseException) -> str:
     """`:LINE`, the last line of the file that ran; empty where none ran."""
     reached = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    line = error.lineno if isinstance(error, SyntaxError) else (reached or [None])[-1]
-    return f":{line}" if line else ""
+    return f":{reached[-1]}" if reached else ""
 
 
 def _run(path: Path) -> ModuleType:
@@ -157,6 +160,12 @@ def _run(path: Path) -> ModuleType:
     sys.dont_write_bytecode = True
     try:
         spec.loader.exec_module(module)
+    except SyntaxError as error:
+        file = Path(error.filename or path.name).name  # It may be one that the definitions import.
+        raise ConfigurationError(
+            f"{file}:{error.lineno}: is no Python: {error.msg}, found {(error.text or '').strip()!r}. Often a comma, a "
+            "quote or a bracket is missing there, or in the line before."
+        ) from error
     except ConfigurationError as error:
         raise ConfigurationError(f"{path.name}{_line(path, error)}: {error}") from error
     except (Exception, SystemExit) as error:

@@ -1,10 +1,11 @@
 """Finds problems of definitions, each on its own and together: unknown names, and columns that are given twice."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, FeatureView, LabelView
 from gatehouse.components.features.definitions.loading import FILE, Definitions
 from gatehouse.components.tasks.found import TASKS
+from gatehouse.yaml_lines import nearest
 
 
 def problems_of(defined: Definitions) -> list[str]:
@@ -13,8 +14,18 @@ def problems_of(defined: Definitions) -> list[str]:
 
 
 def _of_streams(defined: Definitions) -> list[str]:
-    lacking = [table for table in defined.streams if table not in defined.sources]
-    return [f"{FILE}: Stream {table}: table: no Source {table!r}" for table in lacking]
+    return [
+        f"{FILE}: Stream {table}: table: {problem}"
+        for table in defined.streams
+        for problem in _unknown("Source", [table], defined.sources, defined)
+    ]
+
+
+def _unknown(kind: str, names: Iterable[str], known: Collection[str], defined: Definitions) -> Iterator[str]:
+    """Names that nothing defines, with those that may be meant. A definition that is wrong is told of itself."""
+    for name in names:
+        if name not in known and name not in defined.wrong:
+            yield f"no {kind} {name!r}{nearest(name, known)}"
 
 
 def _of_views(defined: Definitions) -> list[str]:
@@ -22,11 +33,11 @@ def _of_views(defined: Definitions) -> list[str]:
     problems += [f"{FILE}: {problem}" for label in defined.labels for problem in _of_label(label)]
     keyed: list[FeatureView | LabelView] = [*defined.views.values(), *defined.labels]
     for one in keyed:
-        lacking = [key for key in one.entities if key not in defined.entities]
-        problems += [f"{FILE}: {one.name}: entities: no Entity {key!r}" for key in lacking]
+        unknown = _unknown("Entity", one.entities, defined.entities, defined)
+        problems += [f"{FILE}: {one.name}: entities: {problem}" for problem in unknown]
     for service in defined.services.values():
-        lacking = [view for view in service.views if view not in defined.views]
-        problems += [f"{FILE}: {service.name}: views: no FeatureView {view!r}" for view in lacking]
+        unknown = _unknown("FeatureView", service.views, defined.views, defined)
+        problems += [f"{FILE}: {service.name}: views: {problem}" for problem in unknown]
     owner = _label_columns(defined.labels)
     owner |= dict.fromkeys((*defined.entities, EVENT_TIMESTAMP, KNOWN_FROM), "the entities and times")
     for name, view in defined.views.items():
@@ -84,18 +95,17 @@ def _of_on_demand(defined: Definitions) -> list[str]:
     taken = {*defined.entities, EVENT_TIMESTAMP, KNOWN_FROM, *_label_columns(defined.labels)}
     taken |= {name.lower() for view in defined.views.values() for name in view.features}
     for one in defined.on_demand.values():
-        lacking = [view for view in one.views if view not in defined.views]
-        problems += [f"{FILE}: {one.name}: views: no FeatureView {view!r}" for view in lacking]
+        unknown = _unknown("FeatureView", one.views, defined.views, defined)
+        problems += [f"{FILE}: {one.name}: views: {problem}" for problem in unknown]
         new = [*one.request, *one.features]
         again = sorted(name for name in {*new} if name.lower() in taken or new.count(name) > 1)
         given = "is also given by another view, by the label or as an entity: expected another name"
         problems += [f"{FILE}: {one.name}: {name!r} {given}" for name in again] + _internal(one.name, new)
         taken |= {name.lower() for name in one.features}
     for service in defined.services.values():
-        for name in service.on_demand:
-            if name not in defined.on_demand:
-                problems.append(f"{FILE}: {service.name}: on_demand: no OnDemandView {name!r}")
-                continue
+        unknown = _unknown("OnDemandView", service.on_demand, defined.on_demand, defined)
+        problems += [f"{FILE}: {service.name}: on_demand: {problem}" for problem in unknown]
+        for name in (each for each in service.on_demand if each in defined.on_demand):
             unread = [view for view in defined.on_demand[name].views if view not in service.views]
             problems += [f"{FILE}: {service.name}: on_demand: {name} reads {view}: add it to views" for view in unread]
     return problems

@@ -1,14 +1,17 @@
 """Feast's settings of a feature repository: what `feature_store.yaml` says."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import not_text, not_yaml
+from gatehouse.yaml_lines import nearest, not_text, not_yaml
 
 SETTINGS_FILE = "feature_store.yaml"
+OFFLINE_STORE = "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore"
+ONLINE_STORES = ("sqlite", "redis")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -30,6 +33,23 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {body!r}.")
     return body
+
+
+def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Stores in Feast's settings that are none of those that work here, each with its key."""
+    offline, online = settings.get("offline_store"), settings.get("online_store") or "sqlite"
+    kind = offline.get("type") if isinstance(offline, dict) else offline
+    if kind != OFFLINE_STORE:
+        yield (
+            f"offline_store.type: expected {OFFLINE_STORE}, the only one that joins point-in-time as training sets "
+            f"want it, found {kind or 'none'}"
+        )
+    kind = online.get("type", "sqlite") if isinstance(online, dict) else online
+    if kind not in ONLINE_STORES:
+        meant = nearest(str(kind), ONLINE_STORES)
+        yield f"online_store.type: expected one of {', '.join(ONLINE_STORES)}{meant}, found {kind!r}"
+    elif isinstance(online, dict) and kind == "redis" and online.get("redis_type", "redis") != "redis":
+        yield f"online_store.redis_type: expected redis, found {online['redis_type']!r}"
 
 
 def feast_name(project: str) -> str:

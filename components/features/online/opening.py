@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings
+from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineStore
 from gatehouse.errors import ConfigurationError
@@ -30,15 +30,14 @@ def open_online(store: ArtifactStore, project: str, folder: Path) -> OnlineStore
         StoreError: if the SQLite file cannot be opened.
     """
     body = read_settings(folder)
+    for problem in store_problems(body):
+        if problem.startswith("online_store"):
+            raise ConfigurationError(f"{SETTINGS_FILE}: {problem}.")
     settings = body.get("online_store") or {"type": "sqlite"}
     named = str(body.get("project", ""))
     kind = settings.get("type", "sqlite") if isinstance(settings, dict) else settings
     if kind == "sqlite":
         return SqliteOnline(sqlite_file(store, project), named)
-    if kind != "redis" or settings.get("redis_type", "redis") != "redis":
-        raise ConfigurationError(
-            f"{SETTINGS_FILE}: online_store: expected type sqlite, or redis with redis_type redis, found {settings}."
-        )
     # Imported here, so that a project with an SQLite store needs no Redis client.
     from gatehouse.components.features.online.redis import RedisOnline, connect_redis
 

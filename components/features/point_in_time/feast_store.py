@@ -12,12 +12,10 @@ with quickly():
     from feast import FeatureStore, RepoConfig
 
 from gatehouse.components.features.definitions.repository import Repository
-from gatehouse.components.features.definitions.settings import read_settings
-from gatehouse.components.features.point_in_time import feast_definitions, offline_store
+from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
+from gatehouse.components.features.point_in_time import feast_definitions
 from gatehouse.components.features.table_files import Files
 from gatehouse.errors import ConfigurationError
-
-_OFFLINE = f"{offline_store.__name__}.AsofOfflineStore"
 
 
 @contextmanager
@@ -49,13 +47,9 @@ def applied(repository: Repository, tables: Mapping[str, Files], workspace: Path
 
 def _config(folder: Path, workspace: Path) -> RepoConfig:
     body = read_settings(folder)
-    offline = body.get("offline_store")
-    kind = offline.get("type") if isinstance(offline, dict) else offline
-    if kind != _OFFLINE:
-        raise ConfigurationError(
-            f"feature_store.yaml: offline_store: expected type {_OFFLINE}, the only one that joins point-in-time as "
-            f"training sets want it, found {kind or 'none'}."
-        )
+    for problem in store_problems(body):
+        if problem.startswith("offline_store"):
+            raise ConfigurationError(f"{SETTINGS_FILE}: {problem}.")
     body["registry"] = str(workspace / "registry.db")
     # Feast only retrieves offline here; our own code writes and reads the online store.
     body["online_store"] = {"type": "sqlite", "path": str(workspace / "online.db")}

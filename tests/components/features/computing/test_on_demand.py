@@ -192,7 +192,7 @@ def test_another_offline_store_is_refused(tmp_path: Path, kind: str) -> None:
     settings = QUERIES["feature_store.yaml"].split("offline_store:")[0] + f"offline_store: {kind}\n"
     (write_repository(tmp_path / "repo") / "feature_store.yaml").write_text(settings)
     with (
-        pytest.raises(ConfigurationError, match=r"offline_store: expected type gatehouse\..*\.AsofOfflineStore"),
+        pytest.raises(ConfigurationError, match=r"offline_store.type: expected gatehouse\..*\.AsofOfflineStore"),
         applied(read_repository(tmp_path / "repo"), {}, tmp_path),
     ):
         pass

@@ -223,7 +223,7 @@ def test_settings_that_cannot_hold_are_errors(tmp_path: Path, monkeypatch: pytes
         ),
         ("{type: redis, connection_string: nowhere}", "expected host:port"),
         ("{type: redis, connection_string: 'here:1,colour=red'}", "connection_string: .*colour"),
-        ("{type: dynamodb}", "expected type sqlite, or redis"),
+        ("{type: dynamodb}", "expected one of sqlite, redis"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             open_online(ArtifactStore.open(tmp_path / "store"), "flights", settings_file(tmp_path, online_store))
