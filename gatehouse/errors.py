@@ -53,7 +53,7 @@ class RepeatedError(GatehouseError):
 
 
 class ConfigurationError(GatehouseError):
-    """The project's configuration is wrong; the message lists every problem found, with file and key."""
+    """The project or the command line is wrong; of a project, the message lists every problem, with file and key."""
 
     exit_code = 4
     permanent = True
@@ -62,6 +62,7 @@ class ConfigurationError(GatehouseError):
 class InvalidReferenceError(GatehouseError):
     """A string is not a reference of the form `<kind>/<name>/sha256-<64 hex>`."""
 
+    exit_code = 4
     permanent = True
 
 
@@ -104,6 +105,12 @@ class ContractBreachError(GatehouseError):
 
 class SourceError(GatehouseError):
     """A raw source cannot be read: it is missing, differs from its pinned digest, or has an invalid value."""
+
+
+class DeclarationError(SourceError):
+    """A source, or a file on the command line, is not what it is declared as: no such file or topic, another form."""
+
+    exit_code = 4
 
 
 class DeliveryError(SourceError):

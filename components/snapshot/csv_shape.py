@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError
 
 _ENDINGS = (".csv", ".tsv", ".txt")
 _OF_WINDOWS = re.compile(rb"[\x80\x82-\x8c\x8e\x91-\x9c\x9e\x9f]")
 _SEPARATORS = ",;\t|"
+_NEWLINE = b"\n"
 _ROWS_CUT = 20_000
 csv.field_size_limit(2**31 - 1)
 
@@ -29,17 +30,17 @@ def require_ending(path: Path) -> None:
     """Refuse what is not there, and a file that by its ending is no CSV.
 
     Raises:
-        SourceError: saying which.
+        DeclarationError: saying which.
     """
     if not path.exists():
-        raise SourceError(f"{path}: no such file.")
+        raise DeclarationError(f"{path}: no such file.")
     if not path.is_file():
-        raise SourceError(f"{path}: expected a file, found none.")
+        raise DeclarationError(f"{path}: expected a file, found none.")
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
     if not suffixes or suffixes[-1] not in _ENDINGS:
-        raise SourceError(
-            f"{path}: expected a CSV ({', '.join(_ENDINGS)}, also .gz) or a Parquet file (.parquet), by its ending. If "
-            "it is a CSV, rename it to .csv or .tsv."
+        raise DeclarationError(
+            f"{path}: expected a CSV ({', '.join(_ENDINGS)}, also .gz) or a Parquet file (.parquet), by its ending. "
+            "If it is a CSV, rename it to .csv or .tsv."
         )
 
 
@@ -48,7 +49,7 @@ def in_utf8(path: Path) -> Iterator[tuple[Path, str]]:
     """The text of a file as a plain file in UTF-8, and its encoding.
 
     Raises:
-        SourceError: if it is no text, or no intact gzip.
+        DeclarationError: if it is no text, or no intact gzip.
     """
     with tempfile.TemporaryDirectory(prefix="gatehouse-sniff-") as folder:
         plain = Path(folder) / "plain.csv"
@@ -64,12 +65,12 @@ def in_utf8(path: Path) -> Iterator[tuple[Path, str]]:
         except UnicodeError:
             raise _no_text(path) from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise SourceError(f"{path}: is not intact gzip: {error}. Fetch it again.") from None
+            raise DeclarationError(f"{path}: is not intact gzip: {error}. Fetch it again.") from None
         yield plain, encoding
 
 
-def _no_text(path: Path) -> SourceError:
-    return SourceError(
+def _no_text(path: Path) -> DeclarationError:
+    return DeclarationError(
         f"{path}: expected text in UTF-8, UTF-16, cp1252 or latin-1, found bytes that are none. Is it a CSV?"
     )
 
@@ -81,14 +82,19 @@ def _opened(path: Path) -> Any:
 def _encoding(path: Path) -> str:
     """UTF-16 by its mark, UTF-8 where all bytes are; else one of western Europe: that of Windows has letters more."""
     decoder, of_windows = codecs.getincrementaldecoder("utf-8")(), False
-    is_utf8 = True
+    is_utf8, lines = True, 0
     with _opened(path) as stream:
         data = stream.read(2**20)
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return "utf-16"
         while data:
-            if b"\0" in data:
-                raise _no_text(path)
+            if (at := data.find(b"\0")) >= 0:
+                line = lines + data.count(_NEWLINE, 0, at) + 1
+                raise DeclarationError(
+                    f"{path}: expected text, found a NUL byte in line {line}. If it is a CSV, remove them: "
+                    "tr -d '\\000' < FILE, unless it is UTF-16 without a mark: save it as UTF-8."
+                )
+            lines += data.count(_NEWLINE)
             try:
                 is_utf8 = is_utf8 and decoder.decode(data) is not None
             except UnicodeDecodeError:
@@ -104,7 +110,7 @@ def shape_of(plain: Path, name: str) -> tuple[str, list[str]]:
     """The delimiter that cuts most rows into one number of cells, and the header.
 
     Raises:
-        SourceError: if the first line is no header of these rows.
+        DeclarationError: if the first line is no header of these rows.
     """
     cuts = [_cut(plain, delimiter) for delimiter in _SEPARATORS]
     found = max(cuts, key=lambda cut: (cut.width > 1, cut.rows, cut.width))
@@ -114,17 +120,17 @@ def shape_of(plain: Path, name: str) -> tuple[str, list[str]]:
     first, second = found.first
     if len(first) != found.width:
         if found.above and not any(map(_is_number, found.top)):
-            raise SourceError(
+            raise DeclarationError(
                 f"{name}: {found.above} lines stand before the table. Remove them: a header is the first line."
             )
-        raise SourceError(
+        raise DeclarationError(
             f"{name}: expected a header of {found.width} cells, as most rows have, found {len(first)}: {first[:4]}. "
             "Correct the first line."
         )
     if any(_is_number(name) and _is_number(cell) for name, cell in zip(first, second, strict=False)):
-        raise SourceError(f"{name}: expected a header in the first line, found {first[:4]}. Add one.")
+        raise DeclarationError(f"{name}: expected a header in the first line, found {first[:4]}. Add one.")
     if repeated := sorted({column or "(no name)" for column in first if first.count(column) > 1}):
-        raise SourceError(
+        raise DeclarationError(
             f"{name}: expected columns with different names, found more than one {', '.join(repeated)}. Rename them."
         )
     return found.delimiter, first

@@ -19,7 +19,7 @@ from gatehouse.components.artifacts.database import connect, out_of_memory
 from gatehouse.components.snapshot.column_types import NULLS, SniffedColumn, Texts, look, type_of, with_decimal
 from gatehouse.components.snapshot.csv_shape import in_utf8, require_ending, shape_of
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError
 
 _ROWS_AT_ONCE = 50_000
 USUAL_LIMIT: float = TableSpec.model_fields["reject_limit"].default
@@ -92,7 +92,7 @@ def sniff(path: Path, nulls: Sequence[str] = ()) -> Sniffed:
         nulls: Texts that stand for a missing value in it, beside those that do so often.
 
     Raises:
-        SourceError: if it is no CSV with a header, and no Parquet.
+        DeclarationError: if it is no CSV with a header, and no Parquet.
     """
     found = _parquet(path) if path.suffix.lower() == ".parquet" and path.is_file() else _csv(path, nulls)
     return replace(found, event_time=next((one.name for one in found.named if one.kind is ColumnType.timestamp), ""))
@@ -106,7 +106,7 @@ def _parquet(path: Path) -> Sniffed:
             for batch in file.iter_batches():
                 missing = [count + cells.null_count for count, cells in zip(missing, batch.columns, strict=True)]
     except (pa.ArrowInvalid, OSError) as error:
-        raise SourceError(f"{path}: is not intact Parquet: {error}. Fetch it again.") from error
+        raise DeclarationError(f"{path}: is not intact Parquet: {error}. Fetch it again.") from error
     with connect() as connection:
         connection.read_parquet(str(path)).create_view("cells")
         query = "SELECT (SELECT count(*) FROM cells) - (SELECT count(*) FROM (SELECT DISTINCT * FROM cells))"
@@ -131,7 +131,7 @@ def _typed(found: pa.Field, missing: int) -> SniffedColumn:
 def _csv(path: Path, wanted: Sequence[str]) -> Sniffed:
     require_ending(path)
     if path.is_file() and not path.stat().st_size:
-        raise SourceError(f"{path.name}: expected a header and rows below it, found an empty file.")
+        raise DeclarationError(f"{path.name}: expected a header and rows below it, found an empty file.")
     with in_utf8(path) as (plain, encoding), connect() as connection:
         delimiter, header = shape_of(plain, path.name)
         columns = [Texts(name) for name in header]
@@ -144,7 +144,7 @@ def _csv(path: Path, wanted: Sequence[str]) -> Sniffed:
         uneven = int(connection.execute("SELECT count(DISTINCT line) FROM reject_errors").fetchall()[0][0])
     rows = sum(map(len, digests))
     if not rows:
-        raise SourceError(f"{path.name}: expected rows below the header, found none.")
+        raise DeclarationError(f"{path.name}: expected rows below the header, found none.")
     told = [type_of(column) for column in columns]
     decimal = next((one.decimal for one in told if one.decimal == ","), ".")
     told = [with_decimal(one, decimal) for one in told]
@@ -184,7 +184,7 @@ def _batches(
     except duckdb.OutOfMemoryException as error:
         raise out_of_memory(error, f"Reading {name}") or error from error
     except duckdb.InvalidInputException:  # Its words name a temporary file, and may quote a row.
-        raise SourceError(
+        raise DeclarationError(
             f"{name}: expected rows of {len(header)} columns separated by {delimiter!r}, found text that cannot be "
             "divided into rows, such as a lone carriage return within one. Write the file again with the same end of "
             "line everywhere, and quote cells that hold one."
@@ -203,11 +203,11 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
         delivered: The time that all rows have where they have none of their own, ISO 8601 in UTC.
 
     Raises:
-        SourceError: if no column has a name.
+        DeclarationError: if no column has a name.
     """
     columns = {column.name: str(column.kind) for column in sniffed.named}
     if not columns:
-        raise SourceError(f"{path.name}: expected columns with names, found none.")
+        raise DeclarationError(f"{path.name}: expected columns with names, found none.")
     zone = {"time_zone": "UTC"} if any(column.naive for column in sniffed.named) else {}
     table: dict[str, Any] = {"member": path.name, "on_invalid": "reject", "reject_limit": sniffed.reject_limit}
     if sniffed.event_time:

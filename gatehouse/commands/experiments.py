@@ -115,7 +115,7 @@ def _meant(store: ArtifactStore, text: str) -> Sequence[Found]:
         several = _named([_under_way(store, *one) for one in begun])
         raise ConfigurationError(f"{text} is the beginning of {len(begun)} studies. Name one: {several}.")
     if not begun:
-        raise MissingArtifactError(
+        raise ConfigurationError(
             f"{text}: expected the name of a model, the reference of an experiment or the key of a study; "
             f"{store.address} holds none. See `gatehouse tuning list`."
         )

@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from gatehouse.commands.feature_project import FeatureProject, ProjectOption, available, open_features, store_if_there
-from gatehouse.commands.output import JsonOption, StoreOption, print_json
+from gatehouse.commands.output import JsonOption, StoreBesideProjectOption, print_json
 from gatehouse.components.features.definitions.repository import OnDemand, View
 from gatehouse.components.features.lineage.columns import lineage_of, lineage_on_demand
 from gatehouse.components.features.lineage.graph import ROWS, VALUE, Column, Lineage
@@ -24,7 +24,7 @@ def lineage(
     name: Annotated[str, typer.Argument(metavar="FEATURE|VIEW[.FEATURE]", help="A feature, or all those of a view.")],
     svg: Annotated[Path | None, typer.Option(help="Write the picture to this file.")] = None,
     project: ProjectOption = None,
-    store: StoreOption = "",
+    store: StoreBesideProjectOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Follow a feature through views and staging queries down to the columns of the raw tables."""

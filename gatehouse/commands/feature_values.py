@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from gatehouse.commands.feature_project import FeatureProject, ProjectOption, open_features, store_of
-from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
+from gatehouse.commands.output import JsonOption, StoreBesideProjectOption, print_json, print_table
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import OnDemand, View
 from gatehouse.errors import ConfigurationError, counted
@@ -29,7 +29,7 @@ def retrieve(
     online: Annotated[bool, typer.Option("--online", help="Current values from the online store; no time.")] = False,
     at: Annotated[str, typer.Option(help="With --online: the moment of the read, ISO 8601; default: now.")] = "",
     project: ProjectOption = None,
-    store: StoreOption = "",
+    store: StoreBesideProjectOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Join features to entity rows: each gets what was known at its time; null where nothing fresh was."""

@@ -21,7 +21,7 @@ from gatehouse.commands.feature_project import (
     span,
     store_if_there,
 )
-from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
+from gatehouse.commands.output import JsonOption, StoreBesideProjectOption, print_json, print_table
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.declarations import LabelView
 from gatehouse.components.features.definitions.repository import OnDemand, View
@@ -31,7 +31,9 @@ app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retriev
 
 
 @app.command("list")
-def list_views(project: ProjectOption = None, store: StoreOption = "", as_json: JsonOption = False) -> None:
+def list_views(
+    project: ProjectOption = None, store: StoreBesideProjectOption = "", as_json: JsonOption = False
+) -> None:
     """List the project's feature views, with the newest table of each."""
     opened = open_features(project)
     found = store_if_there(store, opened)
@@ -69,7 +71,7 @@ def list_views(project: ProjectOption = None, store: StoreOption = "", as_json: 
 def show(
     name: Annotated[str, typer.Argument(metavar="VIEW", help="The view: stored, on demand, or of the label.")],
     project: ProjectOption = None,
-    store: StoreOption = "",
+    store: StoreBesideProjectOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show a view: its definition, its SQL, its versions with what changed, and what its newest table holds."""

@@ -15,7 +15,7 @@ from gatehouse.commands.feature_project import (
     open_features,
     store_of,
 )
-from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
+from gatehouse.commands.output import JsonOption, StoreBesideProjectOption, print_json, print_table
 from gatehouse.components.features.definitions.repository import View
 from gatehouse.errors import ConfigurationError
 
@@ -27,7 +27,7 @@ def materialize(
     as_of: Annotated[str, typer.Option(help="What was known then, ISO 8601; default: all that the tables hold.")] = "",
     rewrite: Annotated[bool, typer.Option("--rewrite", help="Write all again, also to go back in time.")] = False,
     project: ProjectOption = None,
-    store: StoreOption = "",
+    store: StoreBesideProjectOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Bring the project's online store up to its newest feature tables, and compare; ends with 1 above max_skew."""
@@ -86,7 +86,7 @@ def _as_of(text: str, tables: Tables) -> datetime:
 def skew(
     service: ServiceOption = "",
     project: ProjectOption = None,
-    store: StoreOption = "",
+    store: StoreBesideProjectOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Read a sample of the online store back and compare it with the offline values.

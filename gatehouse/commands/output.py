@@ -12,11 +12,13 @@ from rich.table import Table
 from gatehouse.commands.place import PROJECT_FILE, store_address
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.errors import ConfigurationError
 
-StoreOption = Annotated[
-    str, typer.Option(help="The store, or the folder of its project; default: this folder's project, or its store.")
-]
+_STORE = "The store, or the folder of its project; default: this folder's project, or its store."
+StoreOption = Annotated[str, typer.Option("--store", "--project", help=_STORE)]
+"""For commands that need nothing but a store, which a person may know as that of a project."""
+StoreBesideProjectOption = Annotated[str, typer.Option("--store", help=_STORE)]
+"""For commands that read a project too."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 _WIDTH = 400
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -50,8 +52,7 @@ def find(store: ArtifactStore, text: str) -> Reference:
 
     Raises:
         InvalidReferenceError: if it cannot be a reference.
-        MissingArtifactError: if no reference begins with it.
-        ConfigurationError: if several references do.
+        ConfigurationError: if the store holds no reference that begins with it, or several.
     """
     if "/" not in text:
         from gatehouse.components.registry.naming import named, names_a_version
@@ -66,17 +67,24 @@ def find(store: ArtifactStore, text: str) -> Reference:
         or len(digest) >= 64
         or not all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", each) for each in parts)
     ):
-        return Reference.parse(text)
+        reference = Reference.parse(text)
+        if store.objects.stat(f"{reference}/manifest.json") is None:
+            raise ConfigurationError(_unknown(store, text))
+        return reference
     kind, name = parts[:2]
     found = [each for each in store.references(kind, name) if each.digest.startswith(digest)]
     if len(found) == 1:
         return found[0]
     if not found:
-        raise MissingArtifactError(f"{text} is not in the store {store.address}. See `gatehouse data list`.")
+        raise ConfigurationError(_unknown(store, text))
     raise ConfigurationError(
         f"{text} is the beginning of {len(found)} references: {', '.join(each.short for each in found[:5])}"
         f"{', …' if len(found) > 5 else ''}. Give more digits."
     )
+
+
+def _unknown(store: ArtifactStore, text: str) -> str:
+    return f"{text} is not in the store {store.address}. See `gatehouse data list`, or name another --store."
 
 
 def seconds_of(option: str, text: str) -> float:

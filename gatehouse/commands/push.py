@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from gatehouse.commands.feature_project import ProjectOption, moment, open_features, store_of
-from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
+from gatehouse.commands.output import JsonOption, StoreBesideProjectOption, print_json, print_table
 from gatehouse.errors import ConfigurationError, counted
 
 _TOLD = 5  # Number of rejected messages of a batch that are printed one by one.
@@ -40,7 +40,7 @@ def push(
         bool, typer.Option("--until-idle", help="End when nothing arrives for that long; default: go on for ever.")
     ] = False,
     project: ProjectOption = None,
-    store: StoreOption = "",
+    store: StoreBesideProjectOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""

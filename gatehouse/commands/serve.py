@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from gatehouse.commands.output import StoreOption, open_store, print_table
+from gatehouse.commands.output import StoreBesideProjectOption, open_store, print_table
 from gatehouse.commands.place import project_folder, store_address
 from gatehouse.errors import ConfigurationError
 from gatehouse.server.tokens import SCOPES, Scope, create_token, revoke_token, tokens_of
@@ -20,7 +20,7 @@ app.add_typer(token, name="token")
 @app.callback(invoke_without_command=True)
 def serve(
     context: typer.Context,
-    store: StoreOption = "",
+    store: StoreBesideProjectOption = "",
     project: Annotated[Path | None, typer.Option(help="The project whose runs may be submitted.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for a free one.")] = 8080,
@@ -50,7 +50,7 @@ def create(
     name: Annotated[str, typer.Argument(help="Who will call with it; this name stands in the ledger.")],
     scope: Annotated[list[str], typer.Option(help=f"What it may do: {', '.join(SCOPES)}; also several.")],
     days: Annotated[int, typer.Option(help="After how many days it expires.")] = 90,
-    store: StoreOption = "",
+    store: StoreBesideProjectOption = "",
 ) -> None:
     """Create a token and print it, this once: the store keeps its hash."""
     known: dict[str, Scope] = {each: each for each in SCOPES}
@@ -60,7 +60,7 @@ def create(
 
 
 @token.command("list")
-def list_tokens(store: StoreOption = "") -> None:
+def list_tokens(store: StoreBesideProjectOption = "") -> None:
     """List the tokens of a store: who, what for, until when."""
     table = Table("id", "name", "scopes", "until", "created by", "", box=None, pad_edge=False)
     for each in tokens_of(open_store(store)).values():
@@ -73,7 +73,7 @@ def list_tokens(store: StoreOption = "") -> None:
 @token.command("revoke")
 def revoke(
     number: Annotated[str, typer.Argument(metavar="ID", help="The id, as `gatehouse serve token list` shows it.")],
-    store: StoreOption = "",
+    store: StoreBesideProjectOption = "",
 ) -> None:
     """Take a token back; every server of the store refuses it within a second or two."""
     revoked = revoke_token(open_store(store), number)

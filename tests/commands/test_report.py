@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from gatehouse.commands.report import report
 from gatehouse.components.artifacts import pages
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import MissingArtifactError
+from gatehouse.errors import ConfigurationError
 
 app = typer.Typer()
 app.command()(report)
@@ -71,5 +71,5 @@ def test_an_artifact_of_a_kind_without_a_page_shows_what_it_contains(store: Arti
 
 def test_an_artifact_that_is_not_there_is_named(store: ArtifactStore) -> None:
     result = CliRunner().invoke(app, [f"{CHECKS}/none/sha256-{'0' * 64}", "--store", store.address])
-    with pytest.raises(MissingArtifactError, match="none"):
+    with pytest.raises(ConfigurationError, match="none"):
         raise result.exception or AssertionError

@@ -29,7 +29,7 @@ from gatehouse.components.tuning.access.lease import ControllerLease
 from gatehouse.components.tuning.opening import opened_study
 from gatehouse.components.tuning.reports.shown import Shown
 from gatehouse.components.tuning.spec import Budget, ExperimentSpec
-from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from tests.components.tuning.reports.experiments import about, trials
 
 STUDY = "5eed" * 16
@@ -197,7 +197,7 @@ def test_a_name_is_a_model_a_reference_or_a_key(store: ArtifactStore) -> None:
     assert find_experiment(store, reference.short).reference == reference
     assert find_experiment(store, STUDY[:6]).study == STUDY
     assert find_experiment(store, "flights").study == STUDY
-    with pytest.raises(MissingArtifactError, match="gatehouse tuning list"):
+    with pytest.raises(ConfigurationError, match="gatehouse tuning list"):
         find_experiment(store, "weather")
     with pytest.raises(ConfigurationError, match="expected an experiment"):
         find_experiment(store, store.publish("models", "a", {"a.json": "{}"}).short)

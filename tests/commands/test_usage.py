@@ -10,6 +10,7 @@ import typer
 
 from gatehouse.cli import _refused, main
 from gatehouse.commands.init import create_project
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 
 
@@ -60,6 +61,43 @@ def test_a_mistake_on_the_command_line_does_not_end_as_a_verdict_does_and_is_tol
         main()
     assert ended.value.code == ConfigurationError.exit_code != 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["init", "x", "--from", "nothing.csv"], "nothing.csv: no such file"),
+        (["init", "x", "--from", "."], ".: expected a file"),
+        (["data", "try", "nothing.csv"], "nothing.csv: no such file"),
+        (["data", "try", "nul.csv"], "expected text, found a NUL byte in line 3"),
+        (["data", "head", "snapshots"], "'snapshots' is not a reference"),
+        (["data", "head", "datasets/none"], "datasets/none is not in the store"),
+        (["data", "show", f"datasets/none/sha256-{'0' * 64}"], "is not in the store"),
+        (["report", "datasets/none/sha256-12"], "is not in the store"),
+        (["tuning", "show", "nothing"], "expected the name of a model"),
+        (["models", "show", "nothing"], "expected the name of one, found 'nothing'"),
+        (["data", "list", "--store", "nowhere"], "found nothing at 'nowhere'"),
+        (["data", "list", "--store", "ftp://host/x"], "The address of the store: expected a folder, or one of gs://"),
+        (["check", "nowhere"], "expected the folder of a project"),
+        (["why", "trian"], "(did you mean train?)"),
+        (["why", "train", "nothing", "--project", "nowhere"], "found nothing at 'nowhere'"),
+    ],
+)
+def test_what_is_named_wrongly_is_one_kind_of_mistake(
+    words: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ArtifactStore.open(tmp_path / ".gatehouse/store")
+    Path("nul.csv").write_bytes(b"a,b\n1,2\n3,\0\n")
+    monkeypatch.setattr(sys, "argv", ["gatehouse", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert told in (said := capsys.readouterr().err), said
+    assert ended.value.code == ConfigurationError.exit_code
 
 
 def test_a_choice_that_no_option_names_is_told() -> None:

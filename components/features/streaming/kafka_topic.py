@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 
 from gatehouse.components.features.streaming.stream import Message, Position, milliseconds, moment_of
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as KafkaMessage
@@ -112,7 +112,7 @@ class KafkaMessages:
         """The first offset to read of each partition: after the last message read, else from `since` on."""
         found = self._consumer.list_topics(self._topic, timeout=_SILENCE_SECONDS).topics[self._topic]
         if found.error is not None or not found.partitions:
-            raise SourceError(f"The cluster at {self._servers} has no topic {self._topic!r}: {found.error}.")
+            raise DeclarationError(f"The cluster at {self._servers} has no topic {self._topic!r}: {found.error}.")
         return [
             TopicPartition(
                 self._topic,

@@ -14,7 +14,7 @@ from gatehouse.components.snapshot.sources.iceberg import IcebergReader, Iceberg
 from gatehouse.components.snapshot.sources.kafka import KafkaReader, KafkaSource
 from gatehouse.components.snapshot.sources.redis_stream import RedisStreamReader, RedisStreamSource
 from gatehouse.components.snapshot.sources.sql import SqlReader, SqlSource
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError
 
 SourceSpec = Annotated[
     FolderSource | SdistSource | SqlSource | DeltaSource | IcebergSource | RedisStreamSource | KafkaSource,
@@ -65,7 +65,7 @@ def open_source(spec: SourceSpec, location: str, store: ArtifactStore) -> Iterat
             yield FileReader(spec, location, store, workspace)
         return
     if location:
-        raise SourceError(
+        raise DeclarationError(
             f"Source {spec.name}: --source replaces only the folder or archive of a source of files, and this source "
             f"is of kind {spec.kind}. Leave --source out."
         )

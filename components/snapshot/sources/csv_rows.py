@@ -28,7 +28,7 @@ from gatehouse.components.snapshot.sources.files import FilesBase, FileTable
 from gatehouse.components.snapshot.sources.rejects import Read, Reject
 from gatehouse.components.snapshot.sources.times import FIRST_TIME, LAST_TIME, read_times, wanted
 from gatehouse.components.snapshot.spec import ColumnType
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 
 BOM = b"\xef\xbb\xbf"
 _PARSED_AT_ONCE = 2**20
@@ -70,7 +70,7 @@ class CsvRows:
                 "Find out why nothing was delivered."
             )
         if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise SourceError(
+            raise DeclarationError(
                 f"Table {name}: {file} begins as UTF-16 does, expected UTF-8. Set source.tables.{name}.encoding to "
                 "utf-16."
             )
@@ -300,7 +300,7 @@ def _require_delimiter(name: str, file: str, spec: FileTable, line: bytes) -> No
     for other, said in _DELIMITERS.items():
         if other != spec.delimiter and (names := set(_cells(line, other)) & set(spec.columns)) and len(names) > 1:
             expected = _DELIMITERS.get(spec.delimiter, repr(spec.delimiter))
-            raise SourceError(
+            raise DeclarationError(
                 f"Table {name}: {file} is separated by {said}, expected {expected}. Set source.tables.{name}.delimiter "
                 f"to {json.dumps(other)}."
             )

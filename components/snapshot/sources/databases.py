@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gatehouse.components.artifacts import database
 from gatehouse.components.snapshot.access.in_memory import is_in_memory
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -64,7 +64,7 @@ def _file(url: str) -> Path:
     """The file of `duckdb:///relative` or `sqlite:////absolute`, which opening must not create."""
     path = Path(unquote(urlsplit(url).path.removeprefix("/")))
     if not path.is_file():
-        raise SourceError(f"The database file {str(path)!r} does not exist. Correct source.url.")
+        raise DeclarationError(f"The database file {str(path)!r} does not exist. Correct source.url.")
     return path
 
 

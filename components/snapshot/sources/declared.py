@@ -13,7 +13,7 @@ from gatehouse.components.snapshot.sources.rejects import Read, Reject, by_halvi
 from gatehouse.components.snapshot.sources.times import TIME, read_times, wanted
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 from gatehouse.components.snapshot.time_formats import EPOCHS
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 
 Convert = Callable[[pa.Array], pa.Array]
 Place = Callable[[pa.Table, int, int], str]
@@ -53,7 +53,7 @@ def check_columns(name: str, found: Collection[str], spec: TableSpec) -> None:
         if columns and policy == "fail"
     ]
     if problems:
-        raise SourceError(
+        raise DeclarationError(
             f"Table {name}: the columns are not those declared ({'; '.join(problems)}). Correct source.tables."
         )
 

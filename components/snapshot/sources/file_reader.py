@@ -29,7 +29,7 @@ from gatehouse.components.snapshot.sources.json_rows import JsonRows
 from gatehouse.components.snapshot.sources.raw_file import JSON_LINES, KINDS, TYPED, RawFile, find_files
 from gatehouse.components.snapshot.sources.times import TIME
 from gatehouse.components.snapshot.sources.unquoted import Cut, unquoted_cuts
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 
 _AHEAD = 2
 _LONGEST_ROW = 64 * 2**20
@@ -203,12 +203,12 @@ class FileReader:
 
 def _require_kind(table: str, file: RawFile) -> None:
     if file.suffix not in KINDS:
-        raise SourceError(
+        raise DeclarationError(
             f"Table {table}: {file.name} is of no kind that is read: expected one of {', '.join(KINDS)}. "
             "Rename it, or correct the table's member."
         )
     if file.packed and file.suffix in TYPED:
-        raise SourceError(
+        raise DeclarationError(
             f"Table {table}: {file.name} is a packed {file.suffix} file, expected one as it was written: only CSV and "
             "JSON lines are unpacked. Unpack it at the source."
         )

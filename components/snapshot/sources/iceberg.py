@@ -12,7 +12,7 @@ from gatehouse.components.snapshot.access.credentials import holds_credentials
 from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part
 from gatehouse.components.snapshot.sources.lakehouse import LakehouseTable
 from gatehouse.components.snapshot.spec import SourceBase
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,7 +136,7 @@ class IcebergReader(Opened):
             wanted = spec.snapshot
             snapshot = opened.current_snapshot() if wanted == "latest" else opened.snapshot_by_id(wanted)
             if snapshot is None and wanted != "latest":
-                raise SourceError(
+                raise DeclarationError(
                     f"Table {table}: the Iceberg table has no snapshot {wanted}: it never had, or it was expired. "
                     f"It has {[known.snapshot_id for known in opened.snapshots()][-5:]}."
                 )
@@ -214,4 +214,4 @@ def _require_catalog(url: str) -> None:
     """SQLite would write an empty catalog where there is none."""
     path = Path(url.removeprefix("sqlite:///"))
     if url.startswith("sqlite:///") and not path.is_file():
-        raise SourceError(f"catalog_url: expected the catalog of Iceberg tables, found no file {path}. Correct it.")
+        raise DeclarationError(f"catalog_url: expected a catalog of Iceberg tables, found no file {path}. Correct it.")

@@ -16,7 +16,7 @@ from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part, Raw
 from gatehouse.components.snapshot.sources.messages import Message, StreamTable, moment_of, rows_of
 from gatehouse.components.snapshot.spec import SourceBase
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -161,7 +161,7 @@ class KafkaReader(Opened):
             try:
                 found = consumer.list_topics(topic, timeout=timeout).topics[topic]
                 if found.error is not None or not found.partitions:
-                    raise SourceError(f"Table {table}: the cluster has no topic {topic!r}: {found.error}.")
+                    raise DeclarationError(f"Table {table}: the cluster has no topic {topic!r}: {found.error}.")
                 self._ends[table] = {
                     partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout)
                     for partition in sorted(found.partitions)

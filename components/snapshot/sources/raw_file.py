@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 
 WINDOW = 4 * 2**20
 _PACKED = (".gz", ".zip")
@@ -109,7 +109,7 @@ class RawFile:
                 while window := _full(text, size):
                     yield window
         except UnicodeError as error:
-            raise SourceError(
+            raise DeclarationError(
                 f"Table {table}: {self.name} is not written in {self.encoding}: {error}. Correct the table's encoding."
             ) from error
         except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
@@ -201,7 +201,7 @@ def find_files(place: str, member: str) -> list[RawFile]:
     """
     found = _elsewhere(place, member) if "://" in place else _here(Path(place), member)
     if not found:
-        raise SourceError(f"{place} has no file {member!r}. Check the source's path and the table's member.")
+        raise DeclarationError(f"{place} has no file {member!r}. Check the source's path and the table's member.")
     return sorted(found, key=lambda file: file.name)
 
 

@@ -14,7 +14,7 @@ from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part, 
 from gatehouse.components.snapshot.sources.messages import Message, StreamTable, moment_of, rows_of
 from gatehouse.components.snapshot.sources.url import Url, address
 from gatehouse.components.snapshot.spec import SourceBase
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -188,7 +188,7 @@ class RedisStreamReader(Opened):
             stream = self._spec.tables[table].stream
             with self._explained(table):
                 if not self._redis().exists(stream):
-                    raise SourceError(f"Table {table}: Redis has no stream {stream!r}. Correct source.tables.")
+                    raise DeclarationError(f"Table {table}: Redis has no stream {stream!r}. Correct source.tables.")
                 said: Any = self._redis().xinfo_stream(stream)
             self._newest[table] = _text(said["last-generated-id"])
         return self._newest[table]

@@ -16,7 +16,7 @@ from gatehouse.components.snapshot.column_types import Texts, look
 from gatehouse.components.snapshot.sniffing import Sniffed, sniff, source_of
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
-from gatehouse.errors import OutOfMemoryError, SourceError
+from gatehouse.errors import DeclarationError, OutOfMemoryError, SourceError
 
 DELIVERED = "2024-05-01 12:00:00"
 EUROPEAN = "Tag;Größe;Ort;ok\n" + "".join(
@@ -225,7 +225,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStor
         ("t.csv", "a,b,a\n1,2,3\n", "expected columns with different names, found more than one a"),
         ("t.csv", "My table\n\na,b\n" + "1,2\n" * 9, "2 lines stand before the table"),
         ("t.csv", "a,b\n" + "1,2,\n" * 9, "expected a header of 3 cells, as most rows have, found 2"),
-        ("t.csv", "a,b\n1,\x00\n", "expected text in UTF-8"),
+        ("t.csv", "a,b\n1,\x00\n", "found a NUL byte in line 2"),
         ("t.csv", "a,b\n" + "1,x\n" * 300 + "1,x\r3\n1,x\n", "such as a lone carriage return within one"),
         ("t.csv.gz", "a,b\n1,2\n", "is not intact gzip"),
         ("t.inter", "a,b\n1,2\n", "rename it to .csv or .tsv"),
@@ -234,7 +234,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStor
 def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(SourceError, match=said):
+    with pytest.raises(DeclarationError, match=said):
         source_of(sniff(path), path, "t", DELIVERED)
 
 
