@@ -111,7 +111,8 @@ def parse_definitions(text: str) -> Definitions:
             "which publishes them anew."
         ) from error
     labels = found.pop("labels")
-    return Definitions(**{kind: {called(one): one for one in ones} for kind, ones in found.items()}, labels=labels)
+    by_name: dict[str, Any] = {kind: {called(one): one for one in ones} for kind, ones in found.items()}
+    return Definitions(**by_name, labels=labels)
 
 
 def _parsed(model: type[Any], body: dict[str, Any]) -> Any:
