@@ -243,7 +243,9 @@ def test_definitions_that_do_not_run_are_refused_with_everything_else(project: P
     definitions = project / "features/definitions.py"
     definitions.write_text(f"{definitions.read_text()}\n)")
     (project / "policy.yaml").write_text("champion: {tolerance: much}\n")
-    with pytest.raises(ConfigurationError, match=r"(?s)2 problems.*policy\.yaml:1: .*definitions\.py:\d+ does not run"):
+    with pytest.raises(
+        ConfigurationError, match=r"(?s)2 problems.*policy\.yaml:1: .*definitions\.py:\d+: is no Python"
+    ):
         load_project(project)
 
 
