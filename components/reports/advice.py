@@ -13,9 +13,9 @@ _ON_TEST_ROWS = {
     "policy only where less is enough for its use",
     ("baseline",): "It was not shown to be better than a linear model on the same features: look for features that "
     "tell more, bring more rows, or give the search more trials and smaller models (`tuning` in project.yaml)",
-    ("leakage alarm",): "The model may have been told the outcome. See in the report of the leakage check which "
-    "features tell most, and take out those that are not known at the decision; if a model can be that good, raise "
-    "leakage_alarm in the policy",
+    ("leakage alarm",): "The model may have been told the outcome, or have seen rows like those of test. See in the "
+    "report of the leakage check which features tell most, and take out those that are not known at the decision; mend "
+    "what the checks of the split warn of; if a model can be that good, raise leakage_alarm in the policy",
     ("champion", "improvement"): "The champion stays. Train on newer or more rows; what may be lost, or must be won, "
     "stands under `champion` in the policy",
     ("slices", "slice"): "Bring more rows of these slices, or features that tell them apart; the limits stand under "

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gatehouse.components.splitting.divide import unit_of
-from gatehouse.components.splitting.duplicates import Shared, shared_rows
+from gatehouse.components.splitting.duplicates import COPIES, Shared, shared_rows
 from gatehouse.components.splitting.geography import near_pairs
 from gatehouse.components.splitting.outcome import COULD_NOT_RUN, FAILED, NOTED, PASSED, USABLE, Check
 from gatehouse.components.splitting.partition import PAIRS, PARTS, Partition, Parts
@@ -40,14 +40,13 @@ from gatehouse.components.splitting.time_order import (
     unusable,
 )
 from gatehouse.components.splitting.training_set import Labels, Times, TrainingSet
+from gatehouse.components.splitting.unnamed_groups import may_name, unnamed_groups
 from gatehouse.components.tasks.outcomes import outcomes
 
 NAMES: tuple[CheckName, ...] = get_args(CheckName)
 _POINTS = 20_000
 _MEANINGLESS = 0.2
 """Share of repeated rows from which on a part measures what a model remembers."""
-_COPIES = 0.05
-"""Labels of rows with equal features are those of copies where they differ less than this, of what chance gives."""
 _CONCLUSIVE = 0.8
 """What the ROC AUC of a feature must be above at least, by its interval, for a part of few rows to tell anything."""
 _THRESHOLDS = ("psi", "single_feature_auc")
@@ -178,12 +177,14 @@ def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Sev
         return "warn"
     if name == "geographic_neighbours" and spec.checks.neighbours_km:
         return "warn"
+    if name == "unnamed_groups":
+        return "note" if isinstance(spec, TimeSplit | RollingOriginSplit) else "warn"
     by_row = isinstance(spec, RandomSplit | StratifiedSplit) or (isinstance(spec, KFoldSplit) and not spec.test_from)
     return "warn" if name == "decision_time_drift" and by_row else "note"
 
 
 def _measures_nothing(shared: Shared) -> bool:
-    return shared.exact > _MEANINGLESS * shared.rows and shared.differ < _COPIES
+    return shared.exact > _MEANINGLESS * shared.rows and shared.differ < COPIES
 
 
 def _unusable(subject: Subject) -> Iterator[str]:
@@ -234,19 +235,32 @@ def _label_maturity(subject: Subject) -> Iterator[Finding | Remark]:
             yield from ((pair, where + text) for text in late)
 
 
-def _group_overlap(subject: Subject) -> Iterator[Finding | Remark]:
+def _named_groups(subject: Subject) -> list[tuple[str, ...]]:
+    """The columns of the strategy's groups, and of each that `checks.groups` names."""
     spec = subject.spec
     grouped = isinstance(spec, EntitySplit | GroupSplit) or (
         isinstance(spec, KFoldSplit) and spec.unit in ("entity", "group")
     )
     unit = unit_of(spec, subject.training_set) if grouped else ()
-    units = dict.fromkeys([*([unit] if unit else []), *((name,) for name in spec.checks.groups)])
-    if not units:
+    return list(dict.fromkeys([*([unit] if unit else []), *((name,) for name in spec.checks.groups)]))
+
+
+def _group_overlap(subject: Subject) -> Iterator[Finding | Remark]:
+    spec = subject.spec
+    if not (units := _named_groups(subject)):
         raise CannotRun("the split names no groups: name columns in `checks.groups`")
     for columns in units:
         for pair, text in _overlap(subject, columns):
             # A strategy promises this for some pairs of parts; what the configuration names is to be in one part only.
             yield (None if columns[0] in spec.checks.groups and len(columns) == 1 else pair), text
+
+
+def _unnamed_groups(subject: Subject) -> Iterator[Finding | Remark]:
+    named = {name for columns in _named_groups(subject) for name in columns}
+    columns = [name for name in may_name(subject.training_set) if name not in named]
+    if not columns:
+        raise CannotRun("the training set has no column of whole numbers or texts beside keys, label and named groups")
+    yield from ((None, str(one)) for one in unnamed_groups(subject.training_set, subject.parts, columns))
 
 
 def _entity_overlap(subject: Subject) -> Iterator[Finding | Remark]:
@@ -291,21 +305,8 @@ def _repeated(subject: Subject, most: float, kind: str, words: str) -> Iterator[
         if count > most * one.rows:
             share, allowed = f"{100 * count / one.rows:.2f} %", f"{100 * most:g} %"
             text = f"{count} of {one.rows} rows of {one.later} ({share}, at most {allowed}) have {words} a row of "
-            told = f". {_of_copies(one.differ)}" if kind == "exact" else ""
+            told = f". {one.of_labels}" if kind == "exact" else ""
             yield (one.earlier, one.later), text + one.earlier + told
-
-
-def _of_copies(differ: float) -> str:
-    """What the labels of rows with equal features say of them.
-
-    Args:
-        differ: How often they differ, as a share of how often those of any two rows do.
-    """
-    if differ < _COPIES:
-        return "Their labels agree (nearly) always, as those of copies do"
-    if differ < 1:
-        return f"Their labels differ less often than those of any two rows do ({differ:.2f} times as often)"
-    return "Their labels differ as often as those of any two rows do, so these may be other events that look alike"
 
 
 def _single_feature(subject: Subject) -> Iterator[Finding | Remark]:
@@ -427,6 +428,7 @@ _CHECKS: dict[CheckName, Callable[[Subject], Iterable[Finding | Remark]]] = {
     "time_order": _time_order,
     "label_maturity": _label_maturity,
     "group_overlap": _group_overlap,
+    "unnamed_groups": _unnamed_groups,
     "entity_overlap": _entity_overlap,
     "duplicates": _duplicates,
     "near_duplicates": _near_duplicates,

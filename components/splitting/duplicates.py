@@ -20,6 +20,8 @@ from gatehouse.components.splitting.partition import PARTS, Parts
 from gatehouse.components.splitting.stable_hash import Hashes, hash_column, is_missing, mix, seed_of
 from gatehouse.components.splitting.training_set import Labels, TrainingSet
 
+COPIES = 0.05
+"""Labels of rows with equal features are those of copies where they differ less than this, of what chance gives."""
 _SHIFTS = (0.0, 0.5)
 _EXTREME = 2.0**62
 
@@ -38,6 +40,15 @@ class Shared:
     exact: int
     near: int
     differ: float
+
+    @property
+    def of_labels(self) -> str:
+        """What the labels of rows with equal features say of them."""
+        if self.differ < COPIES:
+            return "Their labels agree (nearly) always, as those of copies do"
+        if self.differ < 1:
+            return f"Their labels differ less often than those of any two rows do ({self.differ:.2f} times as often)"
+        return "Their labels differ as often as those of any two rows do, so these may be other events that look alike"
 
 
 def shared_rows(training_set: TrainingSet, parts: Parts, near: float, labels: Labels) -> list[Shared]:

@@ -16,6 +16,9 @@ TO_DO: dict[str, str] = {
     "time_order": "Move the boundaries in `split`, or divide by strategy `time`",
     "label_maturity": "Raise split.gap, so that the labels of a part are known before the next part begins",
     "group_overlap": "Divide by strategy `group` with these columns, or take them out of split.checks.groups",
+    "unnamed_groups": "Divide by strategy `group` with this column, have the label's query keep it (`keeps`), and make "
+    "no feature of it, as `gatehouse init --group` does; where it names nothing, set split.checks.severity: "
+    "{unnamed_groups: note}",
     "entity_overlap": "Divide by strategy `entity`, where the model meets entities that it was not trained on",
     "duplicates": _REPEATED,
     "near_duplicates": _REPEATED,

@@ -16,6 +16,7 @@ CheckName = Literal[
     "time_order",
     "label_maturity",
     "group_overlap",
+    "unnamed_groups",
     "entity_overlap",
     "duplicates",
     "near_duplicates",
@@ -25,6 +26,8 @@ CheckName = Literal[
     "decision_time_drift",
     "feature_drift",
 ]
+SEEN_BEFORE: tuple[CheckName, ...] = ("group_overlap", "unnamed_groups", "duplicates", "near_duplicates")
+"""Checks that find rows of test which a model may have seen in training: it then looks better than it is."""
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -71,7 +74,8 @@ class Checks(Spec):
     A check that finds something ends the run (`fail`), is a warning of the run (`warn`) or only stands in the report
     (`note`). A check that could not run ends the run only where its severity is set to `fail` here. By default what the
     strategy promises is `fail`, and so is a part of which more than a fifth repeats features and labels of an earlier
-    part; other duplicates and features that tell the label are `warn`, and what the strategy does not promise `note`.
+    part; other duplicates, features that tell the label, and columns that look like groups which the split does not
+    know (except where time divides) are `warn`, and what the strategy does not promise `note`.
     """
 
     severity: dict[CheckName, Severity] = Field(

@@ -147,6 +147,15 @@ def test_the_data_is_judged_as_the_policy_wants(warnings: str, checks: tuple[Dat
     assert all("3 of 100 rows" in rule.found for rule in found if WARNED in checks)
 
 
+def test_the_leakage_alarm_names_rows_that_the_model_may_have_seen() -> None:
+    told = ("unnamed_groups: person may name something", "duplicates: 3 of 100 rows")
+    checks = (DataCheck("split checks", "pass", (*told, "single_feature: size alone")),)
+    policy = GatePolicy(leakage_alarm={"roc_auc": 0.8}).resolved(judging_of(BINARY))
+    for area, found in ((0.79, "0.7900"), (0.81, f"0.8100; {'; '.join(told)}")):
+        evidence = Evidence(MODEL, GOOD | {"roc_auc": area}, BASELINE, BETTER, {}, True, checks)
+        assert [rule.found for rule in judge(policy, evidence) if rule.name == "leakage alarm roc_auc"] == [found]
+
+
 def test_a_check_that_passed_with_warnings_says_how_many() -> None:
     evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, (CLEAN, WARNED))
     rules = judge(POLICY.resolved(judging_of(BINARY)), evidence)

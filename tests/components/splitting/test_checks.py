@@ -56,6 +56,7 @@ def test_a_good_split_by_time_passes_what_it_promises(tmp_path: Path) -> None:
         "parts",
         "time_order",
         "label_maturity",
+        "unnamed_groups",
         "entity_overlap",
         "duplicates",
         "near_duplicates",
@@ -114,6 +115,60 @@ def test_a_group_on_two_sides_is_counted(tmp_path: Path) -> None:
         f"{len(shared)} of the {len(set(validation))} values of town in validation are in train too; "
         f"{count} rows of validation have them"
     )
+
+
+def _of_people(**changes: Any) -> dict[str, Any]:
+    """Four rows of each of 200 people, whose income is one; a rejected row left one person with a single row."""
+    person, generator = np.repeat(np.arange(200), 4), np.random.default_rng(3)
+    columns = {
+        "key": np.arange(800),
+        "decision_time": np.datetime64("2024-01-01", "us") + np.arange(800) * HOUR,
+        "label": np.arange(800) % 2,
+        "person": person.astype(np.float32),
+        "income": generator.normal(size=200)[person],
+        "size": generator.normal(size=800),
+        "shop": generator.integers(0, 60, 800),
+    }
+    return {name: np.delete(column, [0, 1, 2]) for name, column in (columns | changes).items()}
+
+
+PERSON = (
+    "person may name something that has several rows, such as a person: its 200 values have at most 4 rows each, which "
+    "agree in income, and "
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "status", "severity"),
+    [
+        ({}, {"strategy": "random"}, FAILED, "warn"),
+        ({}, {"strategy": "stratified"}, FAILED, "warn"),
+        ({}, {"strategy": "group", "columns": ["shop"]}, FAILED, "warn"),
+        ({}, {"strategy": "group", "columns": ["person"]}, PASSED, "warn"),
+        ({}, {"strategy": "random", "checks": {"groups": ["person"]}}, PASSED, "warn"),
+        ({}, {"strategy": "random", "checks": {"severity": {"unnamed_groups": "note"}}}, NOTED, "note"),
+        # Numbers that name nothing: their rows agree in nothing, or in what nearly all rows have.
+        ({"income": np.random.default_rng(4).normal(size=800)}, {"strategy": "random"}, PASSED, "warn"),
+        ({"income": (np.arange(800) == 1) * 1.0}, {"strategy": "random"}, PASSED, "warn"),
+        ({"person": np.arange(800) // 4 + 0.5}, {"strategy": "random"}, PASSED, "warn"),
+        ({"person": np.arange(800) // 40}, {"strategy": "random"}, PASSED, "warn"),
+        ({"person": np.arange(800) // 2 * (np.arange(800) % 2)}, {"strategy": "random"}, PASSED, "warn"),
+    ],
+)
+def test_a_column_that_names_groups_which_the_split_does_not_know_is_found(
+    tmp_path: Path, changes: dict[str, Any], spec: dict[str, Any], status: str, severity: str
+) -> None:
+    details = {"numeric": ["person", "income", "size"], "categorical": []}
+    found = _checks(tmp_path, _of_people(**changes), **spec, details=details)["unnamed_groups"]
+    assert (found.status, found.severity) == (status, severity), found.said
+    assert all(text.startswith(PERSON) for text in found.said) and len(found.said) == (status != PASSED)
+
+
+def test_groups_in_several_parts_are_noted_where_time_divides(tmp_path: Path) -> None:
+    person = np.arange(ROWS) % (ROWS // 4)
+    columns = _columns(person=person, size=np.random.default_rng(6).normal(size=ROWS)[person])
+    found = _checks(tmp_path, columns, **IN_TIME)["unnamed_groups"]
+    assert (found.status, found.severity, found.said[0].split()[0]) == (NOTED, "note", "person")
 
 
 def test_entities_promise_for_their_own_keys_only(tmp_path: Path) -> None:
