@@ -17,7 +17,9 @@ from gatehouse.components.kfp_api.specs import problems_of
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.training.loss.spec import PairwiseLoss
+from gatehouse.components.training.spec import task_of
 from gatehouse.components.tuning.cores import short_of_cores
 from gatehouse.components.validation.contract import Contract
 from gatehouse.errors import ConfigurationError
@@ -71,6 +73,7 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     if not parts.partly:
         parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
         parts.warnings.extend(_of_cores(file))
+        parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_alarms(parts, file))
     parts.note(lambda: (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file)))
     if repository is None:
         return
@@ -388,6 +391,21 @@ def _of_fixed_dates(file: ProjectFile) -> Iterator[str]:
             f"split.{fixed}: {bound:%Y-%m-%d} stays where it is, and {', '.join(ordering)} of schedules "
             f"order{'s' * (len(ordering) == 1)} models to be trained again: each would learn from the same rows. To "
             f"have them learn newer ones, {instead}"
+        )
+
+
+def _of_alarms(parts: ProjectParts, file: ProjectFile) -> Iterator[str]:
+    """An alarm that lets a feature pass which tells the label better than the gate lets any model."""
+    feature, task = file.features.leakage_alarm, task_of(file.training)
+    if parts.policy is None or feature is None or task.name != "binary":
+        return
+    policy = parts.policy.resolved(judging_of(task))
+    model = (policy.leakage_alarm or {}).get("roc_auc")
+    if model is not None and model < feature and policy.terms_of("leakage alarm roc_auc").severity == "refuse":
+        yield (
+            f"features.leakage_alarm: {feature:g} lets a feature pass that alone tells the label with that ROC AUC, "
+            f"but leakage_alarm in {file.policy} refuses every model above {model:g}. Where a model can be that good, "
+            f"write leakage_alarm: {{roc_auc: {feature:g}}} or higher there; else lower the alarm here"
         )
 
 

@@ -15,7 +15,8 @@ _ON_TEST_ROWS = {
     "tell more, bring more rows, or give the search more trials and smaller models (`tuning` in project.yaml)",
     ("leakage alarm",): "The model may have been told the outcome, or have seen rows like those of test. See in the "
     "report of the leakage check which features tell most, and take out those that are not known at the decision; mend "
-    "what the checks of the split warn of; if a model can be that good, raise leakage_alarm in the policy",
+    "what the checks of the split warn of; if a model can be that good, raise leakage_alarm in policy.yaml, the "
+    "alarm of the whole model (that of single features is features.leakage_alarm in project.yaml)",
     ("champion", "improvement"): "The champion stays. Train on newer or more rows; what may be lost, or must be won, "
     "stands under `champion` in the policy",
     ("slices", "slice"): "Bring more rows of these slices, or features that tell them apart; the limits stand under "

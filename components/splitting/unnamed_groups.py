@@ -45,8 +45,8 @@ class Groups:
     def __str__(self) -> str:
         return (
             f"{self.column} may name something that has several rows, such as a person: its {self.groups:,} values "
-            f"have at most {self.most} rows each, which agree in {self.agree_in}, and {self.divided:,} of them have rows "
-            "in several parts"
+            f"have at most {self.most} rows each, which agree in {self.agree_in}, and {self.divided:,} of them "
+            "have rows in several parts"
         )
 
 

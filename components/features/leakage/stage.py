@@ -30,8 +30,13 @@ _NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when
 _NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
 _DECIDE = (
     "Take what is not known at the decision out of `features` of its view in definitions.py. Where all is known, set "
-    "features.leakage_alarm: {least:g} in project.yaml, the same for split.checks.single_feature_auc if that is set "
-    "lower, and look at leakage_alarm in policy.yaml, which judges the whole model by a metric of its task"
+    "the alarm of single features, features.leakage_alarm: {least:g} in project.yaml, the same for "
+    "split.checks.single_feature_auc if that is set lower, and {model}"
+)
+_OF_MODEL = "look at the alarm of the whole model, leakage_alarm in policy.yaml, which is by a metric of its task"
+_MODEL_TOO = (
+    "the alarm of the whole model, leakage_alarm: {{roc_auc: {least:g}}} or higher in policy.yaml: at {now:g}, as now, "
+    "the gate refuses a model that is as good as this feature alone"
 )
 _MEND = "Stamp the rows of the view with the time since when their values are known"
 _CONSENTED = "{} {}. Once that is mended, take the view out of features.unchecked, and it is checked."
@@ -119,7 +124,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     together = joint_auc(training_set, *columns) if request.model_alarm < 1 and task.output == "probability" else None
     unchecked = _unchecked(lacking, static, cuts)
     refused, warnings = _consented(unchecked, request.unchecked)
-    reasons = [*_reasons(differences, areas, request.alarm, _told(task, group)), *refused]
+    reasons = [*_reasons(differences, areas, request, _told(task, group)), *refused]
     if together and together.area > request.model_alarm:
         failing = request.model_alarm_severity == "refuse" and together.low > request.model_alarm
         (reasons if failing else warnings).append(_too_good(together, request))
@@ -192,8 +197,13 @@ def _too_good(together: "Together", request: LeakageRequest) -> str:
         f"{together.high:.3f}), above leakage_alarm in policy.yaml ({request.model_alarm:g}), so the gate would {does} "
         "whatever is trained to beat it. (A linear model was fitted here on the first 70 % of all rows by time, before "
         "any split, and measured on the others.) Look which features hold the outcome; where a model can be that good, "
-        "raise leakage_alarm in policy.yaml"
+        f"raise its alarm: leakage_alarm: {{roc_auc: {_at_least(together.area):g}}} or higher in policy.yaml"
     )
+
+
+def _at_least(area: float) -> float:
+    """The lowest alarm of three digits that does not ring."""
+    return math.ceil(1000 * area) / 1000
 
 
 def _told(task: "Task", group: str) -> str:
@@ -203,17 +213,21 @@ def _told(task: "Task", group: str) -> str:
     return "the label" if task.has_classes else "whether the label is above its median"
 
 
-def _reasons(differences: Sequence["Difference"], areas: Mapping[str, float], alarm: float, told: str) -> list[str]:
+def _reasons(
+    differences: Sequence["Difference"], areas: Mapping[str, float], request: LeakageRequest, told: str
+) -> list[str]:
     """Reasons for the verdict `fail`: the first difference of every feature, and every feature above the alarm."""
     first: dict[tuple[str, str], str] = {}
     for one in differences:
         first.setdefault((one.view, one.feature), f"{one}. {_MEND}")
-    above = {name: area for name, area in sorted(areas.items()) if area > alarm}
+    above = {name: area for name, area in sorted(areas.items()) if area > request.alarm}
     loud = [
-        f"{name} alone tells {told} with ROC AUC {area:.3f}, above the alarm of {alarm:g}: it may hold the outcome"
+        f"{name} alone tells {told} with ROC AUC {area:.3f}, above the alarm of {request.alarm:g}: it may hold "
+        "the outcome"
         for name, area in above.items()
     ]
     if loud:
-        least = math.ceil(1000 * max(above.values())) / 1000
-        loud[-1] += f". {_DECIDE.format(least=least)}"
+        least = _at_least(max(above.values()))
+        model = _MODEL_TOO.format(least=least, now=request.model_alarm) if request.model_alarm < least else _OF_MODEL
+        loud[-1] += f". {_DECIDE.format(least=least, model=model)}"
     return [*first.values(), *loud]
