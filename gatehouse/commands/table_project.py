@@ -198,7 +198,7 @@ def project_files(
     yield "features/feature_store.yaml", _FEAST.format(name=feast_name(name))
     yield f"features/staging/{table}.sql", _staging(table, roles)
     yield f"features/known/{table}.sql", _known(table, roles)
-    key, time, view, label = _key(roles), _in_sql(roles.time), f"{table}_row", _label(roles)
+    key, time, view = _key(roles), _in_sql(roles.time), f"{table}_row"
     names = ", ".join(_in_sql(one.name) for one in roles.features)
     yield (
         f"features/views/{view}.sql",
@@ -206,9 +206,12 @@ def project_files(
         f"SELECT {_bare(key)}, {time} AS event_timestamp, {names}\nFROM staging.{_bare(table)}\n",
     )
     known = _in_sql(roles.known) if roles.known else time
-    outcome, group = f"{_bare(label)} {roles.positive}".strip(), f", {_in_sql(roles.group)}" if roles.group else ""
+    outcome, group = (
+        f"{_in_sql(roles.label.name)} {roles.positive}".strip(),
+        f", {_in_sql(roles.group)}" if roles.group else "",
+    )
     yield (
-        f"features/labels/{label}.sql",
+        f"features/labels/{_label(roles)}.sql",
         "-- One row a decision: when it is made, its outcome, and when that is known.\n"
         f"SELECT {_bare(key)}, {time} AS decision_time, {outcome} AS label, {known} AS known_at{group}\n"
         f"FROM staging.{_bare(table)}\n",
@@ -217,7 +220,9 @@ def project_files(
 
 
 def _label(roles: Roles) -> str:
-    return sql_name(roles.label.name)
+    """The name of the label's view; definitions have names in ASCII."""
+    name = sql_name(roles.label.name)
+    return name if name.isascii() else "outcome"
 
 
 def _title(roles: Roles) -> str:
@@ -238,9 +243,10 @@ def _split(roles: Roles, boundaries: tuple[str, str] | None, alike: Sequence[str
 
 def _project(name: str, source: Mapping[str, Any], roles: Roles, split: str, alarm: float) -> str:
     loss, watched = next(iter(TASKS[roles.task].losses.items()))
+    title = _title(roles) if _title(roles).isascii() else f"Predicts {_label(roles)}"  # Compiled specs are ASCII.
     return _PROJECT.format(
         name=name,
-        description=json.dumps(f"{_title(roles)}.", ensure_ascii=False),
+        description=json.dumps(f"{title}."),
         source=indented(source).rstrip(),
         alarm=alarm,
         told="the label" if TASKS[roles.task].has_classes else "labels above the median from the others",
@@ -278,7 +284,9 @@ def _task(roles: Roles) -> str:
 
 
 def _key(roles: Roles) -> str:
-    return sql_name(roles.key.name) if roles.key else "row_key"
+    """The name of the entity, and of its column; definitions have names in ASCII."""
+    name = sql_name(roles.key.name) if roles.key else ""
+    return name if name and name.isascii() else "row_key"
 
 
 def _staging(table: str, roles: Roles) -> str:
@@ -288,7 +296,8 @@ def _staging(table: str, roles: Roles) -> str:
     infinite = {one.name for one in (*roles.features, roles.label) if one.infinite}
     lines = []
     for each in dict.fromkeys(kept):
-        name, value = _in_sql(each), _quoted(each)
+        value = _quoted(each)
+        name = _bare(_key(roles)) if roles.key and each == roles.key.name else _in_sql(each)
         if each in infinite:
             lines.append(f"if(isfinite({value}), {value}, NULL) AS {name}")
         else:

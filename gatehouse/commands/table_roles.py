@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
+from unicodedata import category, normalize
 
 import typer
 
@@ -110,8 +111,9 @@ class Roles:
 
 
 def sql_name(column: str) -> str:
-    """A name that SQL, Feast and Python accept without quotes, and that differs from Gatehouse's own columns."""
-    name = re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_") or "column"
+    """A name in any script that SQL accepts without quotes, and that differs from Gatehouse's own columns."""
+    letters = (c if c.isalnum() or category(c)[0] == "M" else "_" for c in normalize("NFKC", column.lower()))
+    name = re.sub("_+", "_", "".join(letters)).strip("_") or "column"
     name = name if name[0].isalpha() else f"c_{name}"
     return f"{name}_value" if name in _OWN_NAMES else name
 

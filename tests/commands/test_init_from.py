@@ -26,6 +26,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.project import Project
 
 _register("init")
+_register("compile")
 
 
 def _visits(folder: Path, rows: int = 400, prices: int = 7) -> Path:
@@ -330,6 +331,22 @@ def test_names_that_yaml_and_python_read_otherwise_are_quoted(folder: Path) -> N
     _init("odd", "--from", folder / "odd.csv", "--label", "Paid: in time", "--positive", "a", "--time", "none")
     project = check_project(folder / "odd")
     assert project.file.description == "Predicts Paid: in time = 'a'." and project.file.evaluation.slices == ("no",)
+
+
+def test_names_in_any_script_stay_and_definitions_are_called_in_ascii(folder: Path) -> None:
+    lines = "".join(
+        f"{n},{n % 7}.5,{n * n % 11},{('лес', 'море')[n % 2]},{('да', 'нет')[n % 3 % 2]}\n" for n in range(300)
+    )
+    (folder / "uni.csv").write_text("идентификатор,Größe (㎝),日本,место,метка\n" + lines)
+    _init("uni", "--from", folder / "uni.csv", "--label", "метка", "--positive", "да")
+    project = check_project(folder / "uni", data=True)
+    assert project.file.evaluation.slices == ("место",)
+    definitions = (folder / "uni/features/definitions.py").read_text()
+    assert [name for name in ("größe_cm", "日本", "место") if f'"{name}": ' not in definitions] == []
+    assert 'Entity(name="row_key", type="int64")' in definitions and "Predicts метка = 'да'." in definitions
+    assert '"идентификатор" AS row_key' in (folder / "uni/features/staging/uni.sql").read_text()
+    assert "метка = 'да' AS label" in (folder / "uni/features/labels/outcome.sql").read_text()
+    assert CliRunner().invoke(app, ["compile", "uni"]).exit_code == 0, "specs are ASCII"
 
 
 def test_a_person_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
