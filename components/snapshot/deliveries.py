@@ -75,6 +75,7 @@ class Delivery:
         state: What the source told of its content, which makes the read repeatable.
         warnings: What guards said.
         backfill: The reason for which rows of the earlier snapshot may change; empty for none.
+        look: Whether it was a first look, from which nothing is trained: no later snapshot is held against it.
     """
 
     snapshot: str
@@ -82,6 +83,7 @@ class Delivery:
     state: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
     backfill: str = ""
+    look: bool = False
 
 
 @dataclass
@@ -98,9 +100,9 @@ class Deliveries:
         return f"sources/{self.source}/{digest_of(self.window)[:16] if self.window else 'whole'}"
 
     def newest(self) -> Delivery | None:
-        """The newest snapshot that is still in the store; None for the first."""
+        """The newest snapshot that is still in the store and was no first look; None for the first."""
         if not self._read:
-            self._read.append(next(self._newest_first(), None))
+            self._read.append(next((found for found in self._newest_first() if not found.look), None))
         return self._read[0]
 
     def of(self, snapshot: str) -> Delivery | None:
@@ -112,7 +114,7 @@ class Deliveries:
 
     def unrecorded(self) -> str:
         """A snapshot of this source and window that the store holds though no record of any is left; empty for none."""
-        if self.newest() is not None:
+        if self._any() is not None:
             return ""
         references = list(self.store.references("snapshots", self.source))
         with ThreadPoolExecutor(_READERS) as readers:
@@ -121,7 +123,10 @@ class Deliveries:
         if found:
             # Another run may have recorded and published it since the first look.
             self._read.clear()
-        return found[0] if found and self.newest() is None else ""
+        return found[0] if found and self._any() is None else ""
+
+    def _any(self) -> Delivery | None:
+        return self.newest() or next(self._newest_first(), None)
 
     def add(self, delivery: Delivery) -> None:
         """Record a snapshot, unless the newest record says the same."""
@@ -137,6 +142,8 @@ class Deliveries:
         }
         if delivery.backfill:
             body["backfill"] = {"reason": delivery.backfill, **author()}
+        if delivery.look:
+            body["look"] = True
         self.store.append(self._folder, body)
 
     def _newest_first(self) -> Iterator[Delivery]:
@@ -146,6 +153,7 @@ class Deliveries:
                 continue
             try:
                 tables = {name: Table.from_json(table) for name, table in body["tables"].items()}
-                yield Delivery(body["snapshot"], tables, body["state"], tuple(body["warnings"]))
+                warnings, look = tuple(body["warnings"]), body.get("look", False)
+                yield Delivery(body["snapshot"], tables, body["state"], warnings, look=look)
             except (KeyError, TypeError) as error:
                 logger.warning("%s is passed over: another version wrote it (%s)", key, error)

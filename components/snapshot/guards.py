@@ -49,6 +49,7 @@ class Case:
         earlier: The table in the newest earlier snapshot; None where there is none.
         path: Gives a local file with the rows of a stored part.
         workspace: For what does not fit memory.
+        same: Whether the source is as it was, so that other rows come of another declaration, or of other code.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Case:
     earlier: Table | None
     path: Callable[[Stored], Path]
     workspace: Path
+    same: bool = False
 
 
 def judge(case: Case, backfill: str) -> list[str]:
@@ -190,11 +192,12 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
     if retyped:
         yield _not_judged(f"by {', '.join(retyped)}: declared as another type than before. The other columns were.")
     if counts["gone"]:
+        why = "; the source is as it was, so its declaration or the code that reads it changed" if case.same else ""
         yield Finding(
             "rewrite",
             guards.rewrite,
             f"rewrite: {counts['gone']:,} rows of the earlier snapshot up to {settled.isoformat()} changed or went, "
-            "expected none.",
+            f"expected none{why}.",
             # No erasure reaches the record of a snapshot, which keeps the message and not the advice.
             f'{first} If it is meant, run again with --backfill "reason".',
         )

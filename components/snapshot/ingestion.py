@@ -47,6 +47,7 @@ class Opened:
         window: The window that is wanted.
         code: Digest of the code that reads it.
         backfill: The reason for which rows of the earlier snapshot may change; empty for none.
+        look: Whether it is a first look, which is held against no earlier snapshot.
     """
 
     spec: SourceSpec
@@ -56,6 +57,7 @@ class Opened:
     window: str
     code: str
     backfill: str = ""
+    look: bool = False
 
     @property
     def key(self) -> str:
@@ -89,10 +91,10 @@ def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
     if delivery is None or not _all_intact(delivery, store):
         return None
     newest = opened.deliveries.newest()
-    if newest is not None and newest.snapshot == delivery.snapshot:
+    if opened.look or (newest is not None and newest.snapshot == delivery.snapshot):
         return delivery
     warnings = _judged(opened, {name: table.parts for name, table in delivery.tables.items()}, store)
-    delivery = replace(delivery, warnings=tuple(warnings), backfill=opened.backfill)
+    delivery = replace(delivery, warnings=tuple(warnings), backfill=opened.backfill, look=False)
     opened.deliveries.add(delivery)
     return delivery
 
@@ -137,7 +139,7 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
         derived_from={name: table.dataset for name, table in tables.items()},
         details={"as_of": as_of(spec, tables), "window": window},
     )
-    delivery = Delivery(str(manifest.reference), tables, opened.state, tuple(warnings), opened.backfill)
+    delivery = Delivery(str(manifest.reference), tables, opened.state, tuple(warnings), opened.backfill, opened.look)
     # The record comes first, so that a run that is killed here leaves no snapshot without one.
     opened.deliveries.add(delivery)
     store.adopt(manifest, _no_file)
@@ -264,15 +266,15 @@ def _require_rows(name: str, spec: TableSpec, parts: tuple[Stored, ...], window:
 
 
 def _judged(opened: Opened, parts: Mapping[str, tuple[Stored, ...]], store: ArtifactStore) -> list[str]:
-    earlier = opened.deliveries.newest()
+    earlier = None if opened.look else opened.deliveries.newest()
     warnings = []
     with store.workspace() as workspace:
         for name, table in opened.spec.tables.items():
             before = earlier.tables.get(name) if earlier else None
             path = partial(local_path, store)
-            warnings += judge(
-                Case(name, table, parts[name], opened.origin(name), before, path, workspace), opened.backfill
-            )
+            same = earlier is not None and earlier.state.get(name) == opened.state[name]
+            case = Case(name, table, parts[name], opened.origin(name), before, path, workspace, same)
+            warnings += judge(case, opened.backfill)
     for warning in warnings:
         logger.warning("%s", warning)
     return warnings

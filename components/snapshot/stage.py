@@ -23,6 +23,7 @@ class SnapshotRequest(StageModel):
         backfill: Why rows of the earlier snapshot may change; empty where they may not.
         code: Digest of the stage's code, as the spec was compiled; empty for that of the code on disk.
         force: A nonce: where it is not empty, everything is read again.
+        look: Whether it is a first look at a source, which no later snapshot is held against.
     """
 
     source: SourceSpec
@@ -31,6 +32,7 @@ class SnapshotRequest(StageModel):
     backfill: str = operational("")
     code: str = operational("")
     force: str = operational("")
+    look: bool = operational(False)
 
 
 class SnapshotResult(StageModel):
@@ -96,7 +98,7 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
     with open_source(request.source, request.location, store) as source:
         state, deliveries = source.state(), Deliveries(store, request.source.name, request.window)
         code = request.code or snapshot.code()
-        opened = Opened(request.source, source, state, deliveries, request.window, code, request.backfill)
+        opened = Opened(request.source, source, state, deliveries, request.window, code, request.backfill, request.look)
         known = None if request.force else recalled(opened, store)
         if known is None:
             snapshot.require_current(request.code)

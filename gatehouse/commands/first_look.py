@@ -128,7 +128,7 @@ def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) 
 
     # In canonical JSON, as in a run, so that both take the same snapshot.
     spec = parse_source(json.loads(canonical_json(source)))
-    taken = snapshot(SnapshotRequest(source=spec), store)
+    taken = snapshot(SnapshotRequest(source=spec, look=True), store)
     contract = infer_contract(store, taken.snapshot)
     contract_file.write_text(contract, encoding="utf-8")
     files = {CONTRACT_FILE: contract_text(parse_contract(contract))}

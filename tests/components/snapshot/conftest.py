@@ -34,6 +34,7 @@ class Events:
     table: dict[str, Any] = field(default_factory=dict)
     block_bytes: int = 1024
     more_tables: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
 
     @property
     def csv(self) -> Path:
@@ -44,7 +45,7 @@ class Events:
         """Write the file."""
         self.csv.write_bytes(text if isinstance(text, bytes) else text.encode())
 
-    def take(self, store: ArtifactStore | None = None, **more: str) -> SnapshotResult:
+    def take(self, store: ArtifactStore | None = None, **more: Any) -> SnapshotResult:
         """Take a snapshot."""
         columns = {"id": "int64", "at": "timestamp", "value": "double"}
         table = {"member": "events.csv", "columns": columns, "event_time": "at"} | self.table
@@ -54,7 +55,7 @@ class Events:
             "path": str(self.folder),
             "tables": {"events": table} | self.more_tables,
         }
-        source = parse_source(body | {"block_bytes": self.block_bytes})
+        source = parse_source(body | self.keys | {"block_bytes": self.block_bytes})
         return snapshot(SnapshotRequest(source=source, **more), store or self.store)
 
     def dataset(self, taken: SnapshotResult) -> Manifest:

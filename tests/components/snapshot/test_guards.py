@@ -7,13 +7,20 @@ from typing import Any
 import pytest
 
 from gatehouse.components.snapshot.sources.catalog import parse_source
-from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
+from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.errors import ConfigurationError, DeliveryError, SourceError
 from tests.components.snapshot.conftest import HEADER, Events, rows
+
+_NAIVE = HEADER + "0,2024-01-01 08:00:00,0.5\n1,2024-01-01 09:00:00,0.5\n"
 
 
 def _records(events: Events) -> list[dict[str, Any]]:
     return [json.loads(events.store.objects.get_bytes(key)) for key in events.store.objects.list("sources/small")]
+
+
+def _in_zone(events: Events, zone: str, **more: Any) -> SnapshotResult:
+    events.keys["time_zone"] = zone
+    return events.take(**more)
 
 
 def test_an_append_is_no_reason_for_a_warning(events: Events) -> None:
@@ -56,6 +63,38 @@ def test_a_backfill_with_a_reason_passes_and_is_recorded(events: Events) -> None
     ]
     assert events.take().warnings == taken.warnings
     assert len(_records(events)) == 2, "the same content again is no backfill"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"), [("", "; the source is as it was, so its declaration .* changed"), ("\n", "")]
+)
+def test_a_changed_declaration_is_told_as_such(events: Events, written: str, said: str) -> None:
+    events.write(_NAIVE)
+    _in_zone(events, "UTC")
+    events.write(_NAIVE + written)
+    with pytest.raises(DeliveryError, match=rf"rewrite: 2 rows .* expected none{said}\. First id=0"):
+        _in_zone(events, "Europe/Rome")
+
+
+def test_nothing_is_held_against_a_first_look_which_is_held_against_nothing(events: Events) -> None:
+    events.write(_NAIVE)
+    look = _in_zone(events, "UTC", look=True)
+    assert _in_zone(events, "UTC", look=True).snapshot == look.snapshot
+    assert [record["look"] for record in _records(events)] == [True], "a look that is repeated is one"
+    run = _in_zone(events, "Europe/Rome")
+    assert (run.warnings, run.snapshot == look.snapshot) == ((), False)
+    assert _in_zone(events, "UTC", look=True).snapshot == look.snapshot
+    with pytest.raises(DeliveryError, match="rewrite: 2 rows"):
+        _in_zone(events, "UTC")  # The look has the same rows, but a run took others.
+
+
+def test_a_run_that_takes_what_was_looked_at_is_what_later_ones_are_held_against(events: Events) -> None:
+    look = events.take(look=True)
+    taken = events.take()
+    assert (taken.snapshot, taken.unchanged, taken.warnings) == (look.snapshot, True, ())
+    events.write(HEADER + rows(7, 600))
+    with pytest.raises(DeliveryError, match="rewrite: 7 rows"):
+        events.take()
 
 
 @pytest.mark.parametrize("blank", [" ", "\n"])
