@@ -54,6 +54,7 @@ def attempt(
     nulls: Annotated[
         list[str] | None, typer.Option(help="A text that stands for a missing value in a CSV, such as nil.")
     ] = None,
+    time_zone: Annotated[str, typer.Option(help="Zone of times that state none, e.g. Europe/Rome; default: UTC.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Write over what is in the folder.")] = False,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = True,
 ) -> None:
@@ -72,7 +73,7 @@ def attempt(
     console = Console(soft_wrap=True, highlight=False, markup=False)
     sniffed = sniff(file, nulls or ())
     show(console, file, sniffed)
-    source = declared(sniffed, file.resolve(), name)
+    source = declared(sniffed, file.resolve(), name, time_zone)
     opened = ArtifactStore.open(store_address(store))
     with tempfile.TemporaryDirectory() as made:  # So that an unreadable file leaves no folder behind.
         look = taken(source, Path(made, _CONTRACT), opened)
@@ -101,8 +102,8 @@ def table_name(file: Path) -> str:
     return name if name[0].isalpha() else f"t_{name}"
 
 
-def declared(sniffed: "Sniffed", file: Path, name: str) -> dict[str, Any]:
-    """The key `source` of a project that reads the file as a table with this name.
+def declared(sniffed: "Sniffed", file: Path, name: str, time_zone: str) -> dict[str, Any]:
+    """The key `source` of a project that reads the file as a table with this name; times may state no zone.
 
     A column whose name looks personal is sensitive from the beginning: rows that are set aside would show it. So is
     then a text column that most values of are of another type, as cells of a personal column may have moved into it.
@@ -112,6 +113,11 @@ def declared(sniffed: "Sniffed", file: Path, name: str) -> dict[str, Any]:
 
     changed = datetime.fromtimestamp(int(file.stat().st_mtime), UTC).replace(tzinfo=None)
     source = source_of(sniffed, file, name, changed.isoformat(sep=" "))
+    if time_zone and "time_zone" not in source:
+        raise ConfigurationError(
+            f"--time-zone: expected a column of times that state no zone, found none in {file.name}."
+        )
+    source |= {"time_zone": time_zone} if time_zone else {}
     if personal := [column.name for column in sniffed.named if looks_personal(column.name)]:
         source["tables"][name]["sensitive"] = sorted({*personal, *(one.name for one in sniffed.named if one.almost)})
     return source
@@ -243,7 +249,7 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
     if column.also:
         notes.append(f"{column.also} fits as well, check which it is")
     if column.naive:
-        notes.append("no zone is stated, UTC is assumed")
+        notes.append("no zone is stated: UTC is assumed, unless --time-zone names another")
     if column.name and column.name == sniffed.event_time:
         notes.append("orders the rows in time")
     notes += [f"text, as {column.digits}"] * bool(column.digits)

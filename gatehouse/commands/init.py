@@ -30,6 +30,7 @@ def init(
     ] = "",
     positive: Annotated[str, typer.Option(help="Its positive value, or a condition such as '>= 7'.")] = "",
     time: Annotated[str, typer.Option(help="The column with the time of the decision; none for no column.")] = "",
+    time_zone: Annotated[str, typer.Option(help="Zone of times that state none, e.g. Europe/Rome; default: UTC.")] = "",
     key: Annotated[str, typer.Option(help="The column that tells rows apart; none makes a key of their values.")] = "",
     known: Annotated[str, typer.Option(help="The column with the time at which the label is known, if any.")] = "",
     without: Annotated[
@@ -56,10 +57,10 @@ def init(
 ) -> None:
     """Write a commented starting point for a project into a new folder; with --from, one that runs on that table."""
     if table is None:
-        if any((label, task, positive, time, key, known, without, group, nulls)):
+        if any((label, task, positive, time, time_zone, key, known, without, group, nulls)):
             raise ConfigurationError(
-                "--label, --task, --positive, --time, --key, --known, --without, --group and --nulls: expected "
-                "--from FILE."
+                "--label, --task, --positive, --time, --time-zone, --key, --known, --without, --group and --nulls: "
+                "expected --from FILE."
             )
         target = create_project(name, Path.cwd())
         typer.echo(
@@ -70,7 +71,7 @@ def init(
     from gatehouse.commands.table_roles import Wanted
 
     wanted = Wanted(label, task, positive, key, known, tuple(without or ()), group)
-    init_from(new_folder(name, Path.cwd()), name, table, time, alarm, wanted, nulls or ())
+    init_from(new_folder(name, Path.cwd()), name, table, time, alarm, wanted, nulls or (), time_zone)
 
 
 def new_folder(name: str, parent: Path) -> Path:

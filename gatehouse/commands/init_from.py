@@ -58,7 +58,14 @@ _ISO = TypeAdapter(timedelta)
 
 
 def init_from(
-    target: Path, name: str, file: Path, time: str, alarm: float | None, wanted: Wanted, nulls: Sequence[str]
+    target: Path,
+    name: str,
+    file: Path,
+    time: str,
+    alarm: float | None,
+    wanted: Wanted,
+    nulls: Sequence[str] = (),
+    zone: str = "",
 ) -> None:
     """Create a project in the folder `target`, with a copy of the file; if this fails or is killed, no folder is left.
 
@@ -79,7 +86,7 @@ def init_from(
         shutil.copy2(file, made / "data")
         store = ArtifactStore.open(made / DEFAULT_STORE)
         with contextlib.chdir(made):
-            source = declared(sniffed, Path("data", file.name), table)
+            source = declared(sniffed, Path("data", file.name), table, zone)
             look = taken(source, Path("contract.yaml"), store)
         roles, boundaries, alike, sizes = _roles(
             store, look, table, source["tables"][table], wanted, bool(sniffed.event_time)

@@ -51,6 +51,23 @@ def test_from_a_file_to_a_report(tmp_path: Path, store: ArtifactStore, monkeypat
     )
 
 
+def test_the_zone_of_times_can_be_named_and_corrected_before_the_first_run(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(f"2024-01-{1 + n:02d} 08:00:00,{n}\n" for n in range(20))
+    (tmp_path / "t.csv").write_text(f"day,n\n{lines}")
+    assert "UTC is assumed, unless --time-zone names another" in _try(tmp_path / "t.csv", store).output
+    _try(tmp_path / "t.csv", store, "--out", "t", "--time-zone", "Europe/Rome")
+    source = yaml.safe_load((tmp_path / "t/source.yaml").read_text())["source"]
+    assert source["time_zone"] == "Europe/Rome"
+    spec = parse_source_json(canonical_json(source | {"time_zone": "Europe/Lisbon"}))
+    assert snapshot(SnapshotRequest(source=spec), store).warnings == ()
+    (tmp_path / "t.csv").write_text("day,n\n" + lines.replace(" 08:00:00", "T08:00:00Z"))
+    told = str(_try(tmp_path / "t.csv", store, "--time-zone", "Europe/Rome", code=1).exception)
+    assert told == "--time-zone: expected a column of times that state no zone, found none in t.csv."
+
+
 def test_a_column_that_looks_personal_is_shown_in_no_row_that_is_set_aside(
     tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
