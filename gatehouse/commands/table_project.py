@@ -309,7 +309,9 @@ def _staging(table: str, roles: Roles) -> str:
             _quoted(each) for each in [roles.time, *filter(None, (roles.group,)), *(one.name for one in roles.features)]
         )
         digest = f"md5(row({values})::VARCHAR)"
-        number = f"row_number() OVER (PARTITION BY {digest} ORDER BY {_quoted(roles.label.name)})"
+        # By a hash of the label, so that the number does not tell the outcome.
+        order = f"md5(concat({digest}, {_quoted(roles.label.name)}))"
+        number = f"row_number() OVER (PARTITION BY {digest} ORDER BY {order})"
         lines.insert(0, f"{digest} || '-' || {number} AS row_key")
         told += " The key is made of the row's values: rows that are alike are numbered."
     columns = ",\n    ".join(lines)

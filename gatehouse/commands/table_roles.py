@@ -148,7 +148,11 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str) 
             left_out[name] = why
     features = tuple(one for name, one in columns.items() if name not in used and name not in left_out)
     if not features:
-        raise ConfigurationError(f"expected a column to predict {label.name} from, found none beside key and times.")
+        listed = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+        raise ConfigurationError(
+            f"expected a column to predict {label.name} from, found none beside key and times"
+            f"{f', as these are left out: {listed}' if listed else ''}."
+        )
     _refuse_equal([*sorted(used - {""}), *(one.name for one in features)])
     return Roles(label, task, positive, key, time, wanted.known, features, left_out, grouped)
 
@@ -203,7 +207,7 @@ def _unfit(column: Column, rows: int, without: Sequence[str]) -> str:
     if column.kind == TIME:
         return "a time: make numbers of it in staging"
     if column.values < 2:
-        return "the same value in all rows"
+        return "the same value in all rows" if column.values else "no value in any row"
     if column.values == rows and column.kind in _OF_KEYS:
         return "another value in every row"
     if column.kind in _OF_KEYS and _KEY.search(column.name.lower()) and column.values >= _NEARLY_UNIQUE * rows:
@@ -250,9 +254,18 @@ def _label(wanted: str, columns: Mapping[str, Column], taken: set[str]) -> Colum
     column = _column("label", name, columns)
     if name in taken or column.kind == TIME or column.values < 2:
         raise ConfigurationError(
-            f"--label: expected a column with two values at least, which is no time{offered}, found {name}."
+            f"--label: expected a column with two values at least, which is no time{offered}, found {name}, "
+            f"{_why_no_label(column)}."
         )
     return column
+
+
+def _why_no_label(column: Column) -> str:
+    if column.kind == TIME:
+        return "a time"
+    if column.values < 2:
+        return f"which has {'one value in all rows' if column.values else 'no value in any row'}"
+    return "which --without leaves out"
 
 
 def _task(label: Column, wanted: Wanted) -> TaskName:

@@ -102,6 +102,20 @@ def test_a_table_with_times_and_no_key(folder: Path) -> None:
     assert _keys(project, "visits") == (400, 400)
 
 
+def test_the_made_key_of_rows_that_are_alike_does_not_tell_the_outcome(folder: Path) -> None:
+    lines = "".join(f"{n // 2};{n // 2 % 3};{n % 2}\n" for n in range(400))
+    (folder / "pairs.csv").write_text(f"x;y;bought\n{lines}")
+    _init("pairs", "--from", folder / "pairs.csv", "--label", "bought")
+    query = (folder / "pairs/features/staging/pairs.sql").read_text()
+    with duckdb.connect() as connection:
+        connection.execute("CREATE SCHEMA raw")
+        connection.execute(f"CREATE TABLE raw.pairs AS SELECT *, now() AS delivered_at FROM '{folder / 'pairs.csv'}'")
+        of_first = f"SELECT count(*), avg(bought), count(DISTINCT row_key) FROM ({query}) WHERE row_key LIKE '%-1'"
+        assert connection.execute(of_first).fetchall() == [(200, pytest.approx(0.5, abs=0.15), 200)]
+        many = f"SELECT count(DISTINCT row_key) FROM ({query})"
+        assert connection.execute(many).fetchall() == [(400,)]
+
+
 def test_what_a_person_should_know_of_the_rows_is_told(folder: Path) -> None:
     told = _init("twice", "--from", _visits(folder, 16_000), "--label", "bought", "--task", "multiclass").output
     assert "bought has two values (no, yes), for which --task binary is made, not multiclass." in told
@@ -367,7 +381,18 @@ def test_a_person_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (["--label", "country", "--task", "regression"], r"expected a column of numbers, found country"),
         (["--label", "stars", "--task", "regression", "--positive", "3"], r"--positive: expected --task binary"),
         (["--label", "bougt"], r"--label: expected a column of the file .*found 'bougt' \(did you mean bought\?\)\.$"),
-        (["--label", "visited at"], r"--label: expected a column with two values at least, which is no time"),
+        (
+            ["--label", "visited at"],
+            r"--label: expected a column with two values at least, .* found visited at, a time",
+        ),
+        (["--label", "Price (EUR)"], r"found Price \(EUR\), which has one value in all rows\.$"),
+        (["--label", "nothing"], r"found nothing, which has no value in any row\.$"),
+        (["--label", "bought", "--without", "bought"], r"found bought, which --without leaves out\.$"),
+        (
+            ["--label", "bought", "--positive", "yes", *(f"--without={each}" for each in ("stars", "country"))],
+            r"to predict bought from, found none beside key and times, as these are left out: Price \(EUR\): the same "
+            r"value in all rows; country: as you said; stars: as you said; nothing: no value in any row\.$",
+        ),
         (["--label", "bought", "--positive", "maybe"], r"--positive: expected no or yes, found 'maybe'"),
         (["--label", "stars", "--positive", ">= 30"], r"expected a condition that some rows fulfil.* 0 rows that do"),
         (["--label", "bought", "--positive", "yes", "--key", "stars"], r"found stars with 5 values in 400 rows"),
@@ -382,7 +407,11 @@ def test_a_person_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_what_cannot_be_is_told_and_nothing_is_left(folder: Path, more: list[str], told: str) -> None:
-    result = _init("visits", "--from", _visits(folder), *more, fails=True)
+    table = _visits(folder, prices=1)
+    table.write_text(
+        "".join(f"{line};{'nothing' * (not n)}\n" for n, line in enumerate(table.read_text().splitlines()))
+    )
+    result = _init("visits", "--from", table, *more, fails=True)
     with pytest.raises(Exception, match=told):
         raise result.exception or AssertionError
     assert not result.output  # The error stands alone.
