@@ -4,7 +4,7 @@ The colours are data, so that a test can hold their contrast against WCAG's leve
 
 The four colours of series (blue, vermilion, green, purple) keep apart under the common forms of colour blindness, after
 Okabe and Ito; dashes tell them apart without any colour. A caption has no width of its own, so it is as wide as
-its chart.
+its chart. A box that scrolls has a shadow at each side where more is.
 """
 
 LIGHT = {
@@ -101,7 +101,10 @@ p { margin: 6px 0; max-width: 78ch; overflow-wrap: anywhere; }
 .aside li { margin: 2px 0; overflow-wrap: anywhere; } .aside.warn .sign { background: var(--warn); }
 .aside.warn { background: var(--warn-tint); border-color: transparent; }
 .aside.unchecked { background: var(--tint); border-style: dashed; border-color: var(--axis); }
-.scroll { overflow-x: auto; margin: 10px 0; } figure .scroll { margin: 0; }
+.scroll { overflow-x: auto; margin: 10px 0; background: linear-gradient(90deg, var(--page) 50%, transparent) local,
+  linear-gradient(-90deg, var(--page) 50%, transparent) 100% 0 local, linear-gradient(90deg, var(--axis), transparent),
+  linear-gradient(-90deg, var(--axis), transparent) 100% 0; background-repeat: no-repeat;
+  background-size: 36px 100%, 36px 100%, 7px 100%, 7px 100%; } figure .scroll { margin: 0; }
 table { border-collapse: collapse; font-size: 14px; line-height: 1.4; min-width: 46%; }
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: 12.5px; white-space: nowrap;
   border-bottom: 1.5px solid var(--axis); }
@@ -254,7 +257,7 @@ svg .other { fill: none; stroke: var(--b); stroke-width: 1.8; stroke-dasharray: 
   .card .body { padding: 10px 12px 14px; } .body th, .body td { padding: 4px 7px; } .sides table { min-width: 0; }
   .marks { gap: 6px; } .marks .chip { font-size: 0; gap: 0; } }
 @media print { .page { max-width: none; padding: 0; display: block; } h2 { break-after: avoid; }
-  .filters, .contents, .skip { display: none !important; } .scroll { overflow: visible; }
+  .filters, .contents, .skip { display: none !important; } .scroll { overflow: visible; background: none; }
   table { font-size: 12px; } th, td { padding: 4px 6px; overflow-wrap: anywhere; } .entries td[data-l] { min-width: 0; }
   figure, tr, .verdict, .entries tbody, .card > summary { break-inside: avoid; } .card .body { break-before: avoid; }
   a { color: inherit; text-decoration: none; }

@@ -225,6 +225,11 @@ def test_on_a_phone_an_entry_is_a_card_with_its_names(browser: Browser, report: 
     assert page.js("getComputedStyle(document.querySelector('.entries td')).display") == "grid"
     assert page.js("getComputedStyle(document.querySelector('.entries td'), '::before').content") == '"severity"'
     assert page.js("document.querySelector('.entries .scroll').scrollWidth") > 360
+    # A shadow shows where more is: what covers it at an end moves along with the content, the shadow does not.
+    style = "getComputedStyle(document.querySelector('.entries .scroll'))"
+    assert page.js(f"{style}.backgroundAttachment") == "local, local, scroll, scroll"
+    page.print_media()
+    assert page.js(f"{style}.backgroundImage") == "none"
 
 
 def test_the_names_of_a_legend_lie_beside_each_other_on_a_phone_and_on_a_desk(browser: Browser, plain: Path) -> None:
