@@ -437,33 +437,6 @@ def test_a_project_that_is_right_is_said_to_be(project: Path) -> None:
         assert check_project(folder).name == folder.name
 
 
-@pytest.mark.parametrize(
-    ("feature", "policy", "told"),
-    [
-        ("0.906", "leakage_alarm: {roc_auc: 0.80}", ["leakage_alarm: {roc_auc: 0.906} or higher there"]),
-        ("0.906", "", ["refuses every model above 0.8."]),
-        ("0.906", "leakage_alarm: {roc_auc: 0.95}", []),
-        ("0.906", "leakage_alarm: {}", []),
-        ("0.906", "rules: {leakage alarm: {severity: warn}}", []),
-        ("null", "leakage_alarm: {roc_auc: 0.70}", []),
-    ],
-)
-def test_two_alarms_that_do_not_belong_together_are_warned_of(
-    project: Path, feature: str, policy: str, told: list[str]
-) -> None:
-    for file, before, after in (
-        (PROJECT, "leakage_alarm: 0.80", f"leakage_alarm: {feature}"),
-        (POLICY, "leakage_alarm: {roc_auc: 0.80}", policy),
-    ):
-        path = project / file
-        path.write_text(path.read_text().replace(before, after))
-    found = [text for text in check_project(project).warnings if "leakage_alarm" in text]
-    assert [
-        re.match(r"project\.yaml:\d+: features\.leakage_alarm: 0\.906 lets", text) is not None for text in found
-    ] == [True for _ in told]
-    assert all(words in text for words, text in zip(told, found, strict=True))
-
-
 def test_trials_that_want_more_cores_than_there_are_are_warned_of(project: Path) -> None:
     body = yaml.safe_load((project / PROJECT).read_text())
     assert check_project(project).warnings == ()

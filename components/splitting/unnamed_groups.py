@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gatehouse.components.splitting.partition import PARTS, Parts
-from gatehouse.components.splitting.stable_hash import Hashes
+from gatehouse.components.splitting.stable_hash import Hashes, hash_column
 from gatehouse.components.splitting.training_set import TrainingSet
 
 _FEWEST, _FEWEST_ROWS, _MOST_ROWS = 50, 2, 20
@@ -70,7 +70,7 @@ def unnamed_groups(training_set: TrainingSet, parts: Parts, columns: Sequence[st
         if not _are_groups(sizes) or not (divided := int(_differ(part[order], starts).sum())):
             continue
         for other in (*training_set.features, training_set.label):
-            if other != column and _agree(training_set.hashes([other], 0)[0][rows[order]], starts):
+            if other != column and _agree(_values(training_set, other, rows[order]), starts):
                 yield Groups(column, other, len(sizes), int(sizes.max()), divided)
                 break
 
@@ -87,6 +87,11 @@ def _is_discrete(training_set: TrainingSet, name: str) -> bool:
         values = training_set.numbers(name)
         return bool((np.floor(values) == values)[np.isfinite(values)].all())
     return any(is_kind(kind) for is_kind in (pa.types.is_integer, pa.types.is_string, pa.types.is_dictionary))
+
+
+def _values(training_set: TrainingSet, name: str, rows: npt.NDArray[np.int64]) -> Hashes:
+    """The hashes of a column's values in some rows."""
+    return hash_column(training_set.column(name).unify_dictionaries().take(rows).combine_chunks())
 
 
 def _sample(hashes: Hashes, missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
