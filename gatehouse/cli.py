@@ -224,7 +224,7 @@ def _misused(error: Any) -> str:
         value = "a value, found none" if "requires" in error.message else "no value, found one"
         told = f"{error.option_name}: expected {value}"
     elif unknown := _NO_COMMAND.match(error.message):
-        told = _one_of(context.command.list_commands(context), unknown[1])
+        told = _one_of(sorted(context.command.list_commands(context)), unknown[1])
     elif extra := _TOO_MANY.match(error.message):
         taken = [each.name.upper() for each in context.command.params if each.param_type_name == "argument"]
         told = f"expected nothing after {' '.join(taken)}" if taken else "expected options alone"

@@ -46,11 +46,7 @@ HARMLESS: dict[str, list[Edit]] = {
     ],
     "the wording of an error": [
         ("components/splitting/divide.py", "To split by other", "To split by more"),
-        (
-            "components/splitting/refusal/empty_shares.py",
-            "The {training_set.rows:,} rows",
-            "All {training_set.rows:,} rows",
-        ),
+        ("components/splitting/refusal/empty_shares.py", "Bring more rows", "Bring many more rows"),
         ("components/features/computing/labels.py", "Give no label to a row", "Give no label to any row"),
         ("components/training/transformation/refusal.py", "found none of that name", "found no such"),
         ("components/tuning/refusal.py", "measured of no trial", "measured in no trial"),

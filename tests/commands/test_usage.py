@@ -33,7 +33,7 @@ def test_commands_find_a_broken_query_before_anything_else(tmp_path: Path, comma
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["modls"], "error: gatehouse: expected one of run, backfill, check, "),
+        (["modls"], "error: gatehouse: expected one of backfill, check, compile, "),
         (["modls"], ", found modls (did you mean models?). `gatehouse --help` lists what it takes."),
         (
             ["models", "--foo"],

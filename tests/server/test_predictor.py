@@ -132,7 +132,7 @@ def test_a_model_that_gives_no_numbers_answers_nothing(store: ArtifactStore) -> 
     split = publish_split(store, training_set, train=range(100))
     model = publish_model(store, training_set, split, steps=2, broken=True)
     served = ServedModel("delays", "4", model, Predictor.load(store, model))
-    with pytest.raises(PredictionError, match="for 2 of 2 rows, the first for row 0: nan") as raised:
+    with pytest.raises(PredictionError, match="for 2 of 2 rows that it scored together, such as nan") as raised:
         served.infer(inference.Inference.model_validate({"inputs": tensors(ROWS.slice(0, 2), KINDS)}))
     assert status_of(raised.value) == 500
 

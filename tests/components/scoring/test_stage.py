@@ -234,7 +234,7 @@ def test_nothing_is_published_of_a_model_that_gives_no_numbers(scorer: Scorer, l
     training_set = scorer.publish(scorer.rows, task=task)
     split = publish_split(scorer.store, training_set, train=range(200))
     broken = publish_model(scorer.store, training_set, split, broken=True, loss=loss)
-    with pytest.raises(PredictionError, match=r"wrong predictions for (\d+) of \1 rows, .* nan; expected a"):
+    with pytest.raises(PredictionError, match=r"wrong predictions for (\d+) of \1 rows .* nan; expected a"):
         scorer.score(training_set, broken)
     assert not list(scorer.store.references("predictions"))
 

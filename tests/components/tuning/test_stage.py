@@ -78,7 +78,14 @@ def _request(store: ArtifactStore, space: ExperimentSpec = SPACE) -> TuneRequest
 def test_an_experiment_without_objective_aims_at_the_metric_of_the_training(
     training: dict[str, Any], metric: str
 ) -> None:
-    given: dict[str, Any] = {"training_set": "", "split": "", "base": training, "model_name": "flights", "seed": 1}
+    given: dict[str, Any] = {
+        "training_set": "",
+        "split": "",
+        "transformation": "",
+        "base": training,
+        "model_name": "flights",
+    }
+    given["seed"] = 1
     rate = {"name": "optimizer.learning_rate", "type": "double", "min": 0.01, "max": 0.1}
     plain, told = (
         TuneRequest.model_validate(given | {"spec": {"parameters": [rate]} | objective})
