@@ -58,7 +58,7 @@ def test_the_stage_counts_labels_by_month_and_has_a_page(store: ArtifactStore, t
 
 
 def test_the_rule_refuses_a_model_that_is_too_large() -> None:
-    family, piece = map(_example("@family(").get, ("model_size", "ModelSize"))
+    family, piece = map(_example("@family(").get, ("model_bytes", "ModelBytes"))
     assert isinstance(family, Family) and family.policy is piece
     model = Manifest("models", "delays", (FileEntry("weights.safetensors", "0" * 64, 1_000),))
     evidence = Evidence(model, {}, {}, None, {}, slices_asked=False)
@@ -67,8 +67,8 @@ def test_the_rule_refuses_a_model_that_is_too_large() -> None:
         return [f"{rule}: {rule.holds}" for rule in family.rules(piece(max_model_bytes=most), evidence)]
 
     assert applied(None) == []
-    assert applied(1_000) == ["model size: expected at most 1,000 bytes, found 1,000 bytes: True"]
-    assert applied(999) == ["model size: expected at most 999 bytes, found 1,000 bytes: False"]
+    assert applied(1_000) == ["model bytes: expected at most 1,000 bytes, found 1,000 bytes: True"]
+    assert applied(999) == ["model bytes: expected at most 999 bytes, found 1,000 bytes: False"]
 
 
 def test_the_metric_agrees_with_sklearn() -> None:

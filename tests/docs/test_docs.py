@@ -84,7 +84,7 @@ def test_paths_in_backticks_exist(page: Path) -> None:
 def _example(name: str) -> bool:
     """Whether a file is one that a worked example creates."""
     return any(
-        word in name for word in ("profiling", "dest_last_arrival", "cohen_kappa", "model_size", "TABLE", "NAME")
+        word in name for word in ("profiling", "dest_last_arrival", "cohen_kappa", "model_bytes", "TABLE", "NAME")
     )
 
 
