@@ -2,11 +2,11 @@
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import digest_of
-from gatehouse.components.artifacts.reference import references_in
+from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,11 @@ def memo_key(stage: str, code: str, request: dict[str, Any]) -> str:
 
 
 def recall(
-    store: ArtifactStore, stage: str, key: str, tell: Callable[[str], None] = logger.warning
+    store: ArtifactStore,
+    stage: str,
+    key: str,
+    tell: Callable[[str], None] = logger.warning,
+    inputs: Collection[Reference] | None = None,
 ) -> dict[str, Any] | None:
     """The last recorded result under `key`; None if there is none, or if one of its artifacts is damaged.
 
@@ -35,11 +39,12 @@ def recall(
         stage: Name of the stage.
         key: Key of the computation.
         tell: Called with a sentence about each damaged file.
+        inputs: The references in the request, by which `ArtifactStore.intact` knows what else the stage made.
     """
     result = last(store, stage, key)
     if result is None:
         return None
-    found = [store.intact(reference, tell) for reference in references_in(result)]
+    found = [store.intact(reference, tell, inputs=inputs) for reference in references_in(result)]
     return result if all(found) else None
 
 

@@ -198,7 +198,7 @@ class Stage(Generic[Req, Res]):
         key = self.key(request, code)
         facts = {"key": key, "code": code or self.code(), "outside": self._own_code(request)}
         attempt.facts = facts | {"request": identity_of(request)}
-        known = None if force else self._known(store, key, attempt)
+        known = None if force else self._known(store, key, attempt, inputs)
         if known is not None:
             return known, True
         self.require_current(code)
@@ -218,9 +218,9 @@ class Stage(Generic[Req, Res]):
         self._draw_pages(store, outputs, attempt)
         return result, False
 
-    def _known(self, store: ArtifactStore, key: str, attempt: Attempt) -> Res | None:
+    def _known(self, store: ArtifactStore, key: str, attempt: Attempt, inputs: Collection[Reference]) -> Res | None:
         """The result in the memo; None if it has another form than results have now."""
-        known = memo.recall(store, self.name, key, attempt.warn)
+        known = memo.recall(store, self.name, key, attempt.warn, inputs)
         try:
             return None if known is None else self.result.model_validate(known)
         except ValidationError:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -297,7 +297,14 @@ class ArtifactStore:
         held = {key: None if stat is None else stat.bytes for key, stat in found.items()}
         return all(held[entry.blob] == entry.bytes for entry in manifest.files)
 
-    def intact(self, reference: Reference | str, tell: Callable[[str], None]) -> bool:
+    def intact(
+        self,
+        reference: Reference | str,
+        tell: Callable[[str], None],
+        *,
+        inputs: Collection[Reference] | None = None,
+        lengths: bool = False,
+    ) -> bool:
         """Whether the artifact is complete here with the right bytes, and not erased. Wrong bytes are put aside.
 
         Blobs on this machine are read again. For blobs of a remote store only the lengths are compared, because its
@@ -306,6 +313,10 @@ class ArtifactStore:
         Args:
             reference: The artifact.
             tell: Called with one sentence about each file that was damaged.
+            inputs: The inputs of the stage that made it. If they are given and the artifact has no files of its own,
+                its content is what it was derived from besides them, as the tables of `feature-tables` are. That must
+                be complete too, by its lengths: whoever reads it verifies the bytes, and puts wrong ones aside.
+            lengths: Whether to compare the lengths only, also on this machine.
 
         Raises:
             InvalidManifestError: if the manifest has the right digest, but is invalid.
@@ -322,7 +333,7 @@ class ArtifactStore:
             return False
         if self.erasures.of(reference) is not None:
             return False
-        check = self._require_intact if self.objects.parallel == 1 else self._require_whole
+        check = self._require_whole if lengths or self.objects.parallel > 1 else self._require_intact
 
         def damage(entry: FileEntry) -> str:
             try:
@@ -335,7 +346,9 @@ class ArtifactStore:
         damaged = [said for said in side_by_side(self.objects, damage, manifest.files) if said]
         for said in damaged:
             tell(said)
-        return not damaged
+        content = () if inputs is None or manifest.files else map(Reference.parse, manifest.derived_from.values())
+        found = [self.intact(each, tell, lengths=True) for each in content if each not in (inputs or ())]
+        return not damaged and all(found)
 
     def verify(self, reference: Reference | str) -> int:
         """Verify every byte of an artifact and of all artifacts that it was derived from.

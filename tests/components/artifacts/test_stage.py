@@ -157,6 +157,31 @@ def test_a_damaged_manifest_of_a_memoised_result_is_put_aside_and_made_again(sto
     assert store.verify(result.split) == 1
 
 
+@pytest.mark.parametrize("damage", [None, "12"], ids=["gone", "too long"])
+def test_a_file_of_what_a_result_is_made_of_is_made_again_and_an_input_is_not(
+    store: ArtifactStore, damage: str | None
+) -> None:
+    runs = []
+    given = store.publish("datasets", "d", {"d.json": "0"})
+
+    def together(request: Request, store: ArtifactStore) -> Result:
+        runs.append(request)
+        part = store.publish("features", "f", {"f.json": "1"})
+        return Result(split=str(store.publish("splits", "s", {}, derived_from={"part": part, "data": request.data})))
+
+    made, request = Stage(Declaration("split", "Split"), together), Request(value=1, data=str(given))
+    result = made(request, store)
+    store.path(given, "d.json").unlink()
+    assert made(request, store) == result and len(runs) == 1, "an input that is gone makes no stage run again"
+    path = store.path(store.manifest(result.split).derived_from["part"], "f.json")
+    path.unlink()
+    if damage:
+        path.write_text(damage)
+    assert made(request, store) == result and len(runs) == 2
+    assert path.read_text() == "1" and len(list(store.objects.list("quarantine"))) == bool(damage)
+    assert made(request, store) == result and len(runs) == 2
+
+
 def test_a_result_that_does_not_exist_is_an_error(store: ArtifactStore) -> None:
     def lying(request: Request, store: ArtifactStore) -> Result:
         return Result(split=f"splits/s/sha256-{'0' * 64}")

@@ -12,6 +12,7 @@ from gatehouse.components.artifacts.records import read_records
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.table_files import view_tables
 
 _RECORDS = "feature-parents"
 
@@ -51,7 +52,8 @@ def previous_features(request: PreviousRequest, store: ArtifactStore) -> Previou
 
     The chosen tables are the newest of an older snapshot with the same source and start, or of the same snapshot with
     other definitions. A recorded choice stays, so that an unchanged source is computed once. Before a new choice, the
-    definitions are compared with those of all feature tables of the project, of any snapshot.
+    definitions are compared with those of all feature tables of the project, of any snapshot. Tables of which a file is
+    missing cannot be added to: then another choice is made.
 
     Raises:
         ConfigurationError: if a view has another meaning than in one of them, under the same version.
@@ -60,7 +62,7 @@ def previous_features(request: PreviousRequest, store: ArtifactStore) -> Previou
     wanted = {"snapshot": request.snapshot, "definitions": request.definitions}
     for _, body in sorted(read_records(store.objects, store.objects.list(folder)).items(), reverse=True):
         parent = str(body.get("parent", ""))
-        if {name: body.get(name) for name in wanted} == wanted and (not parent or store.exists(parent)):
+        if {name: body.get(name) for name in wanted} == wanted and (not parent or _complete(store, parent)):
             return PreviousResult(feature_tables=parent)
     _require_versions(request, store)
     parent = _newest(request, store)
@@ -82,6 +84,11 @@ def _require_versions(request: PreviousRequest, store: ArtifactStore) -> None:
             if store.exists(definitions):
                 earlier = check_out(store, definitions, workspace / str(number))
                 require_one_meaning(earlier, present, f"The feature tables {tables}", present.views)
+
+
+def _complete(store: ArtifactStore, feature_tables: str) -> bool:
+    """Whether the feature tables and the files of every view are in the store."""
+    return store.exists(feature_tables) and all(map(store.exists, view_tables(store, feature_tables).values()))
 
 
 def _tables(request: PreviousRequest, store: ArtifactStore) -> list[Reference]:

@@ -297,6 +297,15 @@ def test_the_choice_of_earlier_tables_stays(shop: Shop) -> None:
     assert shop.parent(3, {"views/places.sql": QUERIES["views/places.sql"] + " WHERE true"}) == second
 
 
+def test_earlier_tables_of_which_a_file_is_missing_are_not_added_to(shop: Shop) -> None:
+    first = shop.compute(3)
+    assert shop.parent(4) == first
+    second = shop.compute(4, first)
+    shop.store.paths(shop.table(first, "places"))[0].unlink()
+    assert shop.parent(4) == "", "another choice than the recorded one"
+    assert shop.rows(shop.compute(4)) == shop.rows(second)
+
+
 def test_a_renamed_feature_needs_another_version_than_any_table_of_the_project_has(shop: Shop) -> None:
     tables = shop.compute(3)
     renamed = {
