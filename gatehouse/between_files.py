@@ -7,6 +7,7 @@ from typing import Any
 
 from gatehouse.components.artifacts.objects.opening import address_problem
 from gatehouse.components.artifacts.reference import references_in
+from gatehouse.components.evaluation.gate import NONE_REFUSES
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.integration.project_tests import is_test_file
@@ -48,6 +49,23 @@ def policy_problems(folder: Path, file: ProjectFile, policy: GatePolicy) -> Iter
             f"{', '.join(policy.slices)}, found none; name some, or remove the limits"
         )
     yield from (at_line(file.policy, lines, problem) for problem in _never_kept(file, policy))
+
+
+def policy_warnings(folder: Path, file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
+    """That the policy lets every candidate pass, or nearly every one."""
+    lines = lines_of((folder / file.policy).read_text())
+    refusing = policy.resolved(judging_of(task_of(file.training))).refusing()
+    tried = file.integration is not None and policy.terms_of("integration").severity == "refuse"
+    if not refusing and not tried:
+        yield at_line(file.policy, lines, f"rules: {NONE_REFUSES}")
+    for key, rule in (("champion", policy.champion), ("regressions", policy.regressions)):
+        if rule is not None and rule.relative_tolerance >= 1:
+            yield at_line(
+                file.policy,
+                lines,
+                f"{key}.relative_tolerance: {rule.relative_tolerance:g} is a share of the champion's value, so that a "
+                f"candidate may be worse by {rule.relative_tolerance:,.0%} of it; write 0.005 for half a percent",
+            )
 
 
 def _never_kept(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:

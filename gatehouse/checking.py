@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gatehouse.between_files import policy_warnings
 from gatehouse.components.artifacts.hidden_values import hiding
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -73,6 +74,7 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     if not parts.partly:
         parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
         parts.warnings.extend(_of_cores(file))
+        parts.warnings.extend(policy_warnings(parts.folder, file, parts.policy) if parts.policy else ())
         parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_alarms(parts, file))
     parts.note(lambda: (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file)))
     if repository is None:

@@ -349,6 +349,12 @@ def judge(policy: Termed, evidence: Evidence) -> tuple[Rule, ...]:
     return tuple(rule for _, rule in rules)
 
 
+NONE_REFUSES = (
+    "no rule of this policy can refuse a candidate, as each has severity: warn, so that every candidate passes; leave "
+    "out the severity of what a candidate must keep"
+)
+
+
 def verdict_of(rules: tuple[Rule, ...]) -> Outcome:
     """`refused` if a rule that refuses is broken, `inconclusive` if the rows cannot tell of one, else `pass`."""
     missed = [rule for rule in rules if rule.refuses]

@@ -10,6 +10,7 @@ from gatehouse.components.evaluation.bootstrap import Units
 from gatehouse.components.evaluation.comparison import compared
 from gatehouse.components.evaluation.fairness import fairness_of
 from gatehouse.components.evaluation.gate import (
+    NONE_REFUSES,
     NOT_TRIED,
     Comparison,
     Cost,
@@ -81,12 +82,14 @@ class Judgement:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Rules that only warn and do not hold, test rows that were taken out, and what no rule looks at."""
+        """Rules that only warn and do not hold, that none refuses, test rows taken out, and what no rule looks at."""
         broken = [str(rule) for rule in self.rules if rule.warns]
         taken = [f"seen rows: {self.seen}"] if self.seen and self.seen.left < self.seen.of else []
+        blunt = [] if any(rule.severity == "refuse" for rule in self.rules) else [f"rules: {NONE_REFUSES}"]
         free = [f"fairness {name}: the column is protected, and no rule of the policy looks" for name in self.unbounded]
         return (
             *broken,
+            *blunt,
             *taken,
             *free,
             *(f"integration: {each}" for each in self.integration.warnings),

@@ -136,6 +136,18 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families())), Sp
                 yield f"{key}: the task {task.name} has the metrics {', '.join(offered)}; found {metric}"
         yield from self._unreachable(offered, task.name)
 
+    def refusing(self) -> tuple[str, ...]:
+        """Names of the rules that this policy, once it is resolved, asks for and that can refuse a candidate."""
+        off = {"improvement": self.champion.min_improvement is None, "warnings": self.warnings == "allow"}
+        found = []
+        for each in families():
+            asked = [value for name in each.policy.model_fields if _asks(value := getattr(self, name))]
+            # A rule for each metric or column has its name after that of the family.
+            single = [f" {key}" for value in asked if isinstance(value, (dict, tuple)) for key in value]
+            heads = [head for head in each.names if asked and not off.get(head)]
+            found += [f"{head}{one}" for head in heads for one in (single or [""])]
+        return tuple(name for name in found if self.terms_of(name).severity == "refuse")
+
     def _unreachable(self, offered: "Mapping[str, Metric]", task: str) -> Iterator[str]:
         """Bounds that every model keeps or that none can, as the metric has other values or another direction."""
         bars = self.bars.items()
@@ -163,3 +175,10 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families())), Sp
                     f"leakage_alarm.{name}: expected a better value than the bar of {bound:g}, as no model is approved "
                     f"that keeps the bar and raises no alarm; found {alarm:g}"
                 )
+
+
+def _asks(value: Any) -> bool:
+    """Whether a value of the policy asks for anything: a rule that is off is null, false or empty."""
+    if isinstance(value, Spec):
+        return any(_asks(getattr(value, name)) for name in type(value).model_fields)
+    return value not in (None, False, {}, ())

@@ -13,7 +13,7 @@ from gatehouse.components.artifacts.identity import Spec, identity_of
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation import gate
-from gatehouse.components.evaluation.gate import Evidence, Rule, Terms
+from gatehouse.components.evaluation.gate import NONE_REFUSES, Evidence, Rule, Terms, families
 from gatehouse.components.evaluation.parts import UnusablePartError, read_part
 from gatehouse.components.evaluation.presentation import markdown
 from gatehouse.components.evaluation.report import page
@@ -112,6 +112,13 @@ def test_a_broken_rule_that_warns_is_told_with_its_owner_and_refuses_nobody(judg
     drawn = page(judged_bench.store, result.evaluation)
     assert "!\u00a0warns" in drawn and told in drawn and "and the others only warn" in drawn
     assert f"- warning: {told}" in markdown(result)
+
+
+def test_where_every_rule_only_warns_the_decision_says_so(judged_bench: Bench) -> None:
+    heads = [head for each in families() for head in each.names]
+    update = {"bars": {"log_loss": Bar(max=0.001)}, "rules": {head: Terms(severity="warn") for head in heads}}
+    result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT.model_copy(update=update))
+    assert result.verdict == "pass" and f"rules: {NONE_REFUSES}" in result.warnings
 
 
 def test_a_rule_is_declared_once_and_is_in_verdict_reasons_and_page(
