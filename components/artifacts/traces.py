@@ -1,4 +1,4 @@
-"""Removes traces of an artifact: memos, events and logs of runs, whose reasons and messages may quote data."""
+"""Removes traces of an artifact: memos, logs, events of runs and records of deliveries, which may quote data."""
 
 from collections.abc import Mapping, Set
 from typing import Any
@@ -9,13 +9,17 @@ from gatehouse.components.artifacts.store import ArtifactStore
 
 LOGS = "logs"
 _QUOTES = ("result", "message")
+_DELIVERIES = "sources"
+_OF_ROWS = ("state", "tables", "warnings")
+"""What the record of a delivery says of its rows: digests, first and last times, what guards found."""
 
 
 def remove_traces(store: ArtifactStore, erased: Set[str], record: str) -> int:
     """Remove records that may quote erased artifacts.
 
     A memo that names one of them is deleted. If a run read or made one of them, its log is deleted; its events keep
-    times, keys and requests, but neither results nor messages.
+    times, keys and requests, but neither results nor messages. The record of the delivery of an erased snapshot says
+    nothing of its rows any more.
 
     Args:
         store: The artifact store.
@@ -40,8 +44,17 @@ def remove_traces(store: ArtifactStore, erased: Set[str], record: str) -> int:
             continue
         (store.local_folder / LOGS / f"{run}.log").unlink(missing_ok=True)
         for key, body in events.items():
-            if body.keys() & set(_QUOTES):
-                remove_record(objects, key)
-                rest = {name: value for name, value in body.items() if name not in _QUOTES}
-                shortened += create_record(objects, key, rest | {"erased": record})
+            shortened += _shorten(store, key, body, _QUOTES, record)
+    for key, body in read_records(objects, list(objects.list(_DELIVERIES))).items():
+        if body["snapshot"] in erased:
+            shortened += _shorten(store, key, body, _OF_ROWS, record)
     return len(memos) + shortened
+
+
+def _shorten(store: ArtifactStore, key: str, body: Mapping[str, Any], names: tuple[str, ...], record: str) -> bool:
+    """Take fields out of a record, and name the erasure in it; False if it has none of them."""
+    if not body.keys() & set(names):
+        return False
+    remove_record(store.objects, key)
+    rest = {name: value for name, value in body.items() if name not in names}
+    return create_record(store.objects, key, rest | {"erased": record})

@@ -3,7 +3,8 @@
 `sources/<name>/<window>/<n>.json` names the snapshot, its tables and the parts of each with their fingerprints, so that
 the next snapshot reads only what is new, and is held against the earlier one. A record is written before its snapshot
 is published, so every snapshot has one. Where one was lost, the next snapshot reads everything again and warns that
-no guard could compare it with an earlier one; of a source that drops what was read, the next snapshot is refused.
+no guard could compare it with an earlier one; of a source that drops what was read, the next snapshot is refused. An
+erasure leaves the names of snapshot and window.
 """
 
 import logging
@@ -149,7 +150,7 @@ class Deliveries:
     def _newest_first(self) -> Iterator[Delivery]:
         for key in sorted(self.store.objects.list(self._folder), reverse=True):
             body = read_record(self.store.objects, key)
-            if body is None or not self.store.exists(body["snapshot"]):
+            if body is None or "erased" in body or not self.store.exists(body["snapshot"]):
                 continue
             try:
                 tables = {name: Table.from_json(table) for name, table in body["tables"].items()}

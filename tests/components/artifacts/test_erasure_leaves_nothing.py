@@ -24,6 +24,8 @@ from tests.components.artifacts.conftest import Place
 
 EVERY = pytest.mark.parametrize("place", ["local", "gs", "s3"], indirect=True)
 NAME = "Slartibartfast"
+OLDEST = b"2024-01-01T00:00:00"
+"""The time of the person's rows, which is the first of each delivery."""
 CONTRACT = {
     "version": 1,
     "tables": {"people": {"columns": {"id": {"type": "int64"}, "name": {"type": "string", "allowed": ["Arthur"]}}}},
@@ -74,6 +76,7 @@ def test_no_byte_of_erased_rows_is_left(place: Place, tmp_path: Path, monkeypatc
     log.write_text(NAME)
     Attempt(store, "require_contract").note("failed", message=f"found {NAME}")
     memo.remember(store, "judge", "k" * 64, {"judged": judged.validation, "reasons": [f"found {NAME}"]})
+    assert any(OLDEST in store.objects.get_bytes(key) for key in store.objects.list("sources"))
     assert {"blobs", "memo", "runs", "reports"} <= _holding(ArtifactStore(place.open()))
     command = ["erase", first.snapshot, "--reason", "request 17", "--yes", "--store", place.address]
     refused = CliRunner().invoke(app, [*command, "--inputs", "--dependants"])
@@ -82,6 +85,7 @@ def test_no_byte_of_erased_rows_is_left(place: Place, tmp_path: Path, monkeypatc
     assert done.exit_code == 0 and "erased; the record is erasures/000001.json" in done.output, done.exception
     after = ArtifactStore(place.open())
     assert _holding(after) == set() and not log.exists()
+    assert not [key for key in after.objects.list("") if OLDEST in after.objects.get_bytes(key)]
     assert not any(after.exists(each) for each in (first.snapshot, second.snapshot, judged.validation, features))
     assert after.verify(other) == 1 and after.verify(contract) == 1
 
