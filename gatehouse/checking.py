@@ -172,7 +172,7 @@ def _judge_labelled(
     from gatehouse.components.features.computing.dry_run import teaches_nothing
     from gatehouse.components.features.computing.short_history import short_history
     from gatehouse.components.features.point_in_time.infinite_features import infinite_features
-    from gatehouse.labelled_rows import divided, few_rows
+    from gatehouse.labelled_rows import divided, few_rows, large_batch
 
     repo = os.path.relpath(repository.folder, parts.folder)
     parts.problems.extend(_placed(repo, teaches_nothing(found)))
@@ -186,6 +186,8 @@ def _judge_labelled(
         if trained:
             inside = found.rows.take(rows.inside)
             parts.problems.extend(_placed(repo, infinite_features(repository, service, inside, computed)))
+    large = large_batch(parts.file, len(rows.trained_on)) if trained and "train" not in rows.empty else ()
+    parts.problems.extend(at_line(PROJECT_FILE, lines, problem) for problem in large)
     if parts.policy and TASKS[repository.label.task].counted == "row":
         parts.warnings.extend(few_rows(parts.file.policy, parts.policy, rows.tested, found.rows.num_rows))
 

@@ -12,7 +12,9 @@ from gatehouse.components.splitting.partition import Rows
 from gatehouse.components.splitting.refusal.empty_parts import empty_parts
 from gatehouse.components.splitting.spec import KFoldSplit, RollingOriginSplit, SplitSpec, TimeSplit
 from gatehouse.components.splitting.time_order import Times, divide, in_time, moment
+from gatehouse.components.training.spec import NetworkTraining
 from gatehouse.errors import counted
+from gatehouse.project_file import ProjectFile
 
 
 @dataclass(frozen=True)
@@ -63,4 +65,21 @@ def few_rows(name: str, policy: GatePolicy, tested: int, rows: int) -> Iterator[
             f"{tested:,} of {counted(rows, 'row')} with a label: the gate would "
             f"{'let no model pass' if refused else 'warn of each model'}. Bring more rows, or give the test part more "
             "of them"
+        )
+
+
+def large_batch(file: ProjectFile, rows: int) -> Iterator[str]:
+    """A sentence where a batch is larger than the part train, which the stage `train` refuses.
+
+    Args:
+        file: The project.
+        rows: How many rows are in the part train at most.
+    """
+    spec, tuning = file.training, file.tuning
+    if not isinstance(spec, NetworkTraining) or spec.data.batch_size <= rows:
+        return
+    if tuning is None or "data.batch_size" not in {*tuning.trial_settings, *(one.name for one in tuning.parameters)}:
+        yield (
+            f"training.data.batch_size: expected at most the {counted(rows, 'row')} with a label that a model is "
+            f"trained on, found {spec.data.batch_size:,}. Lower it, so that an epoch has several steps"
         )

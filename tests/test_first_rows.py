@@ -18,6 +18,7 @@ def project(tmp_path: Path) -> Path:
     """A project of which few rows can be divided, and whose labels are known at once."""
     folder = create_project("returns", tmp_path)
     text = (folder / PROJECT).read_text()
+    text = text.replace("batch_size: 512", "batch_size: 1")
     (folder / PROJECT).write_text(re.sub(r"train_until: .*\n.*\n.*\n", "strategy: random\n", text))
     return folder
 
@@ -150,6 +151,13 @@ BEFORE_THE_SPLIT = {"snapshot", "compute_features", "retrieve_training_set"}
             "train_until: P810D\n  validation_until: P9D",
             r"project\.yaml:\d+: split: train has no rows\. It spans decisions before 2021-.*; the decisions are from "
             r"2024-01-01T10:00:00 to 2024-02-29T10:00:00\. Set boundaries between these times, such as train_until: ",
+        ),
+        (
+            {*BEFORE_THE_SPLIT, "split", "fit_transformation"},
+            PROJECT,
+            "batch_size: 1",
+            "batch_size: 2000000000",
+            r"project\.yaml:\d+: training\.data\.batch_size: expected at most the 60 rows .*, found 2,000,000,000\.",
         ),
     ],
 )

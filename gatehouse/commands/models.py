@@ -156,11 +156,18 @@ def _sign(store: str, model: str, word: str, reason: str) -> None:
     body = {"model_name": name, "version": found.number, "word": word, "reason": reason}
     result = approve(ApproveRequest.model_validate(body), opened)
     typer.echo(f"{name}:{result.version} is {result.decision} by {result.by}; verdict sha256-{result.verdict[:12]}")
-    if result.version == found.ledger.state().champion:
+    state = found.ledger.state()
+    version = state.version(result.version)
+    if result.version == state.champion:
         told = f", until `gatehouse models rollback {name}:{result.version}`" if word == "reject" else " already"
         typer.echo(f"It is the champion{told}.")
     elif result.until:
-        typer.echo(f"Until {result.until}: gatehouse models promote {name}:{result.version}, or the promotion pipeline")
+        back = version is not None and version.withdrawn
+        reason, why = (' --reason "…"', " with a reason, as it was rolled back") if back else ("", "")
+        typer.echo(
+            f"Until {result.until}: gatehouse models promote {name}:{result.version}{reason}, or the promotion "
+            f"pipeline{why}"
+        )
 
 
 @app.command()

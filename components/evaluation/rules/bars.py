@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -15,6 +16,13 @@ class Bar(Spec):
 
     min: float | None = Field(None, allow_inf_nan=False)
     max: float | None = Field(None, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_side(cls, given: Any) -> Any:
+        if isinstance(given, (dict, Bar)):
+            return given
+        raise ValueError(f"expected min, max or both, as {{min: 0.7}}, found {given!r}")
 
     @model_validator(mode="after")
     def _bounds_something(self) -> "Bar":

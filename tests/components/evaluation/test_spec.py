@@ -22,6 +22,8 @@ POLICY = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "pol
 @pytest.mark.parametrize(
     ("body", "message"),
     [
+        ({"bars": {"roc_auc": 1}}, "expected min, max or both, as {min: 0.7}, found 1"),
+        ({"bars": {"roc_auc": float("nan")}}, "expected min, max or both, as {min: 0.7}, found nan"),
         ({"bars": {"roc_auc": {}}}, "expected min, max or both, found neither"),
         ({"bars": {"roc_auc": {"min": 0.9, "max": 0.7}}}, "expected min <= max, found min 0.9 and max 0.7"),
         ({"bars": {"speed": {"min": 0.9}}}, "expected one of the metrics accuracy, .*found 'speed'"),

@@ -134,7 +134,8 @@ def test_promote_rollback_and_archive(gate: Gate) -> None:
     gate.run(second, policy=MANUAL)
     with pytest.raises(ApprovalError, match="found none"):
         _call(gate, "promote")
-    assert f"{NAME}:2 is approved by " in _call(gate, "approve", "--reason", "approved on Monday")
+    told = _call(gate, "approve", "--reason", "approved on Monday")
+    assert f"{NAME}:2 is approved by " in told and f"promote {NAME}:2, or the promotion pipeline\n" in told
     assert f"{NAME}:2 is promoted to canary; the champion is {_short(first)}" in _call(
         gate, "promote", "--to", "canary"
     )
@@ -145,6 +146,8 @@ def test_promote_rollback_and_archive(gate: Gate) -> None:
     for words in (("promote",), ("promote", ":2")):
         with pytest.raises(PromotionError, match=r"no version in staging|rolled back"):
             _call(gate, *words)
+    told = _call(gate, "approve", ":2", "--reason", "approved again")
+    assert f'promote {NAME}:2 --reason "…", or the promotion pipeline with a reason, as it was rolled back' in told
     assert f"the champion is {_short(second)}" in _call(gate, "promote", ":2", "--reason", "it was the sensor")
     assert f"the champion is {_short(first)}" in _call(gate, "rollback", "--reason", "it rained again")
     assert f"{NAME}:2 is archived" in _call(gate, "archive", f"{NAME}:2")
