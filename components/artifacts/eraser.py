@@ -4,6 +4,7 @@ The record is written before anything is deleted. So another eraser can finish t
 the same content sees the record (see `Erasures.recheck`).
 """
 
+import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from gatehouse.components.artifacts.erasure import (
     is_record,
     remove_blob,
 )
-from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.pages import pages_of
 from gatehouse.components.artifacts.quarantine import aside_of
 from gatehouse.components.artifacts.reachability import Manifests, lineage_of
@@ -29,6 +30,8 @@ from gatehouse.errors import ConfigurationError
 
 FORMAT = "gatehouse/erasure/1"
 _CONFIGURATION = "config"
+_EMPTY = frozenset(hashlib.sha256(each).hexdigest() for each in (b"", b"[]", b"{}", b"null"))
+"""Digests of files that hold nothing, as `anomalies.json` of rows without an anomaly."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,11 @@ def _wider(scope: Scope) -> list[Scope]:
     return sorted(wider, key=lambda each: sum(vars(each).values()))
 
 
+def _holds(entry: FileEntry) -> bool:
+    """Whether a file may hold anything of the data: what is empty is the same for other data, and stays."""
+    return entry.rows != 0 and entry.sha256 not in _EMPTY
+
+
 def _planned(lineage: "_Lineage", gone: set[Reference], reference: Reference, scope: Scope) -> ErasurePlan:
     erased, sharers = {reference}, set[Reference]()
     if scope.inputs:
@@ -117,7 +125,7 @@ def _planned(lineage: "_Lineage", gone: set[Reference], reference: Reference, sc
     while True:
         if scope.dependants:
             erased |= lineage.descendants(erased | sharers)
-        wanted = {entry.blob: entry.bytes for each in erased for entry in lineage.present[each].files}
+        wanted = {entry.blob: entry.bytes for each in erased for entry in lineage.present[each].files if _holds(entry)}
         outside = {key: lineage.lists[key] - erased - gone for key in wanted}
         found = set[Reference]().union(*outside.values()) if scope.shared else set[Reference]()
         if found <= sharers:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ PERSON = b"a person's rows"
 
 def _family(store: ArtifactStore) -> dict[str, Reference]:
     table = store.publish("datasets", "t", {"a": PERSON, "b": b"other rows"})
-    snapshot = store.publish("snapshots", "s", {"source.json": b"{}"}, derived_from={"t": table})
+    snapshot = store.publish("snapshots", "s", {"source.json": b"a file"}, derived_from={"t": table})
     training = store.publish("training-sets", "x", {"x": b"joined"}, derived_from={"snapshot": snapshot})
     split = store.publish("splits", "x", {"i": b"index"}, derived_from={"training_set": training})
     copy = store.publish("datasets", "copy", {"a": PERSON, "c": b"more"})
@@ -88,6 +90,28 @@ def test_a_whole_family_goes_with_inputs_and_dependants(store: ArtifactStore) ->
     assert (plan.sharers, plan.inputs, plan.dependants) == ((family["copy"],), (), ())
     erase(store, plan, "request 17")
     assert {store.objects.get_bytes(key) for key in store.objects.list("blobs")} == {b"configuration", b"more"}
+
+
+def test_a_file_without_content_is_no_reason_to_erase_others_and_may_be_published_again(
+    store: ArtifactStore, tmp_path: Path
+) -> None:
+    """So that another snapshot may be found to have no anomalies either, before and after an erasure."""
+
+    nothing = tmp_path / "broken.parquet"
+    pq.write_table(pa.table({"row": pa.array([], pa.int64())}), nothing)
+
+    def validated(rows: bytes) -> tuple[Reference, Reference]:
+        snapshot = store.publish("snapshots", "s", {"part.parquet": rows})
+        files = {"anomalies.json": b"[]", "verdict.json": rows + b" pass", "broken.parquet": nothing}
+        return snapshot, store.publish("validations", "s", files, derived_from={"snapshot": snapshot})
+
+    (snapshot, _), (_, other) = validated(PERSON), validated(b"other rows")
+    plan = plan_erasure(store, snapshot, Scope(inputs=True, dependants=True, shared=True))
+    assert not plan.holders and other not in plan.erased
+    erase(store, plan, "request 17")
+    assert not _present(store, PERSON) and store.verify(other)
+    _, again = validated(b"rows of tomorrow")
+    assert store.verify(again)
 
 
 def test_what_was_derived_from_sharers_goes_with_the_dependants(store: ArtifactStore) -> None:
