@@ -42,6 +42,7 @@ HELD: dict[str, frozenset[str]] = {
             "redis",
             "scipy",
             "sqlalchemy",
+            "sqlglot",
             "tfx_bsl",
             "xxhash",
         ]

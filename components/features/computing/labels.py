@@ -55,9 +55,7 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
     label, where = repository.label, f"labels/{repository.label.name}.sql"
     named = [*label.entities, label.decision_time, label.arrives.column, label.label, label.set_aside, *label.keeps]
     require_columns(connection, repository.entity_rows, where, filter(None, named))
-    keys = ", ".join(
-        f"CAST({quoted(key)} AS {SQL_TYPES[repository.entities[key]]}) AS {quoted(key)}" for key in label.entities
-    )
+    keys = _keys(repository)
     order = ", ".join(map(quoted, label.entities))
     reason = quoted(label.set_aside)
     own = f"WHEN {reason} IS NOT NULL THEN {reason}" if label.set_aside else ""
@@ -91,6 +89,28 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
         "SELECT __reason, count(*) FROM entity_rows WHERE __reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     return kept, dict(counts)
+
+
+def outcomes_in(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
+    """What the raw tables say of every decision, at any time: keys, decision_time, label and the time it `arrived`.
+
+    The label is null where there is none. The staging tables exist already.
+
+    Raises:
+        ConfigurationError: if the query does not run.
+    """
+    label = repository.label
+    return table_of(
+        connection,
+        f"SELECT {_keys(repository)}, {quoted(label.decision_time)}::TIMESTAMPTZ AS decision_time, {_number(label)} AS "
+        f"label, ({known_time(label.arrives)})::TIMESTAMPTZ AS arrived FROM (\n{repository.entity_rows}\n)",
+        f"labels/{label.name}.sql",
+    )
+
+
+def _keys(repository: Repository) -> str:
+    types = {key: SQL_TYPES[repository.entities[key]] for key in repository.label.entities}
+    return ", ".join(f"CAST({quoted(key)} AS {kind}) AS {quoted(key)}" for key, kind in types.items())
 
 
 def _number(label: LabelView) -> str:

@@ -28,21 +28,47 @@ def lineage_of(
     Raises:
         ConfigurationError: naming the file whose SQL cannot be followed.
     """
-    macros = macros_of(repository.macros)
-    schema = {RAW: {table: list(names) for table, names in columns.items()}, "staging": dict[str, list[str]]()}
-    edges: dict[Edge, None] = {}
-    for name in staged_by(repository, [view.query]):
-        read = Query(f"staging/{name}.sql", repository.staging[name], schema, macros)
-        schema["staging"][name] = read.names
-        edges |= dict.fromkeys(_edges(read, f"staging.{name}", ()))
-    read = Query(f"views/{view.name}.sql", view.query, schema, macros)
     spec = view.spec
     # The keys and times of a view decide which of its rows a join takes.
     deciding = [*spec.entities, EVENT_TIMESTAMP, *([spec.available.column] if spec.available else [])]
-    edges |= dict.fromkeys(_edges(read, view.name, deciding))
-    ends = tuple(Column(view.name, feature) for feature in features)
+    return _lineage(repository, "views", view.name, view.query, deciding, features, columns)
+
+
+def lineage_of_label(repository: Repository, columns: Mapping[str, Iterable[str]]) -> Lineage:
+    """The lineage of the label.
+
+    Args:
+        repository: The definitions.
+        columns: As in `lineage_of`.
+
+    Raises:
+        ConfigurationError: as `lineage_of`.
+    """
+    label = repository.label
+    return _lineage(repository, "labels", label.name, repository.entity_rows, (), [label.label], columns)
+
+
+def _lineage(
+    repository: Repository,
+    folder: str,
+    name: str,
+    query: str,
+    deciding: Iterable[str],
+    wanted: Iterable[str],
+    columns: Mapping[str, Iterable[str]],
+) -> Lineage:
+    macros = macros_of(repository.macros)
+    schema = {RAW: {table: list(names) for table, names in columns.items()}, "staging": dict[str, list[str]]()}
+    edges: dict[Edge, None] = {}
+    for staged in staged_by(repository, [query]):
+        read = Query(f"staging/{staged}.sql", repository.staging[staged], schema, macros)
+        schema["staging"][staged] = read.names
+        edges |= dict.fromkeys(_edges(read, f"staging.{staged}", ()))
+    read = Query(f"{folder}/{name}.sql", query, schema, macros)
+    edges |= dict.fromkeys(_edges(read, name, deciding))
+    ends = tuple(Column(name, each) for each in wanted)
     for end in ends:
-        read.origins(end.name)  # A feature that the query does not give is an error, not a feature without sources.
+        read.origins(end.name)  # A column that the query does not give is an error, not one without sources.
     return Lineage(ends, tuple(leading_to(edges, ends)))
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Literal
 
 import pytest
@@ -141,6 +142,32 @@ def test_a_view_whose_tables_have_no_history_is_not_checked(flights: Flights) ->
     assert said.startswith(f"{told} Bought once, hour by hour. Once that is mended, take the view out")
     with pytest.raises(ConfigurationError, match=r"features\.unchecked: expected views .* found wether"):
         checked(flights, without, cuts=1, unchecked={"wether": "Bought."})
+
+
+_LANDED = "    CASE WHEN landed_at <= getvariable('as_of') THEN arr_delay END AS arr_delay,\n"
+KNOWN = {
+    "nothing is taken away": "SELECT * FROM source.flights",
+    "only rows are taken away": "SELECT * FROM source.flights WHERE time_hour <= getvariable('as_of')",
+    "the outcome is left": None,
+}
+
+
+@pytest.mark.parametrize("known", KNOWN)
+def test_a_known_query_that_leaves_outcomes_in_does_not_check_the_views_that_read_them(
+    flights: Flights, known: str
+) -> None:
+    """With `known/` and the view mistaken alike, stored and replayed values agree."""
+    told = KNOWN[known]
+    planted = flights.changed("known/flights.sql", (_LANDED, "")) if told is None else {"known/flights.sql": told}
+    planted |= flights.changed("views/aircraft_last_leg.sql", *LEAKS["aircraft_last_leg.last_leg_delay"])
+    result = checked(flights, planted, cuts=2)
+    said = next(reason for reason in result.reasons if reason.startswith("aircraft_last_leg: not checked"))
+    assert "known/flights.sql leaves outcomes in" in said and "flights.arr_delay, which tells the label" in said
+    assert 'THEN "arr_delay" END AS "arr_delay") FROM source."flights"' in said and "features.unchecked" in said
+    times = re.search(r"at (\d\S+) flights.* flight_id \S+, .* is known from (\d\S+ \S+)\. Write", said)
+    assert times and datetime.fromisoformat(times[1]) < datetime.fromisoformat(times[2])
+    views = flights.store.read_json(result.leakage, "leakage.json")["views"]
+    assert (views["aircraft_last_leg"], views["flight_schedule"]) == ("not checked", "replayed")
 
 
 def test_a_feature_that_tells_the_label_raises_the_alarm(flights: Flights) -> None:
