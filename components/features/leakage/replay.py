@@ -10,7 +10,7 @@ A difference means that a value used something that was not known at T. The firs
 entity row of the window joined to it. The second checks the values that the model gets, as Feast retrieved them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -169,7 +169,6 @@ def replay(
         pc.less_equal(training_set["decision_time"], pa.scalar(cut, pa.timestamp("us", "UTC"))),
     )
     stored = training_set.filter(decided)
-    rows = stored.select([*repository.entity_keys, "decision_time"])
     found: list[Difference] = []
     compared: dict[str, int] = {}
     empty_schemas(connection)
@@ -185,21 +184,46 @@ def replay(
     for table in tables_of(repository, queries):
         go_back(connection, repository, table)
     stage_tables(connection, repository, queries)
+    compute_again(connection, repository, feature_tables, views, cut)
+    for name in views:
+        compared[name], differing = _compare_tables(connection, repository.views[name], cut)
+        found += differing
+    found += joined_differences(connection, repository, stored, views, cut)
+    pending = pending_outcomes(connection, repository, training_set, cut) if meets_label else Pending()
+    return stored.num_rows, compared, found, pending
+
+
+def compute_again(
+    connection: duckdb.DuckDBPyConnection,
+    repository: Repository,
+    feature_tables: Mapping[str, Files],
+    views: Iterable[str],
+    cut: datetime,
+) -> None:
+    """Compute views from the raw and staging tables as they stand in the connection, into the schema `replayed`."""
     for name in views:
         keep_view(connection, repository, repository.views[name], _table(name))
         if corrected := [path for file, path in feature_tables[name].items() if file.startswith(CORRECTED)]:
             _replay_corrections(connection, repository.views[name], corrected, cut)
-        compared[name], differing = _compare_tables(connection, repository.views[name], cut)
-        found += differing
+
+
+def joined_differences(
+    connection: duckdb.DuckDBPyConnection,
+    repository: Repository,
+    stored: pa.Table,
+    views: Mapping[str, Sequence[str]],
+    cut: datetime,
+) -> list[Difference]:
+    """Join the views computed again to rows of the training set, and compare each feature with the stored one."""
+    rows = stored.select([*repository.entity_keys, "decision_time"])
     joins = [joined(repository.views[name], _table(name), features) for name, features in views.items()]
     replayed = asof_join(connection, rows, "decision_time", joins)
-    for view, features in views.items():
-        joined_values = (
-            _difference("training set", view, cut, rows, name, stored[name], replayed[name]) for name in features
-        )
-        found += [one for one in joined_values if one]
-    pending = pending_outcomes(connection, repository, training_set, cut) if meets_label else Pending()
-    return stored.num_rows, compared, found, pending
+    compared = (
+        _difference("training set", view, cut, rows, name, stored[name], replayed[name])
+        for view, features in views.items()
+        for name in features
+    )
+    return [one for one in compared if one]
 
 
 def _table(view: str) -> str:

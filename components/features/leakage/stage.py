@@ -97,9 +97,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
 
     from gatehouse.components.features.database import connect
     from gatehouse.components.features.definitions.repository import check_out, without_history
+    from gatehouse.components.features.leakage.all_cuts import replay_all
     from gatehouse.components.features.leakage.all_features import joint_auc
-    from gatehouse.components.features.leakage.pending_outcomes import Pending, told_early
-    from gatehouse.components.features.leakage.replay import Difference, plan, replay
     from gatehouse.components.features.leakage.single_features import single_feature_auc
     from gatehouse.components.features.table_files import feature_files, raw_tables
     from gatehouse.components.tasks.found import TASKS
@@ -109,25 +108,19 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     _require_views(request.unchecked, views)
     hidden, training_set = sensitive_columns(store, manifest.reference), pq.read_table(store.paths(manifest.reference))
     tables, features = raw_tables(store, request.snapshot), feature_files(store, request.feature_tables)
-    cuts, differences, pending = list[dict[str, Any]](), list[Difference](), Pending()
     with store.workspace() as workspace, connect() as connection:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         lacking = {name: without_history(repository, name) for name in views}
         static = {name for name in views if repository.views[name].spec.static}
-        for cut, chosen in plan(repository, features, training_set, views, request.cuts).items():
-            replayed = replay(connection, repository, tables, features, training_set, chosen, cut)
-            (rows, compared, found), pending = replayed[:3], pending + replayed[3]
-            cuts.append({"cut": cut.isoformat(), "rows": rows, "views": compared})
-            differences += (one.without_values(hidden) for one in found) if hidden else found
-        early = told_early(connection, repository, views, pending, shown=not hidden)
+        replayed = replay_all(connection, repository, tables, features, training_set, views, request.cuts, hidden)
     task = TASKS[details["task"]]
     group = details.get("group", "") if task.counted == "group" else ""
     areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"], group)
     columns = (details["label"], details["decision_time"], details["numeric"], details["categorical"])
     together = joint_auc(training_set, *columns) if request.model_alarm < 1 and task.output == "probability" else None
-    unchecked = _unchecked(lacking, static, cuts, early)
+    unchecked = _unchecked(lacking, static, replayed.cuts, replayed.unsure)
     refused, warnings = _consented(unchecked, request.unchecked)
-    reasons = [*_reasons(differences, areas, request, _told(task, group)), *refused]
+    reasons = [*_reasons(replayed.differences, areas, request, _told(task, group)), *refused]
     if together and together.area > request.model_alarm:
         failing = request.model_alarm_severity == "refuse" and together.low > request.model_alarm
         (reasons if failing else warnings).append(_too_good(together, request))
@@ -141,8 +134,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "told": _told(task, group),
         "views": {name: _status(name, static, unchecked) for name in views},
         "planned": request.cuts,
-        "cuts": cuts,
-        "differences": [one.as_dict() for one in differences],
+        "cuts": replayed.cuts,
+        "differences": [one.as_dict() for one in replayed.differences],
         "single_feature_auc": {name: round(area, 6) for name, area in areas.items()},
         "together": asdict(together) if together else None,
         "model_alarm": request.model_alarm,
@@ -175,15 +168,15 @@ def _unchecked(
     lacking: Mapping[str, Sequence[str]],
     static: Collection[str],
     cuts: Sequence[Mapping[str, Any]],
-    early: Mapping[str, str],
+    unsure: Mapping[str, str],
 ) -> dict[str, str]:
     """By view, why it could not be checked.
 
-    Its tables have no history, or one (`early`) that holds outcomes too early, or none of its rows was compared.
+    Its tables have no history, or the replay takes no outcomes away (`unsure`), or none of its rows was compared.
     """
     met = {name for one in cuts for name, rows in one["views"].items() if rows}
     found = {name: _NO_HISTORY.format(name, ", ".join(missing)) for name, missing in lacking.items() if missing}
-    found = {**early, **found}
+    found = {**unsure, **found}
     return found | {name: _NO_ROWS.format(name) for name in lacking if name not in {*met, *static, *found}}
 
 
