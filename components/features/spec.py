@@ -28,8 +28,8 @@ class FeaturesSpec(Spec):
     unchecked: dict[str, Reason] = Field(
         default_factory=dict,
         description="Views that the leakage check cannot check, with the reason why that is accepted: it is not "
-        "declared when rows of their tables became known, or `known/TABLE.sql` leaves outcomes in, or the label arrives "
-        "at the decision and they hold it. The check warns about them and fails for any other such view.",
+        "declared when rows of their tables became known, or `known/TABLE.sql` leaves outcomes in, or the label "
+        "arrives at the decision and they hold it. The check warns about them and fails for any other such view.",
     )
     freshness_against: Literal["as_of", "clock"] = Field(
         "clock",
