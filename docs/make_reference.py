@@ -72,7 +72,7 @@ query makes the feature stages and what follows run again.
 | `on_demand/NAME.sql` | the query that computes the on-demand view NAME from the table `rows` |
 | `labels/NAME.sql` | the query of the label view: one row for each decision |
 | `staging/NAME.sql` | a table that views read as `staging.NAME`; staging queries may read each other |
-| `known/TABLE.sql` | a raw table as it stood at a moment, without later outcomes; without one, its views are unchecked |
+| `known/TABLE.sql` | a raw table as it stood at a moment, without later outcomes; the leakage check reads it |
 | `macros.sql` | DuckDB macros that the queries share; may be missing |
 | `feature_store.yaml` | Feast's own settings: offline and online store |
 | `feast_objects.py` | the definitions as Feast objects, for Feast's own command line; may be missing |
