@@ -401,7 +401,7 @@ def _of_fixed_dates(file: ProjectFile) -> Iterator[str]:
 def _of_alarms(parts: ProjectParts, file: ProjectFile) -> Iterator[str]:
     """An alarm that lets a feature pass which tells the label better than the gate lets any model."""
     feature, task = file.features.leakage_alarm, task_of(file.training)
-    if parts.policy is None or feature is None or task.name != "binary":
+    if parts.policy is None or feature is None or task.output != "probability":
         return
     policy = parts.policy.resolved(judging_of(task))
     model = (policy.leakage_alarm or {}).get("roc_auc")

@@ -67,10 +67,10 @@ def test_a_stage_gets_its_own_over_what_every_pod_gets(tmp_path: Path) -> None:
         ({"endpoint": "http://me:hunter2@kfp"}, "endpoint: expected an address without user and password"),
         (
             {"pods": {"labels": {"team": "a b"}}},
-            "here.yaml:3: pods.labels: team: expected a value as",
+            "here.yaml:4: pods.labels.team: expected a value as",
         ),
         ({"pods": {"node_selector": {"-x": "y"}}}, "pods.node_selector: expected keys as Kubernetes takes them"),
-        ({"pods": {"annotations": {"note": "é"}}}, "pods.annotations: note: expected ASCII"),
+        ({"pods": {"annotations": {"note": "é"}}}, "here.yaml:4: pods.annotations.note: expected ASCII"),
         ({"stages": {"train": {"memory": "0G"}}}, "stages.train.memory: expected an amount of memory, more than none"),
         (
             {"stages": {"train": {"cpu": 0}}},
