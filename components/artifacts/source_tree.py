@@ -24,6 +24,8 @@ _PACKAGE = "gatehouse"
 _DOTTED = re.compile(rf"{_PACKAGE}(\.\w+)+(\.\*)?")
 _SPECS = frozenset({"Spec", "StageModel"})
 _SHOWN = frozenset({"title", "form", "caveat", "aliases", "chance"})
+_WRITING = frozenset({"join", "map", "str", "repr", "len", "sorted", "list", "set", "min", "max", "items", "counted"})
+"""Functions with which texts are put together: they change nothing."""
 _MOST_KEPT = 20_000
 _VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 """Digest of this module as it was loaded: the file may be edited while it runs, which changes the facts found."""
@@ -149,7 +151,7 @@ class _WithoutWords(ast.NodeTransformer):
 
 
 class _WithoutTexts(ast.NodeTransformer):
-    """Removes texts that were prepared, in a variable, for what is removed. A call stays, as it may have an effect."""
+    """Removes texts that were prepared, in a variable, for what is removed; what may have an effect stays."""
 
     def __init__(self, names: Set[str]) -> None:
         self._names = names
@@ -245,9 +247,13 @@ def _names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _may_act(value: ast.expr) -> bool:
-    """Whether a value is that of a call, other than one that joins texts."""
-    joins = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "join"
-    return isinstance(value, ast.Call) and not joins
+    """Whether anything in a value may do more than give it, as a call may that does not only write texts."""
+    acting = ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
+    found = list(ast.walk(value))
+    calls = [each for each in found if isinstance(each, ast.Call)]
+    return any(isinstance(each, acting) for each in found) or any(
+        _last_name(each.func) not in _WRITING for each in calls
+    )
 
 
 def _bound(imported: ast.alias) -> str:

@@ -80,7 +80,7 @@ _OF_METRICS = ("bar", "baseline", "champion", "improvement", "slices")
 
 
 # Each file of the folder `rules` adds its piece.
-class GatePolicy(Termed, *(family.policy for family in reversed(families())), Spec):  # type: ignore[misc]  # Found.
+class GatePolicy(Termed, *(family.policy for family in reversed(families())), Spec):  # type: ignore[misc]  # Files of a folder.
     """The promotion policy: every rule must hold that does not only warn.
 
     Metrics are those of the task; so are the values of what is null.

@@ -44,7 +44,7 @@ def job_directory(store: ArtifactStore, name: str, arrays: Iterable[str] = ()) -
                 continue  # The process that we waited for has finished and removed it.
             try:
                 yield directory
-            except BaseException:
+            except BaseException:  # A stopped run too: the arrays go, checkpoints stay, and the error goes on.
                 for part in arrays:
                     shutil.rmtree(directory / part, ignore_errors=True)
                 raise

@@ -128,8 +128,8 @@ def test_the_end_of_the_input_is_no_interruption(
 
     (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{n},{n % 2}\n" for n in range(40)))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["gatehouse", "init", "x", "--from", "t.csv"])
-    monkeypatch.setattr(sys, "stdin", Ended())
+    monkeypatch.setattr(sys, "argv", ["gatehouse", "init", "x", "--from", "t.csv"])  # What a shell would give.
+    monkeypatch.setattr(sys, "stdin", Ended())  # A terminal at which somebody presses these keys.
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == code

@@ -67,7 +67,7 @@ def _copying(script: ModuleType, compiled: Path, released: Path, monkeypatch: py
         shutil.copyfile((released if platform else compiled) / "flights-promotion.yaml", made[-1])
         return made[-1:]
 
-    monkeypatch.setattr(script, "compile_project", compile_promotion)
+    monkeypatch.setattr(script, "compile_project", compile_promotion)  # Compiling all takes minutes.
     return made
 
 
@@ -118,7 +118,7 @@ def test_a_check_tells_broken_rules_of_all_projects_and_stale_specs_of_the_commi
 ) -> None:
     committed = tmp_path / "compiled"
     shutil.copytree(ROOT / "pipelines" / "compiled", committed)
-    monkeypatch.setattr(script, "COMPILED", committed)
+    monkeypatch.setattr(script, "COMPILED", committed)  # A copy that may be stale.
     broken = [tmp_path / "here", tmp_path / "there"]
     for old, new in zip((compiled, released), broken, strict=True):
         new.mkdir()
@@ -132,7 +132,7 @@ def test_a_check_tells_broken_rules_of_all_projects_and_stale_specs_of_the_commi
         path = committed / f"{name}-promotion.yaml"
         assert sum(f"{path}: " in line and "[ascii" in line for line in told) == 1
         assert any(f"{path} is not what the code compiles to" in line for line in told) == ("flights" in name)
-    monkeypatch.setattr(sys, "argv", ["compile.py"])
+    monkeypatch.setattr(sys, "argv", ["compile.py"])  # What a shell would give.
     assert script.main() == SpecError.exit_code
     assert len(list(committed.rglob("*.yaml"))) == 10
     assert "Move the champion alias" in (committed / "flights-promotion.yaml").read_text()

@@ -153,6 +153,8 @@ def test_an_edit_that_cannot_change_a_result_leaves_the_digest(tree: Tree, file:
         ("room/stage", "LIMIT = 3", "LIMIT = 4"),
         ("room/stage", "request.rows < 0", "request.rows < 1"),
         ("room/stage", "store.write(request)", "store.write(LIMIT)"),
+        ("room/stage", '["rows", request.rows]', '["rows", store.next()]'),
+        ("room/stage", '["rows", request.rows]', '["rows", (LIMIT := 4)]'),
         ("room/stage", "raise SourceError", "raise ValueError"),
         ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    factor: ClassVar[float] = 2.0\n"),
         ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    format_version: ClassVar[int] = 2\n"),

@@ -266,8 +266,8 @@ def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
     asked = "distance a text: expected an error that names the feature, found"
     answers = {"predictions": {}, "schema": [f"{asked} KeyError: 918273"], "memory_mb": 1.0}
     answers["latency"] = {"single_row_ms": {"p95": 1.0}}
-    # No real candidate answers so.
-    monkeypatch.setattr("gatehouse.components.integration.stage._answers", lambda *_: (answers, ""))
+    asked_for = "gatehouse.components.integration.stage._answers"
+    monkeypatch.setattr(asked_for, lambda *_: (answers, ""))  # No real candidate answers so.
     data = {"training_set": bench.training_set, "split": bench.split}
     request = IntegrateRequest(model=bench.models["good"], spec=IntegrationSpec(), **data)
     with hiding(lambda: sensitive):
