@@ -88,6 +88,7 @@ def write_project(folder: Path, **changes: Any) -> Path:
     project["evaluation"]["min_slice_rows"] = 50
     policy = yaml.safe_load((folder / "policy.yaml").read_text())
     policy |= {"bars": {"roc_auc": {"min": 0.5}}, "must_beat_baseline": [], "slices": {"roc_auc": 0.0}}
+    policy["better_than_guessing"] = None
     for dotted, value in changes.items():
         section, _, key = dotted.partition("__")
         (policy if section == "policy" else project[section])[key] = value

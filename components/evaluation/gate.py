@@ -19,7 +19,7 @@ from gatehouse.components.integration.spec import NOT_CHECKED
 _ROOM = "gatehouse.components.evaluation.rules.*"
 _POWER = 0.8
 LEAST_UNITS = 20
-_FIRST = ("bars", "baseline", "leakage_alarm", "champion", "slices", "data_checks")
+_FIRST = ("bars", "baseline", "guessing", "leakage_alarm", "champion", "slices", "data_checks")
 Outcome = Literal["pass", "refused", "inconclusive"]
 Metrics = Mapping[str, float]
 Severity = Literal["refuse", "warn"]
@@ -108,7 +108,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Candidate against champion on the same rows.
+    """Candidate against champion, or against the constant model in its place, on the same rows.
 
     `worse_by` and its two bounds are positive to the candidate's disadvantage, whatever the metric's direction. The
     bounds are each one-sided, at the confidence of the policy. `standard_error` is that of `worse_by`, from the draws.
@@ -137,6 +137,11 @@ class Comparison:
         """
         normal = NormalDist()
         return (normal.inv_cdf(confidence) + normal.inv_cdf(_POWER)) * self.standard_error
+
+
+def side_of(worse_by: float) -> str:
+    """By how much a model is worse or better, in words."""
+    return f"{abs(worse_by):.5f} {'worse' if worse_by > 0 else 'better'}" if worse_by else "equal"
 
 
 @dataclass(frozen=True)
@@ -267,6 +272,7 @@ class Evidence:
             from the task alone ask for none.
         data_checks: Of the data that the candidate was made from.
         cost: As it was measured; None where it was not.
+        guessing: Against the constant model, in the metric that says whether a candidate knows anything.
         comparisons: Against the champion in every metric of the task; empty where there is none.
         slice_comparisons: Against the champion in the metric of the policy, by the name of each judged slice.
         seen: Test rows that a model was fitted on; None where nobody looked.
@@ -284,6 +290,7 @@ class Evidence:
     slices_asked: bool
     data_checks: tuple[DataCheck, ...] = ()
     cost: Cost | None = None
+    guessing: Comparison | None = None
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     slice_comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     seen: Seen | None = None

@@ -27,6 +27,7 @@ from gatehouse.components.evaluation.gate import (
 )
 from gatehouse.components.evaluation.group_measures import Fairness
 from gatehouse.components.evaluation.parts import Part
+from gatehouse.components.evaluation.rules.guessing import guessed_in
 from gatehouse.components.evaluation.slices import Slice, Slicing
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.uncertainty import Uncertainty, uncertainty_of
@@ -45,6 +46,7 @@ class Judgement:
     Attributes:
         metrics: By role, by name.
         uncertainty: Their intervals.
+        guessing: The candidate against the constant model in every metric; empty where the policy does not ask.
         comparisons: The candidate against the champion in every metric; empty where there is none.
         judged_by: The metric of these that the policy judges by.
         slices: The slices that the project names.
@@ -59,6 +61,7 @@ class Judgement:
 
     metrics: Mapping[str, Mapping[str, float]]
     uncertainty: Uncertainty
+    guessing: Mapping[str, Comparison]
     comparisons: Mapping[str, Comparison]
     judged_by: str
     slices: tuple[Slice, ...]
@@ -132,7 +135,10 @@ def judged(
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
     uncertainty, drawn = uncertainty_of(task, labels, predictions, units, spec)
-    comparisons = _comparisons(metrics, drawn, policy, units) if CHAMPION in predictions else {}
+    confidence, champion = policy.champion.confidence, CHAMPION in predictions
+    comparisons = _comparisons(metrics, drawn, CHAMPION, confidence, units) if champion else {}
+    guessed = policy.better_than_guessing
+    guessing = _comparisons(metrics, drawn, CONSTANT, guessed, units) if guessed else {}
     shown = {role: each for role, each in predictions.items() if role in (CANDIDATE, CHAMPION)}
     limits, by = tuple(sorted(policy.slices or ())), policy.champion.metric
     slicing = Slicing(part.table, labels, shown, spec, task, limits, (by, policy.champion.confidence), units)
@@ -145,6 +151,7 @@ def judged(
         slices_asked=asked.slices is not None,
         data_checks=data_checks,
         cost=cost,
+        guessing=guessing.get(guessed_in(by, judging_of(task).objective)),
         comparisons=comparisons,
         slice_comparisons={each.name: one for each in judged_slices for one in each.comparisons.values()},
         seen=seen,
@@ -155,7 +162,7 @@ def judged(
     )
     rules, free = judge(policy, evidence), tuple(e.column for e in fairness if not policy.fairness.get(e.column))
     told = (rules, policy.unused(rules), seen, fairness, free, integration)
-    return Judgement(metrics, uncertainty, comparisons, by, slices, found, *told)
+    return Judgement(metrics, uncertainty, guessing, comparisons, by, slices, found, *told)
 
 
 def _counted(part: Part, task: Task) -> Counted:
@@ -168,15 +175,14 @@ def _counted(part: Part, task: Task) -> Counted:
 def _comparisons(
     metrics: Mapping[str, Mapping[str, float]],
     drawn: Mapping[str, Mapping[str, Array]],
-    policy: GatePolicy,
+    role: str,
+    confidence: float,
     units: Units,
 ) -> dict[str, Comparison]:
-    """The candidate against the champion in every metric, from their values on all rows and on each draw."""
-    ours, theirs = metrics[CANDIDATE], metrics[CHAMPION]
-    draws = {name: (drawn[CANDIDATE][name], drawn[CHAMPION][name]) for name in ours}
+    """The candidate against another role in every metric, from their values on all rows and on each draw."""
+    ours, theirs = metrics[CANDIDATE], metrics[role]
+    draws = {name: (drawn[CANDIDATE][name], drawn[role][name]) for name in ours}
     return {
-        name: compared(
-            metric_named(name), ours[name], theirs[name], draws[name], policy.champion.confidence, units.number
-        )
+        name: compared(metric_named(name), ours[name], theirs[name], draws[name], confidence, units.number)
         for name in ours
     }

@@ -101,7 +101,10 @@ def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
     if left := [name for name in ("training age", "drift", "lineage") if name not in {*map(_family, rules)}]:
         unchecked.append(f"{', '.join(left)}: the policy asks for none of it")
     if verdict["verdict"] == "inconclusive":
-        todo = "judge on more test rows, or state a tolerance that these can show; whatever was champion stays it."
+        todo = (
+            "judge on more test rows, or find features that tell more, or state a tolerance that these can show; "
+            "whatever was champion stays it."
+        )
         title = "The test rows cannot tell"
         return Verdict("warn", "\n".join(broken), (), tuple(warnings), tuple(unchecked), todo, title)
     if not broken:
@@ -138,9 +141,8 @@ def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json | None, policy:
         "both were fitted on the parts of the split that the candidate learned from."
     )
     unused = [] if policy.must_beat_baseline else ["the baseline"]
-    unused += [
-        name for role, name in (("boosted trees", "boosted trees"), ("constant", "the constant")) if role in roles
-    ]
+    unused += [role for role in ("boosted trees",) if role in roles]
+    unused += ["the constant"] if policy.better_than_guessing is None else []
     told += f" No rule of the gate looks at {' or '.join(unused)}." if unused else ""
     none = "It has no intervals: this evaluation was made before they were measured."
     drawn.section("Metrics", f"{told} {told_of(uncertainty) if uncertainty else none}")
@@ -173,9 +175,9 @@ def _add_gate(drawn: Report, verdict: Json, policy: GatePolicy, spec: Evaluation
     )
     if verdict["comparison"] is None:
         beaten = [metric_named(name).title for name in policy.must_beat_baseline or ()]
-        told = (
-            f"compare the candidate with the baseline only, in {', '.join(beaten)}" if beaten else "look at bounds only"
-        )
+        others = [f"the baseline in {', '.join(beaten)}"] if beaten else []
+        others += ["the constant model"] if policy.better_than_guessing is not None else []
+        told = f"compare the candidate with {' and '.join(others)} only" if others else "look at bounds only"
         drawn.note(f"There is no champion yet: the rules {told}.")
         return
     _add_comparison(drawn, verdict["comparison"], policy.champion, spec.bootstrap_samples)

@@ -75,7 +75,7 @@ class EvaluationSpec(Spec):
 
 
 _SIDES = ("min", "max")
-_OF_METRICS = ("bar", "baseline", "champion", "improvement", "slices")
+_OF_METRICS = ("bar", "baseline", "champion", "guessing", "improvement", "slices")
 """What names of rules begin with that go on with the name of a metric."""
 
 

@@ -280,6 +280,7 @@ def _publish(
     verdict: dict[str, Any] = {
         "verdict": found.verdict,
         "rules": [asdict(rule) for rule in found.rules],
+        "guessing": {name: asdict(each) for name, each in found.guessing.items()},
         "comparison": asdict(found.comparison) if found.comparison else None,
         "comparisons": {
             name: asdict(each) | {"smallest_shown": each.smallest_shown(policy.champion.confidence)}

@@ -6,7 +6,8 @@ from gatehouse.components.metrics.catalogue.metric import Array
 from gatehouse.components.metrics.catalogue.rankings import Rankings, ranking_metric
 
 
-@ranking_metric(title="MAP")
+# Rows of equal score count as found last, so that the constant is worse than any order.
+@ranking_metric(title="MAP", tells_skill=False)
 def mean_average_precision(rankings: Rankings) -> Array:
     """Average precision, shape (groups,): the mean over a group's relevant rows of the precision down to them.
 

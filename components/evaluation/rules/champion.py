@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import LEAST_UNITS, Evidence, Rule, family
+from gatehouse.components.evaluation.gate import LEAST_UNITS, Evidence, Rule, family, side_of
 from gatehouse.components.metrics.catalogue.found import MetricName, metric_named
 
 
@@ -75,7 +75,7 @@ def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
     yield Rule(
         f"champion {found.metric}",
         f"not worse than the champion's {theirs} by more than {tolerated:.3g} with {rule.confidence:.0%} confidence",
-        f"{ours}, at worst {_side(found.worst_bound)}{told}",
+        f"{ours}, at worst {side_of(found.worst_bound)}{told}",
         found.worst_bound <= tolerated and not found.too_few,
         inconclusive=blind or found.too_few,
     )
@@ -83,10 +83,6 @@ def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
         yield Rule(
             f"improvement {found.metric}",
             f"better than the champion's {theirs} by at least {rule.min_improvement:g}",
-            f"{ours}, {_side(found.worse_by)}",
+            f"{ours}, {side_of(found.worse_by)}",
             -found.worse_by >= rule.min_improvement,
         )
-
-
-def _side(worse_by: float) -> str:
-    return f"{abs(worse_by):.5f} {'worse' if worse_by > 0 else 'better'}" if worse_by else "equal"

@@ -34,7 +34,7 @@ POLICY = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "pol
         ({"champion": {"tolerance": 0.1, "relative_tolerance": 0.1}}, "found both"),
         ({"champion": {"confidence": 1.0}}, "confidence"),
         ({"must_beat": []}, "must_beat"),
-        ({"rules": {"bars roc_auc": {"owner": "ada"}}}, "begin with bar, baseline, .*found 'bars roc_auc'"),
+        ({"rules": {"bars roc_auc": {"owner": "ada"}}}, "begin with bar, baseline, guessing, .*found 'bars roc_auc'"),
         ({"rules": {"slice carrier=OO": {"severity": "ignore"}}}, "severity"),
     ],
 )

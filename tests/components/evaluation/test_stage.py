@@ -243,18 +243,23 @@ def _slices(bench: Bench, spec: EvaluationSpec) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("beaten", "told"),
-    [((), "look at bounds only"), (("roc_auc",), "compare the candidate with the baseline only, in ROC AUC")],
+    ("beaten", "guessing", "told"),
+    [
+        ((), None, "look at bounds only"),
+        (("roc_auc",), None, "compare the candidate with the baseline in ROC AUC only"),
+        ((), 0.95, "compare the candidate with the constant model only"),
+    ],
 )
 def test_the_page_tells_of_no_comparison_that_no_rule_makes(
-    judged_bench: Bench, beaten: tuple[str, ...], told: str
+    judged_bench: Bench, beaten: tuple[str, ...], guessing: float | None, told: str
 ) -> None:
-    policy = LENIENT.model_copy(update={"must_beat_baseline": beaten})
+    policy = LENIENT.model_copy(update={"must_beat_baseline": beaten, "better_than_guessing": guessing})
     result = judged_bench.evaluate(judged_bench.models["good"], policy=policy)
     html = page(judged_bench.store, result.evaluation)
     assert f"There is no champion yet: the rules {told}." in html
     assert "champion: there is none yet" in html.split("</header>")[0]
     assert ("No rule of the gate looks at the baseline" in html) == (not beaten)
+    assert ("the constant. " in html) == (guessing is None)
     assert "compared" not in html
 
 
@@ -344,7 +349,8 @@ def test_what_it_costs_is_recorded_beside_and_not_in_the_evaluation(bench: Bench
 
 def test_bounds_on_cost_are_rules_and_the_numbers_that_were_judged_are_kept(bench: Bench) -> None:
     bounds = CostBounds(latency_ms=1e6, size_mb=1e-6, memory_mb=1.0)
-    result = bench.evaluate(bench.model(steps=1), policy=LENIENT.model_copy(update={"cost": bounds}))
+    policy = LENIENT.model_copy(update={"cost": bounds, "better_than_guessing": None})
+    result = bench.evaluate(bench.model(steps=1), policy=policy)
     kept = bench.store.read_json(result.evaluation, "verdict.json")["cost"]
     measured = json.loads(bench.store.objects.get_bytes(kept["measurement"]))
     assert kept["memory_mb"] == measured["memory_mb"] > 50

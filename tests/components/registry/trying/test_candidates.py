@@ -43,7 +43,9 @@ def judged(gate: Gate, tmp_path: Path) -> Gate:
     """A gate that has refused one candidate and passed another; with `policy.yaml`, a lower bar, in the folder."""
     _judged(gate, 1, 0.65)
     _judged(gate, 2, 0.75)
-    (tmp_path / "policy.yaml").write_text("bars: {roc_auc: {min: 0.64}}\nleakage_alarm: {roc_auc: 0.74}\n")
+    (tmp_path / "policy.yaml").write_text(
+        "bars: {roc_auc: {min: 0.64}}\nleakage_alarm: {roc_auc: 0.74}\nbetter_than_guessing: null\n"
+    )
     return gate
 
 
