@@ -24,8 +24,23 @@ _PACKAGE = "gatehouse"
 _DOTTED = re.compile(rf"{_PACKAGE}(\.\w+)+(\.\*)?")
 _SPECS = frozenset({"Spec", "StageModel"})
 _SHOWN = frozenset({"title", "form", "caveat", "aliases", "chance"})
-_WRITING = frozenset({"join", "map", "str", "repr", "len", "sorted", "list", "set", "min", "max", "items", "counted"})
-"""Functions with which texts are put together: they change nothing."""
+_VIEWS = frozenset({"items", "keys", "values"})
+_WRITING = frozenset({"join", "str", "repr", "len", "counted"})
+"""Functions with which texts are put together: they take names and texts, and use up no iterator."""
+_WRITTEN = (
+    *(ast.Name, ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.Attribute, ast.List, ast.Tuple, ast.BinOp),
+    *(ast.operator, ast.expr_context, ast.IfExp, ast.BoolOp, ast.boolop, ast.Compare, ast.cmpop, ast.GeneratorExp),
+)
+"""What a text is put together from: none of these has an effect or fails, calls of others than `_WRITING` aside."""
+_ACTING = frozenset(
+    {"next", "pop", "popitem", "popleft", "append", "appendleft", "extend", "insert", "remove", "discard", "clear"}
+    | {"add", "update", "setdefault", "send", "write", "read", "readline", "fetchone", "fetchall", "integers", "random"}
+)
+"""Functions that change what they are called on: a line with one of them stays, whatever the line is for."""
+_MAKING = _WRITING | {"compile", "frozenset", "tuple", "dict", "timedelta", "datetime", "TypeVar", "maketrans"}
+"""Functions that make the value of a constant."""
+_BOUNDS = frozenset({"Field", "StringConstraints", "Literal"})
+"""Calls in the annotation of a field that leave its value as it is."""
 _MOST_KEPT = 20_000
 _VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 """Digest of this module as it was loaded: the file may be edited while it runs, which changes the facts found."""
@@ -125,10 +140,11 @@ class _WithoutWords(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> Any:
-        """Remove the text of an error; only the fact that it is raised matters."""
-        if _last_name(node.func).endswith("Error"):
-            return ast.Call(func=node.func, args=[], keywords=[])
-        return self.generic_visit(node)
+        """Remove the text of an error; only the fact that it is raised matters, and what it carries by keyword."""
+        kept = self.generic_visit(node)
+        if _is_error(node.func):
+            node.args = [each for each in node.args if _acts(each)]
+        return kept
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         """Remove the version of a release; only its code matters."""
@@ -159,7 +175,11 @@ class _WithoutTexts(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> Any:
         """Remove a line that sets these variables alone."""
         names = _set_names(node)
-        return None if names and names <= self._names and not _may_act(node.value) else node
+        return None if names and names <= self._names and _is_text(node.value) else node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        """Leave a class as it is: its attributes are no variables."""
+        return node
 
 
 def specs_of(tree: ast.AST) -> set[str]:
@@ -226,8 +246,13 @@ def _private(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         names = set() if node.decorator_list else {node.name}
     else:
-        names = _set_names(node)
+        names = _set_names(node) if _makes_only(node) else set()
     return names if all(name.startswith("_") for name in names) else set()
+
+
+def _makes_only(node: ast.stmt) -> bool:
+    """Whether a line of a module has no effect but to make a value: it calls nothing but `_MAKING`."""
+    return all(_last_name(each.func) in _MAKING for each in ast.walk(node) if isinstance(each, ast.Call))
 
 
 def _set_names(node: ast.stmt) -> set[str]:
@@ -246,13 +271,24 @@ def _names(nodes: Iterable[ast.AST]) -> set[str]:
     return {each.id for each in found if not isinstance(each.ctx, ast.Store)}
 
 
-def _may_act(value: ast.expr) -> bool:
-    """Whether anything in a value may do more than give it, as a call may that does not only write texts."""
-    acting = ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
-    found = list(ast.walk(value))
-    calls = [each for each in found if isinstance(each, ast.Call)]
-    return any(isinstance(each, acting) for each in found) or any(
-        _last_name(each.func) not in _WRITING for each in calls
+def _is_text(value: ast.expr) -> bool:
+    """Whether a value is only put together from names and texts, so that whether it is set makes no difference."""
+    return all(map(_writes, ast.walk(value)))
+
+
+def _writes(part: ast.AST) -> bool:
+    if isinstance(part, ast.comprehension):  # Of an iterator it would take what others wait for.
+        return isinstance(part.iter, ast.Call) and _last_name(part.iter.func) in _VIEWS
+    return _last_name(part.func) in _WRITING | _VIEWS if isinstance(part, ast.Call) else isinstance(part, _WRITTEN)
+
+
+def _acts(value: ast.expr) -> bool:
+    """Whether something in a value has an effect on what follows."""
+    return any(
+        _last_name(each.func) in _ACTING
+        if isinstance(each, ast.Call)
+        else isinstance(each, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+        for each in ast.walk(value)
     )
 
 
@@ -268,14 +304,30 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _is_field(node: ast.stmt) -> bool:
-    """Whether a line of a specification declares a field; constants count, among them its format's version."""
-    if not isinstance(node, ast.AnnAssign):
+    """Whether a line of a specification declares a field whose value is as it was given.
+
+    Constants are none, among them its format's version, nor are private attributes; and a validator in the annotation
+    may give another value to what is read from an artifact.
+    """
+    if not isinstance(node, ast.AnnAssign) or _last_name(node.target).startswith("_"):
         return False
-    return not any(_last_name(each) == "ClassVar" for each in ast.walk(node.annotation) if isinstance(each, ast.expr))
+    parts = [each for each in ast.walk(node.annotation) if isinstance(each, ast.expr)]
+    changing = any(isinstance(each, ast.Call) and _last_name(each.func) not in _BOUNDS for each in parts)
+    return not changing and all(_last_name(each) != "ClassVar" for each in parts)
 
 
 def _is_log_line(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and _last_name(call.func.value) in ("logger", "logging")
+    """Whether a call writes to the log of the module, and does nothing else."""
+    function = call.func
+    if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
+        return False
+    given = (*call.args, *(each.value for each in call.keywords))
+    return function.value.id in ("logger", "logging") and not any(map(_acts, given))
+
+
+def _is_error(function: ast.expr) -> bool:
+    name = _last_name(function).lstrip("_")
+    return name.endswith("Error") and name[:1].isupper()
 
 
 def _declares_a_stage(decorator: ast.expr) -> bool:

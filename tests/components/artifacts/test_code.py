@@ -155,6 +155,18 @@ def test_an_edit_that_cannot_change_a_result_leaves_the_digest(tree: Tree, file:
         ("room/stage", "store.write(request)", "store.write(LIMIT)"),
         ("room/stage", '["rows", request.rows]', '["rows", store.next()]'),
         ("room/stage", '["rows", request.rows]', '["rows", (LIMIT := 4)]'),
+        ("room/stage", '["rows", request.rows]', "map(store.add, request.rows)"),
+        ("room/stage", '["rows", request.rows]', "sorted(request.rows)"),
+        ("room/stage", '["rows", request.rows]', "(row for row in request.rows)"),
+        ("room/stage", '["rows", request.rows]', '["rows", request.rows[0]]'),
+        ("room/stage", 'logger.info("counting")', 'logger.info("counting", store.pop())'),
+        ("room/stage", 'logger.info("counting")', 'logger.info("counting %s", (LIMIT := 4))'),
+        ("room/stage", 'logger.info("counting")', 'store.logger.append("counting")'),
+        ("room/stage", "_told(0) + found", "_told(0) + next(store) + found"),
+        ("room/stage", "_told(0) + found + advice()", "_told(0) + found + advice(), row=request.rows"),
+        ("room/stage", '"expected {number} rows"', "register(1)"),
+        ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    _factor: int = 2\n"),
+        ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    lag: Annotated[int, AfterValidator(twice)] = 1\n"),
         ("room/stage", "raise SourceError", "raise ValueError"),
         ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    factor: ClassVar[float] = 2.0\n"),
         ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    format_version: ClassVar[int] = 2\n"),
@@ -166,6 +178,13 @@ def test_an_edit_that_cannot_change_a_result_leaves_the_digest(tree: Tree, file:
 def test_an_edit_that_can_change_a_result_changes_the_digest(tree: Tree, file: str, old: str, new: str) -> None:
     before = code_digest(ROOM)
     tree.edit(f"components/{file}", old, new)
+    assert code_digest(ROOM) != before
+
+
+def test_a_function_whose_name_ends_like_an_error_has_its_arguments(tree: Tree) -> None:
+    tree.edit("components/room/parts", "rows + 1", "meanSquaredError(rows, 1)")
+    before = code_digest(ROOM)
+    tree.edit("components/room/parts", "Error(rows, 1)", "Error(rows, 2)")
     assert code_digest(ROOM) != before
 
 
