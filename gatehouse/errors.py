@@ -6,11 +6,6 @@ so a second attempt of a task does no work (see `RepeatedError`).
 """
 
 
-def counted(count: int, what: str) -> str:
-    """A number with a noun, with a plural s except for one: `1 row`, `3,000 rows`."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
 class GatehouseError(Exception):
     """Base of all errors that Gatehouse raises on purpose."""
 

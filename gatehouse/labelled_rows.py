@@ -13,7 +13,7 @@ from gatehouse.components.splitting.refusal.empty_parts import empty_parts
 from gatehouse.components.splitting.spec import KFoldSplit, RollingOriginSplit, SplitSpec, TimeSplit
 from gatehouse.components.splitting.time_order import Times, divide, in_time, moment
 from gatehouse.components.training.spec import NetworkTraining
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 from gatehouse.project_file import ProjectFile
 
 

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from gatehouse.components.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
 from gatehouse.components.monitoring.collecting.stage import LATEST
 from gatehouse.components.snapshot.window import window_of
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 from gatehouse.images import HELD
 from gatehouse.kueue.spec import Kueue
 from gatehouse.project import Project

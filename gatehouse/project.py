@@ -26,7 +26,8 @@ from gatehouse.components.features.definitions.loading import FILE, in_repositor
 from gatehouse.components.features.definitions.published import published_files
 from gatehouse.components.features.definitions.repository import Repository, read_repository
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 from gatehouse.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.yaml_lines import load_model, not_text
 

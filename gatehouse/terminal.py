@@ -16,7 +16,7 @@ from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.advice import advised
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 from gatehouse.local_run import LocalRun, PlannedTask
 
 _MANY_TABLES = 5

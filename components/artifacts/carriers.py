@@ -10,7 +10,8 @@ from gatehouse.components.artifacts.manifest import FORMAT as MANIFEST_FORMAT
 _COMPONENTS = "gatehouse.components"
 
 LIBRARIES = {
-    "gatehouse.errors": "Errors end a run; their words are for people.",
+    "gatehouse.errors": "Errors end a run; what artifacts tell of them must not be their words, which a test holds.",
+    "gatehouse.counting": "Writes a count with its noun.",
     "gatehouse.process": "Ties processes to the one that owns them.",
     "gatehouse.limits": "Says how much of its machine a process may use, which no result depends on.",
     "gatehouse.importing": "Imports libraries without what they only try.",
@@ -62,6 +63,9 @@ this.
 """
 
 FORMATS = {
+    "gatehouse.counting": "1",
+    "gatehouse.duration": "1",
+    f"{_COMPONENTS}.artifacts.database": "1",
     f"{_COMPONENTS}.artifacts": MANIFEST_FORMAT,
     f"{_COMPONENTS}.training.checkpointing": "gatehouse/checkpoint/1",
     f"{_COMPONENTS}.tuning.access.journal": "1",
@@ -73,7 +77,8 @@ FORMATS = {
 """Version of what carriers write or measure and deciding modules read, by carrier.
 
 It is in the key of the stages whose deciding modules import the carrier. Raise it when the same state gives another
-text, or the same model another measurement.
+text, the same query another answer, or the same model another measurement; a test asks for that whenever one of these
+modules has another digest.
 """
 
 

@@ -139,6 +139,12 @@ class Comparison:
         return (normal.inv_cdf(confidence) + normal.inv_cdf(_POWER)) * self.standard_error
 
 
+def figure(value: float) -> str:
+    """A value of any metric as verdicts write it. They are data, so how pages show a metric must not change them."""
+    plain = value == 0 or 0.001 <= abs(value) < 10
+    return format(value, ".4f" if plain else ".4g" if abs(value) < 1e10 else ".3e")
+
+
 def side_of(worse_by: float) -> str:
     """By how much a model is worse or better, in words."""
     return f"{abs(worse_by):.5f} {'worse' if worse_by > 0 else 'better'}" if worse_by else "equal"
@@ -250,12 +256,14 @@ class Origins:
         lacking: Why the parts of its split are not known, in words; empty where they are.
         age_days: From the newest decision that it learned from to that of the test part; None without decision times.
         psi: Population stability index from train to test, by feature; None where there are too few rows.
+        unread: Whether something of it cannot be read from the store.
     """
 
     missing: tuple[str, ...] = ()
     lacking: str = ""
     age_days: float | None = None
     psi: Mapping[str, float | None] = field(default_factory=dict)
+    unread: bool = False
 
 
 @dataclass(frozen=True)

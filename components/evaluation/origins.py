@@ -25,18 +25,18 @@ def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, 
         split: That it is judged on.
         split_checks: The checks of that split, which measured its parts; empty for none.
     """
-    missing = _missing(store, model)
+    missing, unread = _missing(store, model)
     try:
         if lacking := _lacking(store, model, training_set, split, split_checks):
-            return Origins(missing, lacking)
+            return Origins(missing, lacking, unread=unread)
         told = store.read_json(split_checks, "checks.json")
     except _UNREADABLE as error:
-        return Origins(missing, str(error))
+        return Origins(missing, str(error), unread=True)
     details = store.manifest(training_set).details
     features = {*details.get("numeric", ()), *details.get("categorical", ())}
     psi = {name: one["psi"][1] for name, one in told["columns"].items() if name in features}
     learned = learned_parts(store.manifest(model).configuration)
-    return Origins(missing, "", _age_days(told["parts"], learned), psi)
+    return Origins(missing, "", _age_days(told["parts"], learned), psi, unread)
 
 
 def _lacking(store: ArtifactStore, model: str, training_set: str, split: str, split_checks: str) -> str:
@@ -50,8 +50,8 @@ def _lacking(store: ArtifactStore, model: str, training_set: str, split: str, sp
     return ""
 
 
-def _missing(store: ArtifactStore, model: str) -> tuple[str, ...]:
-    """What the candidate should have been made from and was not, or why that cannot be read."""
+def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:
+    """What the candidate should have been made from and was not; or why that cannot be read, and true."""
     made_from, pending = set[str](), [model]
     try:
         while pending:
@@ -59,9 +59,9 @@ def _missing(store: ArtifactStore, model: str) -> tuple[str, ...]:
             pending.extend(set(parents) - made_from)
             made_from.update(parents)
     except _UNREADABLE as error:
-        return (str(error),)
+        return (str(error),), True
     kinds = {Reference.parse(each).kind for each in made_from}
-    return tuple(f"no {kind}" for kind in _WANTED if kind not in kinds)
+    return tuple(f"no {kind}" for kind in _WANTED if kind not in kinds), False
 
 
 def _age_days(parts: Mapping[str, Any], learned: Iterable[str]) -> float | None:

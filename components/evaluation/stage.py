@@ -59,6 +59,12 @@ class EvaluateResult(StageModel):
     baseline_metrics: dict[str, float]
     boosted_trees_metrics: dict[str, float] = Field(default_factory=dict)
     summary: str = ""
+    unread: bool = Field(False, description="Part of the candidate's or champion's lineage could not be read.")
+
+    @property
+    def provisional(self) -> bool:
+        """What could not be read may be back when the evaluation is requested again."""
+        return self.unread
 
 
 class SelfComparisonError(GatehouseError):
@@ -136,6 +142,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         baseline_metrics=found.metrics[BASELINE],
         boosted_trees_metrics=found.metrics.get(TREES, {}),
         summary="; ".join(map(str, found.fairness)),
+        unread=bool(seen.unread) or origins.unread,
     )
 
 

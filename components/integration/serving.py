@@ -72,7 +72,8 @@ def _not_refused(predictor: Predictor, row: Row, feature: str) -> str:
     try:
         scored = predictor.predict_online([row])
     except GatehouseError as error:
-        return "" if feature in str(error) else f"{error}"
+        named = getattr(error, "feature", "")
+        return "" if named == feature else f"one that names {named or 'no feature'}: {error}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return f"the prediction {scored.tolist()[0]}"

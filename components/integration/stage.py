@@ -52,6 +52,11 @@ class IntegrateResult(StageModel):
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def provisional(self) -> bool:
+        """A failed suite is tried again when it is requested again: what it tells, errors say, which are in no key."""
+        return self.verdict == "fail"
+
 
 @stage(
     "integrate",

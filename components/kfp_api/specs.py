@@ -7,7 +7,8 @@ from typing import Any
 import yaml
 
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import nearest
 
 _DIGITS = 32

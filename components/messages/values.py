@@ -20,8 +20,8 @@ _KINDS = {list: "an array", str: "a string", int: "a number", float: "a number",
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|[+-]?Infinity")
 
 
-class MisfitError(Exception):
-    """A message does not fit its declaration.
+class DoesNotFit(Exception):
+    """A message does not fit its declaration. No name in *Error*: what it says becomes data.
 
     Attributes:
         reason: What was expected.
@@ -34,6 +34,10 @@ class MisfitError(Exception):
         self.reason, self.column, self.found = reason, column, found
 
 
+class Unfit(ValueError):
+    """A value is not what was expected, which its text says in the words that tables of rejected rows hold."""
+
+
 def body_of(payload: bytes | Mapping[str, bytes] | None) -> Mapping[str, Any]:
     """The values of a message by name.
 
@@ -44,45 +48,45 @@ def body_of(payload: bytes | Mapping[str, bytes] | None) -> Mapping[str, Any]:
         What JSON says; or of fields, text.
 
     Raises:
-        MisfitError: if there is no payload, or it is no JSON object, or not in UTF-8.
+        DoesNotFit: if there is no payload, or it is no JSON object, or not in UTF-8.
     """
     if payload is None:
-        raise MisfitError("the message has no value")
+        raise DoesNotFit("the message has no value")
     if isinstance(payload, bytes):
         return parse_json(payload)
     try:
         return {name: value.decode() for name, value in payload.items()}
     except UnicodeDecodeError:
-        raise MisfitError("expected text in UTF-8") from None
+        raise DoesNotFit("expected text in UTF-8") from None
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
     """The JSON object in a payload, in UTF-8.
 
     Raises:
-        MisfitError: if the payload is something else, or names a key twice.
+        DoesNotFit: if the payload is something else, or names a key twice.
     """
     try:
         body = json.loads(text.decode(), parse_constant=_no_constant, object_pairs_hook=_object)
     except UnicodeDecodeError:
-        raise MisfitError("expected JSON in UTF-8") from None
+        raise DoesNotFit("expected JSON in UTF-8") from None
     except (ValueError, RecursionError) as error:
         # Python's own words name a setting of Python.
         why = "a number has more than 4,300 digits" if "integer string conversion" in str(error) else error
-        raise MisfitError("expected a JSON object", found=f"text that is not one ({why})") from None
+        raise DoesNotFit("expected a JSON object", found=f"text that is not one ({why})") from None
     if not isinstance(body, dict):
-        raise MisfitError("expected a JSON object", found=_KINDS[type(body)])
+        raise DoesNotFit("expected a JSON object", found=_KINDS[type(body)])
     return body
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
+    raise Unfit(f"{name} is not JSON")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key occurs twice")
+        raise Unfit("a key occurs twice")
     return found
 
 
@@ -90,13 +94,13 @@ def whole(value: Any, typed: bool, bits: int = 64, signed: bool = True) -> int:
     """A whole number of `bits` bits.
 
     Raises:
-        ValueError: if the value is no whole number, or too large.
+        Unfit: if the value is no whole number, or too large.
     """
     if not typed and _WHOLE.fullmatch(value) and len(value) <= _LONGEST_WHOLE:
         value = int(value)
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < high:
-        raise ValueError(f"a whole number of {bits} bits")
+        raise Unfit(f"a whole number of {bits} bits")
     return value
 
 
@@ -104,18 +108,18 @@ def double(value: Any, typed: bool) -> float:
     """A number that a double holds. NaN and infinities may be given as text, for JSON does not have them.
 
     Raises:
-        ValueError: if the value is no number, or a whole number that a double would round.
+        Unfit: if the value is no number, or a whole number that a double would round.
     """
     if not typed and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("a number")
+        raise Unfit("a number")
     try:
         number = float(value)
         if typed and (not math.isfinite(number) or (isinstance(value, int) and int(number) != value)):
             raise ValueError
     except (ValueError, OverflowError):
-        raise ValueError("a number that a double holds") from None
+        raise Unfit("a number that a double holds") from None
     return number
 
 
@@ -123,14 +127,14 @@ def text(value: Any) -> str:
     """Text that UTF-8 can write.
 
     Raises:
-        ValueError: if the value is no text, or holds half of a pair of surrogates.
+        Unfit: if the value is no text, or holds half of a pair of surrogates.
     """
     if not isinstance(value, str):
-        raise ValueError("text")
+        raise Unfit("text")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError("text in UTF-8") from None
+        raise Unfit("text in UTF-8") from None
     return value
 
 
@@ -138,12 +142,12 @@ def boolean(value: Any, typed: bool) -> bool:
     """True or false; as text also 1 or 0.
 
     Raises:
-        ValueError: if the value is something else.
+        Unfit: if the value is something else.
     """
     if not typed:
         value = {"true": True, "false": False, "1": True, "0": False}.get(value)
     if not isinstance(value, bool):
-        raise ValueError("true or false")
+        raise Unfit("true or false")
     return value
 
 
@@ -155,22 +159,22 @@ def moment(value: Any, zone: ZoneInfo | None = None) -> datetime:
         zone: Where a time without a zone was measured.
 
     Raises:
-        ValueError: if it is no such time; if it has no zone and `zone` is not given; or if clocks in `zone` showed this
+        Unfit: if it is no such time; if it has no zone and `zone` is not given; or if clocks in `zone` showed this
             time twice or never, because they were put forward or back.
     """
     if not isinstance(value, str) or _MORE_THAN_MICROSECONDS.search(value):
-        raise ValueError("a time in ISO 8601, to the microsecond")
+        raise Unfit("a time in ISO 8601, to the microsecond")
     try:
         found = datetime.fromisoformat(value)
     except ValueError:
-        raise ValueError("a time in ISO 8601") from None
+        raise Unfit("a time in ISO 8601") from None
     if found.tzinfo is None:
         if zone is None:
-            raise ValueError("a time in ISO 8601 with its zone")
+            raise Unfit("a time in ISO 8601 with its zone")
         found = found.replace(tzinfo=zone)
         if found.utcoffset() != found.replace(fold=1).utcoffset():
-            raise ValueError(f"a time that {zone} has once")
+            raise Unfit(f"a time that {zone} has once")
     try:
         return found.astimezone(UTC)
     except OverflowError:
-        raise ValueError("a time in ISO 8601 that is in the years 1 to 9999 in UTC") from None
+        raise Unfit("a time in ISO 8601 that is in the years 1 to 9999 in UTC") from None

@@ -93,7 +93,7 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
         details={"metric": metric.name, "rows": len(part.rows), "of": len(whole.rows)},
     )
     first = found[0]
-    summary = f"{first['name']} matters most: {metric.title} worse by {first['importance']['mean']:.4f} where shuffled"
+    summary = f"{first['name']} matters most: {metric.name} worse by {first['importance']['mean']:.4f} where shuffled"
     return ProbeResult(robustness=str(published), summary=summary)
 
 
@@ -136,7 +136,7 @@ def _probed(
             changed = predictor.predict(table)
             require_usable(changed, predictor.task)
         except GatehouseError as error:
-            return {"refused": str(error)}
+            return {"refused": type(error).__name__}
         worse = metric.worse_by(metric.measure(part.labels, predictor.read(changed, part.groups)), value)
         moved = float(np.mean(np.abs(changed - predicted)))
         return {"worse_by": round(worse, _DIGITS), "moved": round(moved, _DIGITS)}

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.spec import ColumnType
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 _MOST_MISFITS = 0.05
 _HEAD = 200

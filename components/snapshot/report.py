@@ -9,7 +9,7 @@ from gatehouse.components.reports.format import moment
 from gatehouse.components.reports.page import Marked, Report, Verdict
 from gatehouse.components.snapshot.rejected import Group, groups_of, rejected_of
 from gatehouse.components.snapshot.sources.declared import HIDDEN, NOT_SHOWN
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 _GROUPS, _EXAMPLES, _LONGEST = 50, 5, 300
 

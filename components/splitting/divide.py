@@ -24,7 +24,8 @@ from gatehouse.components.splitting.stable_hash import Flags, Hashes, seed_of
 from gatehouse.components.splitting.time_order import divide as divide_by_time
 from gatehouse.components.splitting.time_order import in_time, moment
 from gatehouse.components.splitting.training_set import Times, TrainingSet
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 
 _LEAVE = "null keys"
 

@@ -8,7 +8,7 @@ from gatehouse.components.splitting.checks import Subject
 from gatehouse.components.splitting.partition import PARTS
 from gatehouse.components.splitting.stable_hash import Flags
 from gatehouse.components.splitting.training_set import TrainingSet
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 _MOST = 0.5
 """If at least this share of train has a value, a part without any value is reported."""

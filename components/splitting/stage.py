@@ -11,7 +11,8 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.splitting.spec import SplitSpec
-from gatehouse.errors import ConfigurationError, LeakageError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError, LeakageError
 
 if TYPE_CHECKING:
     from gatehouse.components.splitting.checks import Subject

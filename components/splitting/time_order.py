@@ -10,7 +10,7 @@ from gatehouse.components.splitting.partition import PARTS, Parts, Rows
 from gatehouse.components.splitting.spec import TimeSplit
 from gatehouse.components.splitting.stable_hash import Flags
 from gatehouse.components.tasks.task import Task
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 Times = npt.NDArray[np.datetime64]
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gatehouse.components.tasks.task import Task
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 if TYPE_CHECKING:
     from gatehouse.components.metrics.catalogue.metric import Array, Predictions

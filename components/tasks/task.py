@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,8 +13,9 @@ from gatehouse.components.validation.column_contract import ColumnContract, reve
 from gatehouse.components.validation.contract_names import name_problems
 from gatehouse.components.validation.graded import Graded, Listed, Part, Problem, Rule, merged, refuse
 from gatehouse.components.validation.rule_values import Count, Names, Positive, Sql
+from gatehouse.counting import counted
 from gatehouse.duration import Duration
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import load_model
 
 CONTRACT_FILE = "contract.json"

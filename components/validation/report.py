@@ -31,7 +31,7 @@ from gatehouse.components.validation.reports.contract_line import contract_line
 from gatehouse.components.validation.statistics import Statistics
 from gatehouse.components.validation.statistics.document import without_values
 from gatehouse.components.validation.statistics.measurement import Measurement, measurement, statistics_of
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 ByColumn = Mapping[str, Mapping[str, Statistics]]
 Anchors = Mapping[tuple[str, str], str]

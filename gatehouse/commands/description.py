@@ -12,7 +12,7 @@ from gatehouse.commands.output import size
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 _FILES = 20
 _LIST = 12

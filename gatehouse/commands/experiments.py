@@ -8,7 +8,8 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tuning.reports.shown import Shown
 from gatehouse.components.tuning.reports.verdict import ending
-from gatehouse.errors import ConfigurationError, MissingArtifactError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError, MissingArtifactError
 
 KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"

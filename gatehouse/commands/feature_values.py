@@ -12,7 +12,8 @@ from gatehouse.commands.feature_project import FeatureProject, ProjectOption, op
 from gatehouse.commands.output import JsonOption, StoreBesideProjectOption, print_json, print_table
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import OnDemand, View
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,7 +25,7 @@ from gatehouse.commands.output import JsonOption, StoreBesideProjectOption, prin
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.declarations import LabelView
 from gatehouse.components.features.definitions.repository import OnDemand, View
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, push, skew, lineage.")
 

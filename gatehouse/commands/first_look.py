@@ -24,7 +24,8 @@ from gatehouse.commands.table_roles import infinite_values
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from gatehouse.components.snapshot.column_types import SniffedColumn

@@ -25,7 +25,8 @@ from gatehouse.components.registry.ledger import Ledger, model_names
 from gatehouse.components.registry.naming import Named, named
 from gatehouse.components.registry.promoting.stage import PromoteRequest, promote
 from gatehouse.components.registry.state import ALIASES, CANARY, CHAMPION, SHADOW, STAGING, ModelVersion, Record, State
-from gatehouse.errors import ConfigurationError, GatehouseError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.terminal import figure
 
 app = typer.Typer(no_args_is_help=True, help="Registered models: origin, approval, promotion, rollback.")

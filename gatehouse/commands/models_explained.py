@@ -22,7 +22,8 @@ from gatehouse.components.registry.naming import named
 from gatehouse.components.registry.projection import project
 from gatehouse.components.registry.promoting.acts import tag as tagged
 from gatehouse.components.reports.format import number
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 
 _METRICS = 3
 

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from gatehouse.commands.feature_project import ProjectOption, moment, open_features, store_of
 from gatehouse.commands.output import JsonOption, StoreBesideProjectOption, print_json, print_table
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 
 _TOLD = 5  # Number of rejected messages of a batch that are printed one by one.
 

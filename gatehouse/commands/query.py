@@ -20,7 +20,8 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.tables import tables_in
 from gatehouse.components.validation.sensitivity import sensitive_columns
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,7 +11,7 @@ from gatehouse.commands.output import JsonOption, StoreOption, find, open_store,
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.rejected import KIND, Group, groups_of, rejected_of
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 
 def rejected(

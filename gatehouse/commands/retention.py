@@ -25,7 +25,8 @@ from gatehouse.components.artifacts import deprecation, eraser
 from gatehouse.components.artifacts.collection import Collector, Item, Wish
 from gatehouse.components.artifacts.eraser import ErasurePlan, Scope, plan_erasure, unlisted_blobs
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.errors import ConfigurationError, StoreError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError, StoreError
 
 _SHOWN = 40
 _STYLES = {"found": "", "waiting": "yellow", "deleted": "green", "kept": "dim", "broken": "red"}

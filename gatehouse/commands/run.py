@@ -17,7 +17,8 @@ from gatehouse.commands.place import in_folder, project_folder, store_address
 from gatehouse.components.artifacts.run import REASON
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.span import require_span
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 from gatehouse.local_run import LocalRun, run_pipeline
 from gatehouse.terminal import Screen
 

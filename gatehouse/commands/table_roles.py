@@ -17,7 +17,8 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.multiclass import MULTICLASS
 from gatehouse.components.tasks.regression import REGRESSION
 from gatehouse.components.tasks.task import TaskName
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import nearest
 
 _CONDITION = re.compile(r"\s*(<=|>=|<>|!=|=|<|>)\s*(.+)")

@@ -12,7 +12,7 @@ from rich.text import Text
 from gatehouse.commands.experiments import RUNNING, Found
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.tuning.reports.shown import Body, Shown, told, values_of
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 _STYLES = {
     "failed": "red",

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import Evidence, Rule, family
-from gatehouse.components.metrics.catalogue.found import MetricName, metric_named
+from gatehouse.components.evaluation.gate import Evidence, Rule, family, figure
+from gatehouse.components.metrics.catalogue.found import MetricName
 
 
 class Bar(Spec):
@@ -44,7 +44,7 @@ def bars(policy: Bars, evidence: Evidence) -> Iterator[Rule]:
     """That the candidate's value of each metric keeps its bounds."""
     for name, bar in sorted(policy.bars.items()):
         value = evidence.candidate.get(name, math.nan)
-        found = metric_named(name).text(value)
+        found = figure(value)
         if bar.min is not None:
             yield Rule(f"bar {name}", f"at least {bar.min:g}", found, value >= bar.min)
         if bar.max is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pydantic import Field, field_validator
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import Evidence, Rule, family
+from gatehouse.components.evaluation.gate import Evidence, Rule, family, figure
 from gatehouse.components.metrics.catalogue.found import MetricName, metric_named
 
 
@@ -30,5 +30,5 @@ def baseline(policy: Baseline, evidence: Evidence) -> Iterator[Rule]:
     for name in policy.must_beat_baseline or ():
         metric = metric_named(name)
         ours, theirs = (values.get(name, math.nan) for values in (evidence.candidate, evidence.baseline))
-        wanted = f"{'above' if metric.better == 'higher' else 'below'} the baseline's {metric.text(theirs)}"
-        yield Rule(f"baseline {name}", wanted, metric.text(ours), metric.is_better(ours, theirs))
+        wanted = f"{'above' if metric.better == 'higher' else 'below'} the baseline's {figure(theirs)}"
+        yield Rule(f"baseline {name}", wanted, figure(ours), metric.is_better(ours, theirs))

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import LEAST_UNITS, Evidence, Rule, family, side_of
-from gatehouse.components.metrics.catalogue.found import MetricName, metric_named
+from gatehouse.components.evaluation.gate import LEAST_UNITS, Evidence, Rule, family, figure, side_of
+from gatehouse.components.metrics.catalogue.found import MetricName
 
 
 class ChampionRule(Spec):
@@ -65,8 +65,7 @@ def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
     rule, found = policy.champion, evidence.comparison
     if found is None:
         return
-    metric = metric_named(found.metric)
-    ours, theirs = metric.text(found.candidate), metric.text(found.champion)
+    ours, theirs = figure(found.candidate), figure(found.champion)
     tolerated = rule.tolerated(found.champion)
     smallest, spans = found.smallest_shown(rule.confidence), found.best_bound <= tolerated < found.worst_bound
     blind = spans and tolerated < smallest

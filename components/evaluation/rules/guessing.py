@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import LEAST_UNITS, Evidence, Rule, family, side_of
+from gatehouse.components.evaluation.gate import LEAST_UNITS, Evidence, Rule, family, figure, side_of
 from gatehouse.components.metrics.catalogue.found import metric_named
 
 
@@ -32,12 +32,11 @@ def guessing(policy: Guessing, evidence: Evidence) -> Iterator[Rule]:
     found, confidence = evidence.guessing, policy.better_than_guessing
     if found is None or confidence is None:
         return
-    metric = metric_named(found.metric)
     few = f"; bounds of {found.units} units mean nothing, at least {LEAST_UNITS} are needed" if found.too_few else ""
     yield Rule(
         f"guessing {found.metric}",
-        f"better than the constant model's {metric.text(found.champion)} with {confidence:.0%} confidence",
-        f"{metric.text(found.candidate)}, at worst {side_of(found.worst_bound)}{few}",
+        f"better than the constant model's {figure(found.champion)} with {confidence:.0%} confidence",
+        f"{figure(found.candidate)}, at worst {side_of(found.worst_bound)}{few}",
         found.worst_bound < 0 and not found.too_few,
         inconclusive=found.best_bound < 0 <= found.worst_bound or found.too_few,
     )

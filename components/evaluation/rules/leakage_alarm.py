@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pydantic import Field, FiniteFloat
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import Evidence, Rule, family
+from gatehouse.components.evaluation.gate import Evidence, Rule, family, figure
 from gatehouse.components.metrics.catalogue.found import MetricName, metric_named
 from gatehouse.components.splitting.spec import SEEN_BEFORE
 
@@ -29,11 +29,11 @@ def leakage_alarm(policy: LeakageAlarm, evidence: Evidence) -> Iterator[Rule]:
         metric, value = metric_named(name), evidence.candidate.get(name, math.nan)
         expected = f"{metric.name} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
         holds = metric.worse_by(value, limit) >= 0
-        found = "; ".join([metric.text(value), *([] if holds else _seen_before(evidence))])
+        found = "; ".join([figure(value), *([] if holds else _seen_before(evidence))])
         yield Rule(f"leakage alarm {name}", expected, found, holds)
 
 
 def _seen_before(evidence: Evidence) -> list[str]:
     """Warnings of the split which say that a model may know rows of test."""
-    warned = [text for check in evidence.data_checks for text in check.warnings]
+    warned = [text for check in evidence.data_checks if check.name == "split checks" for text in check.warnings]
     return [text for text in warned if text.startswith(tuple(f"{name}:" for name in SEEN_BEFORE))]

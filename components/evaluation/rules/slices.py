@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pydantic import Field, FiniteFloat
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import Evidence, Rule, family
+from gatehouse.components.evaluation.gate import Evidence, Rule, family, figure
 from gatehouse.components.metrics.catalogue.found import MetricName, metric_named
 
 
@@ -27,12 +27,12 @@ def slices(policy: Slices, evidence: Evidence) -> Iterator[Rule]:
             yield Rule(f"slices {name}", "at least one judged slice", "0", False)
         broken = {each: value for each, value in values.items() if not metric.keeps(value, limit)}
         for each, value in broken.items():
-            yield Rule(f"slice {each}", wanted, metric.text(value), False)
+            yield Rule(f"slice {each}", wanted, figure(value), False)
         if values and not broken:
             worst = max(values, key=lambda each: (metric.worse_by(values[each], limit), each))
             yield Rule(
                 "slices",
                 f"{wanted} in each of {len(values)}",
-                f"{metric.text(values[worst])} at worst, in {worst}",
+                f"{figure(values[worst])} at worst, in {worst}",
                 True,
             )

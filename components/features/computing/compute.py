@@ -17,7 +17,8 @@ from gatehouse.components.features.definitions.declarations import EVENT_TIMESTA
 from gatehouse.components.features.definitions.loading import FILE
 from gatehouse.components.features.definitions.repository import Repository, View, staged_by
 from gatehouse.components.features.definitions.sql_text import replacing_macros
-from gatehouse.errors import ConfigurationError, GatehouseError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError, GatehouseError
 
 SQL_TYPES = {"numeric": "FLOAT", "double": "DOUBLE", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
 """The DuckDB type of each kind of feature and each type of key."""

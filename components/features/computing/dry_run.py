@@ -21,7 +21,8 @@ from gatehouse.components.features.definitions.query_problems import query_probl
 from gatehouse.components.features.definitions.repository import OnDemand, Repository, View
 from gatehouse.components.features.definitions.sql_text import names_read
 from gatehouse.components.tasks.found import TASKS
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 
 _RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
 _ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.features.definitions.repository import Repository, tables_of
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 _TOLD = 0.5
 """Share of the decisions for training from which on a window that is not full is worth a warning."""

@@ -8,7 +8,7 @@ from gatehouse.components.features.leakage.stage import REPORT
 from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.reports.row_charts import bar_chart
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 
 def page(store: ArtifactStore, reference: str) -> str:

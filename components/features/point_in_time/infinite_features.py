@@ -11,7 +11,8 @@ from gatehouse.components.features.database import connect, quoted
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.features.point_in_time.asof_join import asof_join
 from gatehouse.components.features.point_in_time.view_join import joined
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 
 
 def infinite_features(

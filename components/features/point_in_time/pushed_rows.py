@@ -17,7 +17,8 @@ from feast import FileSource
 from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.features.database import quoted, write_parquet
 from gatehouse.components.features.point_in_time.source_files import EVENT_DATE, SourceFiles
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 
 _LOCK = ".gatehouse-push.lock"
 

@@ -45,7 +45,7 @@ from gatehouse.components.features.streaming.views import (
     streamed_views,
 )
 from gatehouse.components.features.streaming.watermark import Watermark
-from gatehouse.components.messages.values import MisfitError
+from gatehouse.components.messages.values import DoesNotFit
 from gatehouse.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class Pusher:
     def _read(self, arrived: ArrivedMessage) -> ReadMessage:
         try:
             return ReadMessage(arrived, self.readers[arrived.table].read(arrived.message, arrived.time))
-        except MisfitError as misfit:
+        except DoesNotFit as misfit:
             return ReadMessage(arrived, None, str(misfit))
 
     def _until_replaced(self, messages: Sequence[ReadMessage]) -> int:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.features.definitions.declarations import Source
 from gatehouse.components.features.streaming.stream import CLOCK_TOLERANCE, Message
-from gatehouse.components.messages.values import MisfitError, body_of, boolean, double, moment, text, whole
+from gatehouse.components.messages.values import DoesNotFit, Unfit, body_of, boolean, double, moment, text, whole
 from gatehouse.errors import ConfigurationError
 
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
@@ -48,18 +48,18 @@ class RowReader:
         Fields that the table lacks are ignored; columns that the message lacks are null.
 
         Raises:
-            MisfitError: if it holds no row, or its event time is further after its arrival than the table allows.
+            DoesNotFit: if it holds no row, or its event time is further after its arrival than the table allows.
         """
         if message.flaw:
-            raise MisfitError(message.flaw)
+            raise DoesNotFit(message.flaw)
         row = self._values(body_of(message.payload), isinstance(message.payload, bytes))
         for column in self._key:
             if row[column] is None:
-                raise MisfitError(f"column {column}: expected a value, as it tells rows apart, found none")
+                raise DoesNotFit(f"column {column}: expected a value, as it tells rows apart, found none")
         about, column = row[self._source.event_time], self._source.event_time
         latest = arrived + self._source.lead + CLOCK_TOLERANCE
         if about is not None and not _EARLIEST <= about <= latest:
-            raise MisfitError(
+            raise DoesNotFit(
                 f"column {column}: expected a time from 1900 on and until {latest.isoformat()}, as it arrived "
                 f"{arrived.isoformat()}, {unless_hidden(f'found {about.isoformat()}')}"
             )
@@ -72,7 +72,7 @@ class RowReader:
             try:
                 row[column] = None if value is None else read(value, typed)
             except ValueError as error:
-                raise MisfitError(
+                raise DoesNotFit(
                     f"column {column}: expected {error}, {unless_hidden(f'found {str(value)[:40]!r}')}"
                 ) from None
         return row
@@ -100,17 +100,17 @@ def _finite(value: Any, typed: bool, kind: pa.DataType) -> float:
     """The number rounded as its column stores it, so that it compares equal with the stored value."""
     found = float(pa.scalar(double(value, typed), kind).as_py())
     if not math.isfinite(found):
-        raise ValueError(f"a finite number of {kind.bit_width} bits")
+        raise Unfit(f"a finite number of {kind.bit_width} bits")
     if isinstance(value, int) and int(found) != value:
-        raise ValueError(f"a number that {kind.bit_width} bits hold")
+        raise Unfit(f"a number that {kind.bit_width} bits hold")
     return found
 
 
 def _held(found: datetime, kind: pa.DataType) -> datetime:
     if found.microsecond % _MICROSECONDS.get(kind.unit, 1):
-        raise ValueError(f"a time in whole {kind.unit}, as its column has it")
+        raise Unfit(f"a time in whole {kind.unit}, as its column has it")
     try:
         pa.scalar(found, kind)
     except (ValueError, OverflowError):
-        raise ValueError("a time in the years 1678 to 2261, as its column is in ns") from None
+        raise Unfit("a time in the years 1678 to 2261, as its column is in ns") from None
     return found

@@ -31,12 +31,12 @@ def calibration(
     """
     metric = metric_named(METRIC)
     if task not in metric.tasks:
-        return Finding(CALIBRATION, metric.title, IGNORED, f"only {', '.join(metric.tasks)} tasks have one")
+        return Finding(CALIBRATION, metric.name, IGNORED, f"only {', '.join(metric.tasks)} tasks have one")
     if gate is None:
-        return Finding(CALIBRATION, metric.title, UNKNOWN, "the champion's evaluation does not hold it")
+        return Finding(CALIBRATION, metric.name, UNKNOWN, "the champion's evaluation does not hold it")
     units = units_of(part, sampling)
     if lacking := too_few(units):
-        return Finding(CALIBRATION, metric.title, UNKNOWN, lacking, expected=gate.value)
+        return Finding(CALIBRATION, metric.name, UNKNOWN, lacking, expected=gate.value)
     now, limit = measured(metric, part, predictions, sampling, units), gate.value + spec.max_rise
     said = f"{gate.value:.4f} at the gate, now {now.value:.4f} (true error {now.low:.4f} to {now.high:.4f})"
     if now.value <= limit:
@@ -47,7 +47,7 @@ def calibration(
         state, why = ALARM, f"probabilities come true less often than they say: {said}; expected {limit:.4f} at most"
     return Finding(
         CALIBRATION,
-        metric.title,
+        metric.name,
         state,
         why,
         measure=METRIC,

@@ -50,10 +50,10 @@ def detector(spec: DetectorSpec, task: str, part: Part, predictions: Predictions
         if loss is not None and day >= since.astype("datetime64[D]")
     ]
     if not risen:
-        why = f"the daily {metric.title} of {len(days)} days shows no lasting rise above {level:.4f}"
+        why = f"the daily {metric.name} of {len(days)} days shows no lasting rise above {level:.4f}"
         return Finding(DETECTOR, title, QUIET, why, measure=metric.name, expected=round(level, 9))
     day, loss = risen[0]
-    why = f"the daily {metric.title} rose for good from {level:.4f} to {loss:.4f}, seen on {day}"
+    why = f"the daily {metric.name} rose for good from {level:.4f} to {loss:.4f}, seen on {day}"
     return Finding(
         DETECTOR, title, ALARM, why, measure=metric.name, value=round(float(loss), 9), expected=round(level, 9)
     )

@@ -116,16 +116,16 @@ def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part,
     """
     metric = metric_named(spec.metric or objective_of(task))
     if lacking := TASKS[task].lacks(part.labels):
-        return Finding(PERFORMANCE, metric.title, UNKNOWN, f"the newest labels are {lacking}")
+        return Finding(PERFORMANCE, metric.name, UNKNOWN, f"the newest labels are {lacking}")
     if gate is None:
-        return Finding(PERFORMANCE, metric.title, UNKNOWN, "the champion's evaluation does not hold it")
+        return Finding(PERFORMANCE, metric.name, UNKNOWN, "the champion's evaluation does not hold it")
     units = units_of(part, spec)
     if lacking := too_few(units):
-        return Finding(PERFORMANCE, metric.title, UNKNOWN, lacking, expected=gate.value)
+        return Finding(PERFORMANCE, metric.name, UNKNOWN, lacking, expected=gate.value)
     now = measured(metric, part, predictions, spec, units)
     if not math.isfinite(now.value):
         why = f"it is not defined on the {len(part.labels):,} rows whose label is known"
-        return Finding(PERFORMANCE, metric.title, UNKNOWN, why, expected=gate.value)
+        return Finding(PERFORMANCE, metric.name, UNKNOWN, why, expected=gate.value)
     worse = metric.worse_by(now.value, gate.value)
     chance = float(stdtrit(units.number - 1, _LEVEL)) * now.error_of(gate, units)
     allowed = spec.max_decay * abs(gate.value)
@@ -142,7 +142,7 @@ def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part,
         state, why = ALARM, f"the model decays: {said} {on}; expected {limit:.4f} or better"
     return Finding(
         PERFORMANCE,
-        metric.title,
+        metric.name,
         state,
         why,
         measure=metric.name,

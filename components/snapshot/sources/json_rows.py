@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from gatehouse.components.messages.values import MisfitError, parse_json
+from gatehouse.components.messages.values import DoesNotFit, parse_json
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.sources.declared import (
     HIDDEN,
@@ -133,7 +133,7 @@ class JsonRows:
                 fit.append(self._exact(row))
                 numbers.append(number)
                 delivered |= {key: _kind_of(value) for key, value in row.items() if value is not None}
-            except MisfitError as misfit:
+            except DoesNotFit as misfit:
                 told = Reject(f"{self.file}, line {before + number}", misfit.column, misfit.reason, misfit.found)
                 if self.spec.on_invalid == "fail":
                     raise SourceError(
@@ -152,7 +152,7 @@ class JsonRows:
         return Raw(raw.table, rejected_table(reject for _, reject in sorted(rejects)), delivered)
 
     def _exact(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The declared columns of a row; MisfitError names the first value that is not of the declared type."""
+        """The declared columns of a row; DoesNotFit names the first value that is not of the declared type."""
         found = {}
         for column, kind in self.spec.columns.items():
             value, form = row.get(column), self.spec.times.get(column, "")
@@ -160,7 +160,7 @@ class JsonRows:
                 found[column] = None if value is None else _converted(value, kind, form in EPOCHS)
             except (ValueError, OverflowError):
                 reason = reason_of(expected(kind, self.time_zone, form), "")
-                raise MisfitError(reason, column, shown_misfit(value, self.spec.sensitive)) from None
+                raise DoesNotFit(reason, column, shown_misfit(value, self.spec.sensitive)) from None
         return found
 
     def _raw(self, line: bytes, row: dict[str, Any]) -> str:

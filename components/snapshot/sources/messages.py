@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, model_validator
 
 from gatehouse.components.messages.values import (
-    MisfitError,
+    DoesNotFit,
+    Unfit,
     body_of,
     boolean,
     double,
@@ -85,7 +86,7 @@ def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_z
     for message in messages:
         try:
             row = _row(message, spec, converters, zone)
-        except MisfitError as misfit:
+        except DoesNotFit as misfit:
             if spec.on_invalid == "fail":
                 raise SourceError(
                     f"Table {name}, {message.place}: {misfit}. Declare on_invalid: reject to set such messages aside."
@@ -118,7 +119,7 @@ def _row(
         except ValueError as error:
             expected = str(error) or str(spec.columns[column])
             found = shown_misfit(value, spec.sensitive)
-            raise MisfitError(f"expected {expected} or a null", column, found) from None
+            raise DoesNotFit(f"expected {expected} or a null", column, found) from None
     return row
 
 
@@ -151,7 +152,7 @@ def moment_in(value: Any, form: str, zone: ZoneInfo | None) -> datetime:
         zone: Of times that state none.
 
     Raises:
-        ValueError: saying what was expected.
+        Unfit: saying what was expected.
     """
     import pyarrow as pa
 
@@ -160,12 +161,12 @@ def moment_in(value: Any, form: str, zone: ZoneInfo | None) -> datetime:
     what = wanted(str(zone or ""), form)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not isinstance(value, str) and not (number and form in EPOCHS):
-        raise ValueError(what)
+        raise Unfit(what)
     read = read_times(pa.array([str(value)]), str(zone or ""), form)
     assert read is not None  # `read_times` gives None only for other types, and this is a text
     found: datetime | None = read.values[0].as_py()
     if found is None:
-        raise ValueError(", ".join([what, *(note for _, note in read.notes)]))
+        raise Unfit(", ".join([what, *(note for _, note in read.notes)]))
     return found
 
 

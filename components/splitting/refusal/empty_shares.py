@@ -20,8 +20,8 @@ from gatehouse.components.splitting.spec import (
 from gatehouse.components.splitting.stable_hash import Flags
 from gatehouse.components.splitting.time_order import in_time, moment
 from gatehouse.components.splitting.training_set import TrainingSet
+from gatehouse.counting import counted
 from gatehouse.duration import iso
-from gatehouse.errors import counted
 
 _ENOUGH = 20
 """Units from which on a part without any is no chance, but too small a share."""

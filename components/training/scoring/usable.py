@@ -5,7 +5,8 @@ import numpy.typing as npt
 
 from gatehouse.components.tasks.outputs import EXPECTED, are_usable
 from gatehouse.components.tasks.task import Task
-from gatehouse.errors import PredictionError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import PredictionError
 
 
 def require_usable(predicted: npt.NDArray[np.float64], task: Task) -> None:

@@ -10,17 +10,25 @@ import pyarrow.compute as pc
 
 from gatehouse.components.arithmetic.finite import told_not_finite
 from gatehouse.components.artifacts.hidden_values import said_by
-from gatehouse.errors import GatehouseError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import GatehouseError
 
 _TEXT, _NUMBERS, _BOOLEANS, _NOTHING = "text", "numbers", "booleans", "nothing"
 _NARROW = ("float", "halffloat")
 
 
 class FeatureError(GatehouseError):
-    """The feature columns of a table are not those that a model was trained on, or cannot be used."""
+    """The feature columns of a table are not those that a model was trained on, or cannot be used.
+
+    `feature` is the one that cannot be used; empty where it is not a single one.
+    """
 
     permanent = True
     exit_code = 4
+
+    def __init__(self, told: str, *, feature: str = "") -> None:
+        super().__init__(told)
+        self.feature = feature
 
 
 class Columns(Protocol):
@@ -63,14 +71,15 @@ def table_of_rows(rows: Sequence[Mapping[str, object]], wanted: Iterable[str]) -
     for name in wanted:
         for number, row in enumerate(rows):
             if name not in row:
-                raise FeatureError(
+                told = (
                     f"Row {number}: feature {name} is missing, found {', '.join(row)}. Give None where it is not known."
                 )
+                raise FeatureError(told, feature=name)
         try:
             columns[name] = pa.array([row[name] for row in rows], from_pandas=True)
         except (pa.ArrowException, OverflowError) as error:
             told = f"expected values of one type in all rows: {said_by(error)}"
-            raise FeatureError(f"Feature {name}: {told}.") from error
+            raise FeatureError(f"Feature {name}: {told}.", feature=name) from error
     return pa.table(columns)
 
 
@@ -99,14 +108,15 @@ def numbers_of(
     if family == _NOTHING:
         return np.full(len(column), np.nan)
     if family not in (_NUMBERS, _BOOLEANS):
-        raise FeatureError(f"Feature {name}: expected numbers, found {column.type}. Declare it categorical.")
+        told = f"Feature {name}: expected numbers, found {column.type}. Declare it categorical."
+        raise FeatureError(told, feature=name)
     # Each cast costs more than the value of a single row.
     plain = pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
     if wanted in _NARROW and plain.type != (narrow := pa.type_for_alias(wanted)) and family != _BOOLEANS:
         plain = pc.cast(plain, pa.float64(), safe=False).cast(narrow, safe=False)
     values: npt.NDArray[np.float64] = pc.cast(plain, pa.float64(), safe=False).to_numpy()
     if np.isinf(values).any():
-        raise FeatureError(f"Feature {_endless(name, values, table)}.")
+        raise FeatureError(f"Feature {_endless(name, values, table)}.", feature=name)
     return values
 
 
@@ -135,7 +145,8 @@ def texts_of(name: str, column: pa.ChunkedArray, wanted: str = "") -> pa.Chunked
     expected = _family_of(pa.type_for_alias(wanted)) if wanted else family
     if family != expected or family not in (_TEXT, _NUMBERS, _BOOLEANS):
         found = expected if family != expected else "text, whole numbers or booleans"
-        raise FeatureError(f"Feature {name}: expected {found}, found {column.type}. Cast it where it is computed.")
+        told = f"Feature {name}: expected {found}, found {column.type}. Cast it where it is computed."
+        raise FeatureError(told, feature=name)
     plain = pc.cast(column, _plain(column.type))
     if pa.types.is_floating(plain.type):
         plain = pc.if_else(pc.is_nan(plain), pa.scalar(None, plain.type), plain)
@@ -143,7 +154,7 @@ def texts_of(name: str, column: pa.ChunkedArray, wanted: str = "") -> pa.Chunked
         return pc.cast(plain.cast(pa.type_for_alias(wanted)) if wanted else plain, pa.string())
     except pa.ArrowInvalid as error:
         told = f"expected categories of type {wanted}: {said_by(error)}"
-        raise FeatureError(f"Feature {name}: {told}.") from error
+        raise FeatureError(f"Feature {name}: {told}.", feature=name) from error
 
 
 def _family(column: pa.ChunkedArray) -> str:

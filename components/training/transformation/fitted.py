@@ -128,7 +128,8 @@ class Transformation:
             with np.errstate(over="ignore"):
                 numbers[:, index] = column.apply(values)
             if not np.isfinite(numbers[:, index]).all():
-                raise FeatureError(f"Feature {column.name}: values are too large for single precision. Clip them.")
+                told = f"Feature {column.name}: values are too large for single precision. Clip them."
+                raise FeatureError(told, feature=column.name)
             if column.indicator:
                 numbers[:, extra] = np.isnan(values)
                 extra += 1

@@ -63,7 +63,7 @@ def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
     with np.errstate(over="ignore", invalid="ignore"):
         centre, scale = _normalised(filled, spec)
     if not (math.isfinite(centre) and math.isfinite(scale)):
-        raise FeatureError(f"Feature {name}: values are too large to be normalised. Clip them.")
+        raise FeatureError(f"Feature {name}: values are too large to be normalised. Clip them.", feature=name)
     knots = _knots(filled) if spec.normalisation == "quantile" else ()
     return Numeric(name, low, high, fill, centre, scale, indicator, knots, type_of(column))
 

@@ -5,7 +5,7 @@ from collections import Counter
 from gatehouse.components.reports.format import number
 from gatehouse.components.reports.page import Verdict
 from gatehouse.components.tuning.reports.shown import Shown, values_of
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 _ENDINGS = {
     "max_trial_count": "it made as many trials as max_trial_count says",

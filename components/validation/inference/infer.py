@@ -18,7 +18,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.inference.profile import FEW_VALUES, MANY, Seen, SeenTable, profile
 from gatehouse.components.validation.inference.rounding import moment, round_bounds, year_before, years_after
 from gatehouse.components.validation.tables import opened, tables_of
-from gatehouse.errors import ConfigurationError, counted
+from gatehouse.counting import counted
+from gatehouse.errors import ConfigurationError
 
 _LINE = 112
 _FEW_ROWS = 20

@@ -166,7 +166,11 @@ def test_an_edit_that_cannot_change_a_result_leaves_the_digest(tree: Tree, file:
         ("room/stage", "_told(0) + found + advice()", "_told(0) + found + advice(), row=request.rows"),
         ("room/stage", '"expected {number} rows"', "register(1)"),
         ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    _factor: int = 2\n"),
-        ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    lag: Annotated[int, AfterValidator(twice)] = 1\n"),
+        (
+            "room/stage",
+            "    rows: int = 3\n",
+            "    rows: int = 3\n    lag: Annotated[int, AfterValidator(twice)] = 1\n",
+        ),
         ("room/stage", "raise SourceError", "raise ValueError"),
         ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    factor: ClassVar[float] = 2.0\n"),
         ("room/stage", "    rows: int = 3\n", "    rows: int = 3\n    format_version: ClassVar[int] = 2\n"),

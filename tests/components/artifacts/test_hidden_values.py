@@ -27,7 +27,7 @@ from gatehouse.components.features.point_in_time.entity_rows import EntityRows
 from gatehouse.components.features.streaming.rows import RowReader
 from gatehouse.components.features.streaming.stream import Message
 from gatehouse.components.integration import child, project_tests
-from gatehouse.components.messages.values import MisfitError
+from gatehouse.components.messages.values import DoesNotFit
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest
 from gatehouse.components.splitting.divide import divide
@@ -126,7 +126,7 @@ def _unexpected(_: Path) -> None:
 def test_no_reader_of_rows_quotes_one(
     tmp_path: Path, fails: Callable[[Path], None], sensitive: tuple[str, ...]
 ) -> None:
-    with hiding(lambda: sensitive), pytest.raises((GatehouseError, MisfitError)) as raised:
+    with hiding(lambda: sensitive), pytest.raises((GatehouseError, DoesNotFit)) as raised:
         fails(tmp_path)
     assert (SECRET in str(raised.value)) == (not sensitive)
 

@@ -75,7 +75,7 @@ def test_what_the_model_refuses_is_told(bench: Bench, monkeypatch: pytest.Monkey
         for each in bench.store.read_json(result.robustness, "robustness.json")["features"]
         if each["name"] == "wind"
     )
-    assert wind["changes"]["missing"] == {"refused": "Feature wind is <missing>."}
+    assert wind["changes"]["missing"] == {"refused": "FeatureError"}
     drawn = page(bench.store, result.robustness)
     assert "The model refuses rows with wind: missing." in drawn and "100 of 200 test rows" in drawn
 

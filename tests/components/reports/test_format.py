@@ -16,7 +16,7 @@ from gatehouse.components.reports.format import (
     percent,
     ticks,
 )
-from gatehouse.errors import counted
+from gatehouse.counting import counted
 
 
 @pytest.mark.parametrize(

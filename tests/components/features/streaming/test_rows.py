@@ -10,7 +10,7 @@ import pytest
 from gatehouse.components.features.definitions.declarations import Source
 from gatehouse.components.features.streaming.rows import RowReader
 from gatehouse.components.features.streaming.stream import CLOCK_TOLERANCE, Message
-from gatehouse.components.messages.values import MisfitError
+from gatehouse.components.messages.values import DoesNotFit
 from gatehouse.errors import ConfigurationError
 
 NOON = datetime(2013, 1, 9, 12, tzinfo=UTC)
@@ -80,7 +80,7 @@ def test_a_row_is_read_from_json_and_from_fields_of_text() -> None:
     ],
 )
 def test_what_does_not_fit_is_told_why(payload: Any, reason: str) -> None:
-    with pytest.raises(MisfitError) as misfit:
+    with pytest.raises(DoesNotFit) as misfit:
         read(payload)
     assert reason in str(misfit.value)
 
@@ -92,12 +92,12 @@ def test_a_number_is_read_as_its_column_holds_it() -> None:
 def test_an_event_may_be_as_far_ahead_of_its_arrival_as_its_table_says() -> None:
     latest = NOON + HOUR + CLOCK_TOLERANCE
     assert read(json.dumps({"ride": 1, "ended": latest.isoformat()}).encode())["ended"] == latest
-    with pytest.raises(MisfitError, match="as it arrived 2013-01-09T12:00:00"):
+    with pytest.raises(DoesNotFit, match="as it arrived 2013-01-09T12:00:00"):
         read(json.dumps({"ride": 1, "ended": (latest + timedelta(microseconds=1)).isoformat()}).encode())
 
 
 def test_a_message_with_a_flaw_is_set_aside_for_it() -> None:
-    with pytest.raises(MisfitError, match=r"^its clock$"):
+    with pytest.raises(DoesNotFit, match=r"^its clock$"):
         READER.read(Message("", (1,), NOON, b'{"ride": 1}', "its clock"), NOON)
 
 
