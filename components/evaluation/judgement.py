@@ -135,10 +135,8 @@ def judged(
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
     uncertainty, drawn = uncertainty_of(task, labels, predictions, units, spec)
-    confidence, champion = policy.champion.confidence, CHAMPION in predictions
-    comparisons = _comparisons(metrics, drawn, CHAMPION, confidence, units) if champion else {}
-    guessed = policy.better_than_guessing
-    guessing = _comparisons(metrics, drawn, CONSTANT, guessed, units) if guessed else {}
+    comparisons = _comparisons(metrics, drawn, CHAMPION, policy.champion.confidence, units)
+    guessing = _comparisons(metrics, drawn, CONSTANT, policy.better_than_guessing, units)
     shown = {role: each for role, each in predictions.items() if role in (CANDIDATE, CHAMPION)}
     limits, by = tuple(sorted(policy.slices or ())), policy.champion.metric
     slicing = Slicing(part.table, labels, shown, spec, task, limits, (by, policy.champion.confidence), units)
@@ -147,8 +145,7 @@ def judged(
     fairness = tuple(fairness_of(part.table, labels, shown, spec, task, units))
     values = {metric: {each.name: each.metrics[CANDIDATE][metric] for each in judged_slices} for metric in limits}
     evidence = Evidence(
-        *(model, metrics[CANDIDATE], metrics[BASELINE], comparisons.get(by), values),
-        slices_asked=asked.slices is not None,
+        *(model, metrics[CANDIDATE], metrics[BASELINE], comparisons.get(by), values, asked.slices is not None),
         data_checks=data_checks,
         cost=cost,
         guessing=guessing.get(guessed_in(by, judging_of(task).objective)),
@@ -176,10 +173,15 @@ def _comparisons(
     metrics: Mapping[str, Mapping[str, float]],
     drawn: Mapping[str, Mapping[str, Array]],
     role: str,
-    confidence: float,
+    confidence: float | None,
     units: Units,
 ) -> dict[str, Comparison]:
-    """The candidate against another role in every metric, from their values on all rows and on each draw."""
+    """The candidate against another role in every metric, from values on all rows and on each draw.
+
+    Without that role, or a confidence, there is none.
+    """
+    if role not in metrics or confidence is None:
+        return {}
     ours, theirs = metrics[CANDIDATE], metrics[role]
     draws = {name: (drawn[CANDIDATE][name], drawn[role][name]) for name in ours}
     return {

@@ -284,19 +284,7 @@ def _publish(
 
     names, bins, level = judging_of(task).curves, request.spec.calibration_bins, level_of(task)
     curves = {role: curves_of(names, part.labels, each, bins) for role, each in predictions.items() if role != CONSTANT}
-    verdict: dict[str, Any] = {
-        "verdict": found.verdict,
-        "rules": [asdict(rule) for rule in found.rules],
-        "guessing": {name: asdict(each) for name, each in found.guessing.items()},
-        "comparison": asdict(found.comparison) if found.comparison else None,
-        "comparisons": {
-            name: asdict(each) | {"smallest_shown": each.smallest_shown(policy.champion.confidence)}
-            for name, each in found.comparisons.items()
-        },
-        "seen": asdict(found.seen) if found.seen else None,
-        "policy": identity_of(policy),
-        "warnings": [*found.warnings, *(f"{each.name}: {text}" for each in data_checks for text in each.warnings)],
-    }
+    verdict = _verdict(found, policy, data_checks)
     if policy.cost.measures:  # Else numbers that differ each time would stand where nothing needs them.
         verdict["cost"] = asdict(cost)
     if request.integration:
@@ -325,3 +313,20 @@ def _publish(
         },
     )
     return str(published)
+
+
+def _verdict(found: "Judgement", policy: GatePolicy, data_checks: "tuple[DataCheck, ...]") -> dict[str, Any]:
+    """What is judged, by which policy, and what for, as JSON."""
+    return {
+        "verdict": found.verdict,
+        "rules": [asdict(rule) for rule in found.rules],
+        "guessing": {name: asdict(each) for name, each in found.guessing.items()},
+        "comparison": asdict(found.comparison) if found.comparison else None,
+        "comparisons": {
+            name: asdict(each) | {"smallest_shown": each.smallest_shown(policy.champion.confidence)}
+            for name, each in found.comparisons.items()
+        },
+        "seen": asdict(found.seen) if found.seen else None,
+        "policy": identity_of(policy),
+        "warnings": [*found.warnings, *(f"{each.name}: {text}" for each in data_checks for text in each.warnings)],
+    }
