@@ -3,7 +3,6 @@
 All rows are looked at. Where at most one value of twenty does not fit, such as `nil`, the others still tell the type.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.snapshot.epoch_units import unit_by_name, unit_of_our_years
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.counting import counted
@@ -25,22 +25,6 @@ NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "
 _MARKS = pa.array(NULLS)
 _DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%b %d %Y", "%d %b %Y", "%d-%b-%Y", "%B %d, %Y")
 _FORMATS = (*(f"{day}{clock}" for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S")), "%m/%d/%y")
-_USUAL = (1e8, 4e9)
-"""The years 1973 to 2096, in seconds since 1970: a column whose name says a time too is taken for one."""
-_PLAUSIBLE = (631_152_000, 4_102_444_800)
-"""The years 1990 to 2100, in seconds since 1970."""
-_PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
-_TIME_WORDS = frozenset(
-    ("time", "times", "date", "dates", "datetime", "timestamp", "when", "epoch", "created", "updated", "at", "ts")
-)
-_GLUED = re.compile(r"[a-z]{2,}(?:date|datetime|timestamp|epoch)")
-"""A word of a time behind another one, as in orderdate: it counts only for numbers of the years 1990 to 2100.
-
-One that ends in time alone may be a duration, as cputime, whose nanoseconds are numbers of such years too.
-"""
-_NOT_GLUED = frozenset(("candidate", "consolidate", "invalidate", "liquidate", "mandate", "update", "validate"))
-_NO_TIMES = frozenset(("id", "ids", "by"))
-"""Words that behind one of a time make it something else, as in created_by."""
 _TOO_FINE = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{7,9}(?:Z|[+-]\d\d:?\d\d)?$"
 
 
@@ -49,7 +33,7 @@ class SniffedColumn:
     """A column.
 
     Attributes:
-        name: Its name in the header; a column without one is left out of a snapshot.
+        name: Its name in the header.
         kind: The type that its values have.
         form: How it writes times, as `times` of a table has it.
         decimal: The decimal sign of its doubles.
@@ -59,10 +43,12 @@ class SniffedColumn:
         mostly: The text that most misfits are, where it stands more than once and is short; else empty.
         mostly_rows: How many these are.
         almost: The type that most values of a text column have; empty for none.
-        digits: Why numbers stay texts, as they would lose digits; empty where they do not.
+        why_text: Why it is a text, though its values seem to be something else; empty where they do not.
         also: Another format that all its times fit too; empty for none.
         epoch: Of numbers the unit in which all are times of the years 1990 to 2100 since 1970; empty for none.
         too_fine: Whether its texts are times with more digits than a microsecond has.
+        left_out: Why it is left out of a snapshot; empty where it is not.
+        note: What more there is to say of how it is read.
     """
 
     name: str
@@ -75,10 +61,12 @@ class SniffedColumn:
     mostly: str = ""
     mostly_rows: int = 0
     almost: str = ""
-    digits: str = ""
+    why_text: str = ""
     also: str = ""
     epoch: str = ""
     too_fine: bool = False
+    left_out: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,12 +172,13 @@ def type_of(column: Texts) -> SniffedColumn:
     if chosen.kind is ColumnType.bool and any(one.kind is ColumnType.int64 for one in best):
         chosen = next(one for one in best if one.kind is ColumnType.int64)  # 0 and 1
     if digits := _digits(column, chosen):
-        return replace(text, digits=digits)
+        return replace(text, why_text=digits)
     mostly, rows = _repeated_word(column.odd.get(chosen, Counter()), fewest)
-    if fewest > max(1, _MOST_MISFITS * column.rows):
+    if too_many(fewest, column.rows):
         return replace(text, almost=str(chosen.kind), misfits=fewest, mostly=mostly, mostly_rows=rows)
-    if unit := _unit(column, chosen):
-        chosen = _Candidate(ColumnType.timestamp, unit)
+    number = chosen.kind in (ColumnType.int64, ColumnType.double) and chosen.decimal == "."
+    if number and (unit := unit_by_name(column.name, column.low, column.high)):
+        chosen, number = _Candidate(ColumnType.timestamp, unit), False
     others = [one.form for one in best if one.form and one != chosen and chosen.form in _FORMATS]
     return SniffedColumn(
         column.name,
@@ -201,8 +190,13 @@ def type_of(column: Texts) -> SniffedColumn:
         mostly=mostly,
         mostly_rows=rows,
         also=others[0] if others else "",
-        epoch=_epoch(column, chosen, _PLAUSIBLE),
+        epoch=unit_of_our_years(column.low, column.high) if number else "",
     )
+
+
+def too_many(misfits: int, rows: int) -> bool:
+    """Whether so many values do not fit that the others do not tell the type."""
+    return misfits > max(1, _MOST_MISFITS * rows)
 
 
 def _digits(column: Texts, chosen: _Candidate) -> str:
@@ -225,25 +219,6 @@ def _repeated_word(odd: Counter[bytes], misfits: int) -> tuple[str, int]:
     text = word.decode(errors="replace")
     short = len(text) <= _LONGEST_WORD and text.isprintable()
     return (text, count) if short and count > 1 and 2 * count >= misfits else ("", 0)
-
-
-def _epoch(column: Texts, chosen: _Candidate, years: tuple[float, float]) -> str:
-    """The unit since 1970 in which all numbers of a column are in these years; empty for none."""
-    if chosen.kind not in (ColumnType.int64, ColumnType.double) or chosen.decimal != ".":
-        return ""
-    low, high = years
-    fits = (unit for unit, each in _PER_SECOND.items() if low * each <= column.low and column.high <= high * each)
-    return next(fits, "")
-
-
-def _unit(column: Texts, chosen: _Candidate) -> str:
-    """The unit since 1970 that a column of numbers is in, where its name and all its values say so."""
-    words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", column.name).lower())
-    glued = {word for word in words if _GLUED.fullmatch(word)} - _NOT_GLUED
-    last = max((place for place, word in enumerate(words) if word in _TIME_WORDS | glued), default=len(words))
-    if last == len(words) or _NO_TIMES.intersection(words[last:]):
-        return ""
-    return _epoch(column, chosen, _PLAUSIBLE if words[last] in glued else _USUAL)
 
 
 def with_decimal(told: SniffedColumn, decimal: str) -> SniffedColumn:

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,11 +129,24 @@ def shape_of(plain: Path, name: str) -> tuple[str, list[str]]:
         )
     if any(_is_number(name) and _is_number(cell) for name, cell in zip(first, second, strict=False)):
         raise DeclarationError(f"{name}: expected a header in the first line, found {first[:4]}. Add one.")
-    if repeated := sorted({column or "(no name)" for column in first if first.count(column) > 1}):
+    require_different(first, name)
+    return found.delimiter, first
+
+
+def require_different(columns: Sequence[str], name: str) -> None:
+    """Refuse columns with the same name.
+
+    Args:
+        columns: Their names.
+        name: Of the file, for the message.
+
+    Raises:
+        DeclarationError: naming those that are there more than once.
+    """
+    if repeated := sorted({column or "(no name)" for column, count in Counter(columns).items() if count > 1}):
         raise DeclarationError(
             f"{name}: expected columns with different names, found more than one {', '.join(repeated)}. Rename them."
         )
-    return found.delimiter, first
 
 
 @dataclass(frozen=True)

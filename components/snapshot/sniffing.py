@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.database import connect, out_of_memory
 from gatehouse.components.snapshot.column_types import NULLS, SniffedColumn, Texts, look, type_of, with_decimal
-from gatehouse.components.snapshot.csv_shape import in_utf8, require_ending, shape_of
+from gatehouse.components.snapshot.csv_shape import in_utf8, require_different, require_ending, shape_of
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
+from gatehouse.components.snapshot.typed_columns import TypedColumn
 from gatehouse.errors import DeclarationError
 
 _ROWS_AT_ONCE = 50_000
@@ -65,21 +66,23 @@ class Sniffed:
             )
             return replace(self, event_time=time, columns=tuple(columns))
         texts = (
-            SniffedColumn(one.name, ColumnType.string, missing=one.missing) if one.kind is ColumnType.timestamp else one
+            SniffedColumn(one.name, ColumnType.string, missing=one.missing, left_out=one.left_out)
+            if one.kind is ColumnType.timestamp
+            else one
             for one in self.columns
         )
         return replace(self, event_time="", columns=tuple(texts))
 
     @property
-    def named(self) -> tuple[SniffedColumn, ...]:
-        """The columns that have a name."""
-        return tuple(column for column in self.columns if column.name)
+    def kept(self) -> tuple[SniffedColumn, ...]:
+        """The columns that a snapshot has."""
+        return tuple(column for column in self.columns if not column.left_out)
 
     @property
     def reject_limit(self) -> float:
         """The share of rows that may be rejected: the usual one, two rows, or half as many again as the file has."""
         rows = max(self.rows + self.uneven, 1)
-        rejected = self.uneven + sum(one.misfits for one in self.named if one.kind is not ColumnType.string)
+        rejected = self.uneven + sum(one.misfits for one in self.kept if not one.almost)
         limit = max(USUAL_LIMIT, min(1.0, max(2, _ROOM * rejected) / rows))
         return math.ceil(limit * 10**4) / 10**4
 
@@ -95,37 +98,39 @@ def sniff(path: Path, nulls: Sequence[str] = ()) -> Sniffed:
         DeclarationError: if it is no CSV with a header, and no Parquet.
     """
     found = _parquet(path) if path.suffix.lower() == ".parquet" and path.is_file() else _csv(path, nulls)
-    return replace(found, event_time=next((one.name for one in found.named if one.kind is ColumnType.timestamp), ""))
+    columns = tuple(one if one.name else replace(one, left_out="it has no name") for one in found.columns)
+    found = replace(found, columns=columns)
+    return replace(found, event_time=next((one.name for one in found.kept if one.kind is ColumnType.timestamp), ""))
 
 
 def _parquet(path: Path) -> Sniffed:
     try:
         with pq.ParquetFile(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
-            missing = [0] * len(schema)
+            require_different(file.schema_arrow.names, path.name)
+            columns, rows = [TypedColumn.of(found) for found in file.schema_arrow], file.metadata.num_rows
             for batch in file.iter_batches():
-                missing = [count + cells.null_count for count, cells in zip(missing, batch.columns, strict=True)]
+                for column, cells in zip(columns, batch.columns, strict=True):
+                    column.look(cells)
     except (pa.ArrowInvalid, OSError) as error:
         raise DeclarationError(f"{path}: is not intact Parquet: {error}. Fetch it again.") from error
+    told = tuple(column.told() for column in columns)
+    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, told, rows, repeated=_repeated(path))
+
+
+def _repeated(path: Path) -> int:
+    """How many rows of a Parquet file are equal to an earlier one."""
+    query = "SELECT (SELECT count(*) FROM cells) - (SELECT count(*) FROM (SELECT DISTINCT * FROM cells))"
     with connect() as connection:
         connection.read_parquet(str(path)).create_view("cells")
-        query = "SELECT (SELECT count(*) FROM cells) - (SELECT count(*) FROM (SELECT DISTINCT * FROM cells))"
-        repeated = int(connection.execute(query).fetchall()[0][0])
-    columns = tuple(map(_typed, schema, missing))
-    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, columns, rows, repeated=repeated)
-
-
-def _typed(found: pa.Field, missing: int) -> SniffedColumn:
-    """A column of Parquet; what is neither number, bool nor time is a text."""
-    kinds = {
-        ColumnType.bool: pa.types.is_boolean,
-        ColumnType.int64: pa.types.is_integer,
-        ColumnType.double: lambda kind: pa.types.is_floating(kind) or pa.types.is_decimal(kind),
-        ColumnType.timestamp: lambda kind: pa.types.is_timestamp(kind) or pa.types.is_date(kind),
-    }
-    kind = next((kind for kind, fits in kinds.items() if fits(found.type)), ColumnType.string)
-    naive = kind is ColumnType.timestamp and getattr(found.type, "tz", None) is None
-    return SniffedColumn(found.name, kind, naive=naive, missing=missing)
+        try:
+            return int(connection.execute(query).fetchall()[0][0])
+        except duckdb.OutOfMemoryException as error:
+            raise out_of_memory(error, f"Reading {path.name}") or error from error
+        except duckdb.Error:  # Its words may quote a value.
+            raise DeclarationError(
+                f"{path.name}: expected values that DuckDB can read, found one that it cannot, such as a time far "
+                "beyond the year 9999 or a text that is no UTF-8. Correct it at the source."
+            ) from None
 
 
 def _csv(path: Path, wanted: Sequence[str]) -> Sniffed:
@@ -203,12 +208,13 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
         delivered: The time that all rows have where they have none of their own, ISO 8601 in UTC.
 
     Raises:
-        DeclarationError: if no column has a name.
+        DeclarationError: if every column is left out.
     """
-    columns = {column.name: str(column.kind) for column in sniffed.named}
+    columns = {column.name: str(column.kind) for column in sniffed.kept}
     if not columns:
-        raise DeclarationError(f"{path.name}: expected columns with names, found none.")
-    zone = {"time_zone": "UTC"} if any(column.naive for column in sniffed.named) else {}
+        why = "; ".join(f"{column.name or 'a column'}: {column.left_out}" for column in sniffed.columns)
+        raise DeclarationError(f"{path.name}: expected a column that a snapshot can hold, found none ({why}).")
+    zone = {"time_zone": "UTC"} if any(column.naive for column in sniffed.kept) else {}
     table: dict[str, Any] = {"member": path.name, "on_invalid": "reject", "reject_limit": sniffed.reject_limit}
     if sniffed.event_time:
         table |= {"columns": columns, "event_time": sniffed.event_time}
@@ -216,9 +222,9 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
         table |= {"columns": {_DELIVERED: "timestamp", **columns}, "event_time": _DELIVERED, "delivered": delivered}
     defaults = {"delimiter": "," if sniffed.delimiter else "", "decimal": ".", "encoding": "utf-8"}
     table |= {key: found for key, default in defaults.items() if (found := getattr(sniffed, key)) != default}
-    if times := {column.name: column.form for column in sniffed.named if column.form}:
+    if times := {column.name: column.form for column in sniffed.kept if column.form}:
         table["times"] = times
-    if len(sniffed.named) < len(sniffed.columns):
-        table["guards"] = {"new_column": "accept"}  # what has no name
+    if len(sniffed.kept) < len(sniffed.columns):
+        table["guards"] = {"new_column": "accept"}  # what is left out
     nulls = {"nulls": list(sniffed.nulls)} if sniffed.nulls != _DEFAULT_NULLS else {}
     return {"name": name, "kind": "files", "path": str(path.parent), **zone, **nulls, "tables": {name: table}}

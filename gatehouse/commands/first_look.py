@@ -1,4 +1,4 @@
-"""`gatehouse data try`: a first look at an undeclared CSV: infers its format, a contract and a report."""
+"""`gatehouse data try`: a first look at an undeclared CSV or Parquet file: how it is read, a contract, a report."""
 
 import json
 import re
@@ -88,7 +88,7 @@ def attempt(
     tell_repeated(console, sniffed.repeated)
     with connect() as connection:
         connection.read_parquet([str(path) for path in opened.paths(rows)]).create_view("rows")
-        kinds = {column.name: str(column.kind) for column in sniffed.named}
+        kinds = {column.name: str(column.kind) for column in sniffed.kept}
         infinite = infinite_values(lambda sql: connection.execute(sql).fetchall(), kinds)
     tell_infinite(console, infinite, "a feature or a label needs a null instead, which `gatehouse init` writes")
     project = name.replace("_", "-")[:LONGEST_NAME].rstrip("-")
@@ -119,8 +119,8 @@ def declared(sniffed: "Sniffed", file: Path, name: str, time_zone: str) -> dict[
             f"--time-zone: expected a column of times that state no zone, found none in {file.name}."
         )
     source |= {"time_zone": time_zone} if time_zone else {}
-    if personal := [column.name for column in sniffed.named if looks_personal(column.name)]:
-        source["tables"][name]["sensitive"] = sorted({*personal, *(one.name for one in sniffed.named if one.almost)})
+    if personal := [column.name for column in sniffed.kept if looks_personal(column.name)]:
+        source["tables"][name]["sensitive"] = sorted({*personal, *(one.name for one in sniffed.kept if one.almost)})
     return source
 
 
@@ -211,9 +211,10 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
     table = Table("column", "type", Column("missing", justify="right"), "", box=None, pad_edge=False)
     for column in sniffed.columns:
         missing = f"{column.missing:,}" if column.missing else ""
-        table.add_row(column.name or "(no name)", str(column.kind), missing, _notes(column, sniffed, hidden))
+        kind = "" if column.left_out else str(column.kind)
+        table.add_row(column.name or "(no name)", kind, missing, _notes(column, sniffed, hidden))
     print_table(table)
-    if words := sorted({column.mostly for column in sniffed.named if column.mostly and not hidden}):
+    if words := sorted({column.mostly for column in sniffed.kept if column.mostly and not hidden}):
         told = f"If {', '.join(map(repr, words))} means a missing value: "
         told += " ".join(f"--nulls {shlex.quote(word)}" for word in words)
         nulls = yaml.safe_dump([*sniffed.nulls, *words], default_flow_style=True, allow_unicode=True, width=400)
@@ -236,7 +237,7 @@ def _missing(sniffed: "Sniffed") -> str:
 def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
     from gatehouse.components.validation.inference.infer import looks_personal
 
-    notes = [] if column.name else ["left out: it has no name"]
+    notes = [f"left out: {column.left_out}"] * bool(column.left_out)
     if looks_personal(column.name):
         notes.append("its name looks personal: sensitive, no value of it is shown")
     if column.form:
@@ -253,7 +254,8 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
         notes.append("no zone is stated: UTC is assumed, unless --time-zone names another")
     if column.name and column.name == sniffed.event_time:
         notes.append("orders the rows in time")
-    notes += [f"text, as {column.digits}"] * bool(column.digits)
+    notes += [f"text, as {column.why_text}"] * bool(column.why_text)
+    notes += [column.note] * bool(column.note)
     notes += _misfits(column, sniffed, hidden)
     if column.missing == sniffed.rows:
         notes.append("empty")
@@ -268,7 +270,9 @@ def _misfits(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> Itera
         told = f"text, as {column.misfits:,} of {sniffed.rows - column.missing:,} values are no {column.almost}"
     else:
         rows = "its row is" if column.misfits == 1 else "their rows are"
-        told = f"{counted(column.misfits, 'value')} of another type, {rows} rejected"
+        # Parquet has one type in a column; what a snapshot cannot hold of it are times.
+        which = "of another type" if sniffed.delimiter else "finer than a microsecond or not in the years 1 to 9999"
+        told = f"{counted(column.misfits, 'value')} {which}, {rows} rejected"
     if column.mostly:
         word = "one text" if hidden else repr(column.mostly)
         told += f" ({'all' if column.mostly_rows == column.misfits else f'{column.mostly_rows:,}'} are {word})"

@@ -78,7 +78,7 @@ def init_from(
     console, table = Console(soft_wrap=True, highlight=False, markup=False), table_name(file)
     found = sniff(file, nulls)
     sniffed = found.ordered_by(_time(time, found))
-    require_columns(wanted, [column.name for column in found.named])
+    require_columns(wanted, [column.name for column in found.kept])
     if asked := someone_is_there():
         show(console, file, found)
     with whole_or_none(target) as made:
@@ -109,10 +109,10 @@ def init_from(
 
 
 def _time(wanted: str, sniffed: "Sniffed") -> str:
-    times = [column.name for column in sniffed.named if str(column.kind) == "timestamp"]
+    times = [column.name for column in sniffed.kept if str(column.kind) == "timestamp"]
     if wanted in ("", "none") or wanted in times:
         return "" if wanted == "none" else wanted or sniffed.event_time
-    column = next((one for one in sniffed.named if one.name == wanted), None)
+    column = next((one for one in sniffed.kept if one.name == wanted), None)
     if column and column.epoch:
         return wanted
     advice = ""

@@ -73,10 +73,11 @@ def shown_names(found: Collection[str], spec: TableSpec) -> list[str]:
 def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Place, time_zone: str) -> Raw:
     """The declared columns of a part, in the declared order and types. No value changes silently.
 
-    Whole numbers may come as any integer, as decimals and doubles without a fraction; doubles as any number; text as
-    text, UUID or JSON; bools also as 0 and 1; times as timestamps, dates (midnight), text in ISO 8601, or as `times` of
-    the declaration says. Nulls, NaN and infinities stay. Binary columns, and numbers that are text, are refused.
-    Columns that are not declared are left out, absent ones are null.
+    Whole numbers may come as any integer, as decimals and doubles without a fraction, or as durations, in their own
+    unit; doubles as any number; bools also as 0 and 1; times as timestamps, dates (midnight), text in ISO 8601, or as
+    `times` of the declaration says. Text may come as text, UUID or JSON, and as what is written in one way only: whole
+    numbers, decimals, dates, times of day, and timestamps, in ISO 8601 and UTC. Nulls, NaN and infinities stay. Binary
+    columns, and numbers that are text, are refused. Columns that are not declared are left out, absent ones are null.
 
     Args:
         pieces: The part's rows as the source gives them.
@@ -202,23 +203,32 @@ def _read(piece: pa.Table, column: str, spec: TableSpec, time_zone: str) -> Read
     if column not in piece.column_names:
         return Read(pa.nulls(piece.num_rows, TYPES[kind]))
     chunks = piece[column].chunks
-    array, decimal = _plain(pa.concat_arrays(chunks) if chunks else pa.array([], piece[column].type))
+    array = pa.concat_arrays(chunks) if chunks else pa.array([], piece[column].type)
     if array.null_count == len(array):
         return Read(pa.nulls(len(array), TYPES[kind]))
-    if kind is ColumnType.timestamp:
-        read = read_times(array, time_zone, spec.times.get(column, ""))
-    else:
-        convert = _converter(array.type, decimal, kind)
-        read = by_halving(array, convert, TYPES[kind]) if convert else None
+    read = read_as(array, kind, time_zone, spec.times.get(column, ""))
     return read or Read(pa.nulls(len(array), TYPES[kind]), array.is_null())
+
+
+def read_as(array: pa.Array, kind: ColumnType, zone: str = "", form: str = "") -> Read | None:
+    """The values of an array, shape (rows,), as a declared type; None where no value of its type becomes that one.
+
+    Args:
+        array: The values as the source gives them.
+        kind: The declared type.
+        zone: Zone of times that state none; empty refuses them.
+        form: How times are written, as `read_times` has it.
+    """
+    plain, decimal = _plain(array)
+    if kind is ColumnType.timestamp:
+        return read_times(plain, zone, form)
+    convert = _converter(plain.type, decimal, kind)
+    return by_halving(plain, convert, TYPES[kind]) if convert else None
 
 
 def _never(found: pa.DataType, kind: ColumnType, time_zone: str, form: str) -> bool:
     """Whether no value of a type becomes the declared one."""
-    array, decimal = _plain(pa.array([], found))
-    if kind is ColumnType.timestamp:
-        return read_times(array, time_zone, form) is None
-    return _converter(array.type, decimal, kind) is None
+    return read_as(pa.array([], found), kind, time_zone, form) is None
 
 
 def _of_no_type(name: str, place: str, column: str, kind: ColumnType, found: pa.DataType) -> SourceError:
@@ -244,19 +254,29 @@ def _plain(array: pa.Array) -> tuple[pa.Array, bool]:
     return array, False
 
 
+def without_extension(kind: pa.DataType) -> pa.DataType:
+    """The type that values are read from: without extension and dictionary, and a UUID is text."""
+    return _plain(pa.array([], kind))[0].type
+
+
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _converter(kind: pa.DataType, decimal: bool, declared: ColumnType) -> Convert | None:
     """How a type becomes the declared one; None where it may not."""
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or decimal
-    if declared is ColumnType.int64 and number:
+    exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind) or decimal
+    number = exact or pa.types.is_floating(kind)
+    if declared is ColumnType.int64 and (number or pa.types.is_duration(kind)):
         return _whole_from_text if decimal else lambda array: pc.cast(array, pa.int64())
     if declared is ColumnType.double and number:
         return lambda array: pc.cast(array, pa.float64())
-    if declared is ColumnType.string and _is_text(kind) and not decimal:
+    if declared is ColumnType.string and (exact or _is_text(kind)):
         return _text
+    if declared is ColumnType.string and (
+        pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind)
+    ):
+        return _time_as_text
     if declared is ColumnType.bool and pa.types.is_boolean(kind):
         return lambda array: array
     if declared is ColumnType.bool and pa.types.is_integer(kind):
@@ -271,6 +291,16 @@ def _whole_from_text(array: pa.Array) -> pa.Array:
 def _text(array: pa.Array) -> pa.Array:
     text = pc.cast(array, pa.string())
     text.validate(full=True)
+    return text
+
+
+def _time_as_text(array: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(array.type) and array.type.tz:
+        array = pc.cast(array, pa.timestamp(array.type.unit, "UTC"))
+    text = pc.cast(array, pa.string())
+    # Arrow writes what is beyond its calendar as `<value out of range: …>`.
+    if pc.any(pc.starts_with(text, "<"), min_count=0).as_py():
+        raise ValueError("no time of a calendar")
     return text
 
 

@@ -160,7 +160,7 @@ def test_numbers_that_would_lose_digits_stay_texts(
 ) -> None:
     path = _file(tmp_path, "id,y\n" + "".join(f"{cell},1\n" for cell in cells))
     found = sniff(path)
-    assert (_kinds(found)["id"], bool(found.columns[0].digits)) == (kind, kind == "string")
+    assert (_kinds(found)["id"], bool(found.columns[0].why_text)) == (kind, kind == "string")
     assert found.repeated == 0, "all cells differ"
     if kind != "double":
         assert len({row["id"] for row in _read(store, path)[1]}) == len(cells)

@@ -17,7 +17,7 @@ from tests.components.snapshot.sources.sql_databases import run, source
 @pytest.mark.parametrize(
     ("column", "declared_as", "value", "message"),
     [
-        ("bigint", "string", "5", "declared as string"),
+        ("double precision", "string", "5", "declared as string"),
         ("text", "int64", "'5'", "declared as int64"),
         ("double precision", "int64", "1.5", "found 1.5"),
         ("bigint", "double", "9007199254740993", "found 9007199254740993"),
@@ -46,6 +46,18 @@ def test_numbers_of_the_database_become_the_declared_ones(url: str) -> None:
         "small": [0.5, 2.0],
         "flag": [True, False],
     }
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
+def test_numbers_and_times_that_are_written_in_one_way_only_become_text(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("postgres") if kind == "postgresql" else f"duckdb:///{tmp_path / 'a.duckdb'}"
+    run(url, "CREATE TABLE orders (id bigint, whole bigint, money numeric(30,2), made timestamp)")
+    run(url, "INSERT INTO orders VALUES (1, -7, 12345678901234567890.5, '2024-07-01 12:00:00')")
+    columns = {"id": "int64", "whole": "string", "money": "string", "made": "string"}
+    [row] = read(source(url, columns=columns))[2].to_pylist()
+    assert row == {"id": 1, "whole": "-7", "money": "12345678901234567890.50", "made": "2024-07-01 12:00:00.000000"}
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
@@ -213,7 +225,7 @@ def test_the_first_row_of_a_file_that_a_query_reads_is_not_shown(tmp_path: Path)
         ("int64", ["9007199254740993", "1.0", "NULL"], [9007199254740993, 1, None]),
         ("int64", ["1", "'x'", "2"], [1, 2]),
         ("double", ["9007199254740993", "0.5"], [0.5]),
-        ("string", ["'a'", "5", "x'00'", "'b'"], ["a", "b"]),
+        ("string", ["'a'", "5", "0.5", "x'00'", "'b'"], ["a", "5", "b"]),
         ("timestamp", ["'2024-01-01T00:00:00Z'", "5"], [datetime(2024, 1, 1, tzinfo=UTC)]),
         ("bool", ["1", "'x'", "0", "2"], [True, False]),
     ],
