@@ -92,12 +92,18 @@ def sniff(path: Path, nulls: Sequence[str] = ()) -> Sniffed:
 
     Args:
         path: The file.
-        nulls: Texts that stand for a missing value in it, beside those that do so often.
+        nulls: Texts that stand for a missing value in a CSV, beside those that do so often.
 
     Raises:
-        DeclarationError: if it is no CSV with a header, and no Parquet.
+        DeclarationError: if it is no CSV with a header, and no Parquet, or if it is Parquet and `nulls` are named.
     """
-    found = _parquet(path) if path.suffix.lower() == ".parquet" and path.is_file() else _csv(path, nulls)
+    parquet = path.suffix.lower() == ".parquet" and path.is_file()
+    if parquet and nulls:
+        raise DeclarationError(
+            f"--nulls: expected a CSV, found {path.name}: in Parquet a missing value is a null. Leave out --nulls, or "
+            f"write a null in place of {', '.join(map(repr, nulls))} at the source."
+        )
+    found = _parquet(path) if parquet else _csv(path, nulls)
     columns = tuple(one if one.name else replace(one, left_out="it has no name") for one in found.columns)
     found = replace(found, columns=columns)
     return replace(found, event_time=next((one.name for one in found.kept if one.kind is ColumnType.timestamp), ""))

@@ -24,9 +24,17 @@ from gatehouse.components.snapshot.sources.blocks import Block, blocks
 from gatehouse.components.snapshot.sources.columnar import ROWS_PER_PART, row_runs
 from gatehouse.components.snapshot.sources.csv_rows import CsvRows, header_end, lines_in
 from gatehouse.components.snapshot.sources.declared import check_columns, declare, schema_of
-from gatehouse.components.snapshot.sources.files import FilesBase, FileTable, FolderSource, SdistSource
+from gatehouse.components.snapshot.sources.files import (
+    JSON_LINES,
+    KINDS,
+    TYPED,
+    FilesBase,
+    FileTable,
+    FolderSource,
+    SdistSource,
+)
 from gatehouse.components.snapshot.sources.json_rows import JsonRows
-from gatehouse.components.snapshot.sources.raw_file import JSON_LINES, KINDS, TYPED, RawFile, find_files
+from gatehouse.components.snapshot.sources.raw_file import RawFile, find_files
 from gatehouse.components.snapshot.sources.times import TIME
 from gatehouse.components.snapshot.sources.unquoted import Cut, unquoted_cuts
 from gatehouse.errors import DeclarationError, SourceError

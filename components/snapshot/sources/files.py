@@ -2,6 +2,7 @@
 
 import codecs
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -10,6 +11,18 @@ from gatehouse.components.artifacts.identity import Unordered, operational
 from gatehouse.components.snapshot.spec import SourceBase, TableSpec
 
 MEBIBYTE = 2**20
+PACKED = (".gz", ".zip")
+CSV = (".csv", ".tsv", ".txt")
+JSON_LINES = (".jsonl", ".ndjson")
+TYPED = (".parquet", ".arrow", ".feather", ".ipc")
+KINDS = (*CSV, *JSON_LINES, *TYPED)
+_OF_TEXT, _OF_CSV = ("encoding",), ("delimiter", "decimal")
+
+
+def suffix_of(name: str) -> str:
+    """What a file holds by its name, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
+    suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes]
+    return next((suffix for suffix in reversed(suffixes) if suffix not in PACKED), "")
 
 
 class FileTable(TableSpec):
@@ -65,6 +78,18 @@ class FileTable(TableSpec):
         return self
 
     @model_validator(mode="after")
+    def _says_what_has_an_effect(self) -> "FileTable":
+        suffix = suffix_of(self.member)
+        useless = (*_OF_CSV, *_OF_TEXT) if suffix in TYPED else _OF_CSV if suffix in JSON_LINES else ()
+        for key in useless:
+            if getattr(self, key) != FileTable.model_fields[key].default:
+                of = "a CSV or JSON lines" if key in _OF_TEXT else "a CSV"
+                raise ValueError(
+                    f"{key}: expected only for {of}, found it for {self.member}, where it has no effect: leave it out"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _orders_what_it_sorts(self) -> "FileTable":
         if self.order_by and not self.sort_on_ingest:
             raise ValueError("order_by: rows of files stand in the files' order; to have another, add sort_on_ingest")
@@ -83,6 +108,17 @@ class FilesBase(SourceBase):
         "holds one block in memory.",
     )
     tables: dict[str, FileTable] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _has_cells_that_are_texts(self) -> "FilesBase":
+        members = [table.member for table in self.tables.values()]
+        usual = set(self.nulls) == set(FilesBase.model_fields["nulls"].default)
+        if not usual and all(suffix_of(member) in (*JSON_LINES, *TYPED) for member in members):
+            raise ValueError(
+                f"nulls: expected only where a table is a CSV, found {', '.join(members)}, where it has no effect: "
+                "leave it out"
+            )
+        return self
 
 
 class FolderSource(FilesBase):

@@ -15,14 +15,10 @@ from typing import Any, BinaryIO
 
 import xxhash
 
+from gatehouse.components.snapshot.sources.files import CSV, JSON_LINES, PACKED, TYPED, suffix_of
 from gatehouse.errors import DeclarationError, SourceError
 
 WINDOW = 4 * 2**20
-_PACKED = (".gz", ".zip")
-CSV = (".csv", ".tsv", ".txt")
-JSON_LINES = (".jsonl", ".ndjson")
-TYPED = (".parquet", ".arrow", ".feather", ".ipc")
-KINDS = (*CSV, *JSON_LINES, *TYPED)
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,7 @@ class RawFile:
     @property
     def suffix(self) -> str:
         """What it holds, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
-        suffixes = [suffix.lower() for suffix in PurePosixPath(self.name).suffixes]
-        return next((suffix for suffix in reversed(suffixes) if suffix not in _PACKED), "")
+        return suffix_of(self.name)
 
     @property
     def format(self) -> str:
@@ -55,7 +50,7 @@ class RawFile:
     @property
     def packed(self) -> bool:
         """Whether it is zipped or gzipped."""
-        return self.name.lower().endswith(_PACKED)
+        return self.name.lower().endswith(PACKED)
 
     @property
     def plain(self) -> bool:

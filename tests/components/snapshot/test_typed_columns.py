@@ -137,3 +137,9 @@ def test_columns_of_one_name_and_times_that_nothing_reads_are_refused(tmp_path: 
         sniff(_written(tmp_path, [10**17], pa.timestamp("ms")))
     found = sniff(_written(tmp_path, [4 * 10**17, 0], pa.timestamp("us")))
     assert (str(found.columns[1].kind), found.columns[1].misfits) == ("timestamp", 1)
+
+
+def test_a_text_that_stands_for_a_missing_value_is_refused(tmp_path: Path) -> None:
+    path = _written(tmp_path, ["nil", "a"])
+    with pytest.raises(DeclarationError, match=r"--nulls: expected a CSV, found t\.parquet: .* in place of 'nil'"):
+        sniff(path, ["nil"])

@@ -120,6 +120,27 @@ def test_globs_take_files_by_name_whatever_their_kind(tmp_path: Path) -> None:
     assert [(row["a"], row["b"]) for row in _rows(tmp_path, "[0-9]*.*")] == [(1, "c"), (2, "g"), (3, "p"), (4, "f")]
 
 
+@pytest.mark.parametrize(
+    ("member", "table", "nulls", "said"),
+    [
+        ("t.parquet", {"delimiter": ";"}, None, r"delimiter: expected only for a CSV, found it for t\.parquet"),
+        ("*.arrow", {"decimal": ",", "delimiter": ";"}, None, "no effect: leave it out"),
+        ("t.parquet", {"encoding": "utf-16"}, None, "encoding: expected only for a CSV or JSON lines"),
+        ("t.jsonl.gz", {"decimal": ",", "delimiter": ";"}, None, "expected only for a CSV"),
+        ("t.parquet", {}, ["", "nil"], r"nulls: expected only where a table is a CSV, found t\.parquet"),
+    ],
+)
+def test_what_has_an_effect_on_texts_only_is_refused_for_other_files(
+    member: str, table: dict[str, str], nulls: list[str] | None, said: str
+) -> None:
+    body = {"name": "s", "kind": "files", "path": "p"} | ({"nulls": nulls} if nulls else {})
+    declared = {"t": {"columns": COLUMNS, "member": member} | table}
+    with pytest.raises(ValueError, match=said):
+        parse_source(body | {"tables": declared})
+    # Where one table is a CSV, or a pattern may find one, it may have an effect.
+    parse_source(body | {"tables": {"t": declared["t"] | {"member": "t.*"}}})
+
+
 def test_any_address_that_fsspec_knows(tmp_path: Path) -> None:
     files = fsspec.filesystem("memory")
     for name, content in (("1.csv", b"a,b\n1,x\n"), ("2.csv", b"a,b\n2,y\n")):
