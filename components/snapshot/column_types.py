@@ -14,6 +14,7 @@ from gatehouse.components.snapshot.epoch_units import unit_by_name, unit_of_our_
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.counting import counted
+from gatehouse.components.snapshot.written_numbers import COMMAS, DECIMAL_COMMA, THOUSANDS, WrittenNumbers
 
 _MOST_MISFITS = 0.05
 _HEAD = 200
@@ -49,6 +50,8 @@ class SniffedColumn:
         too_fine: Whether its texts are times with more digits than a microsecond has.
         left_out: Why it is left out of a snapshot; empty where it is not.
         note: What more there is to say of how it is read.
+        marks: Signs in its numbers for which they are not read as numbers; empty for none.
+        doubtful: Whether all its decimal commas may also stand between thousands.
     """
 
     name: str
@@ -67,6 +70,8 @@ class SniffedColumn:
     too_fine: bool = False
     left_out: str = ""
     note: str = ""
+    marks: tuple[str, ...] = ()
+    doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,9 @@ class Texts:
     nulls: Counter[str] = field(default_factory=Counter)
     low: float = float("inf")
     high: float = float("-inf")
+    numbers: WrittenNumbers = field(default_factory=WrittenNumbers)
+    decimals: int = 0
+    """Commas that stand before decimals, and not between thousands."""
 
 
 def _candidates() -> Iterator[_Candidate]:
@@ -122,8 +130,11 @@ def look(column: Texts, cells: pa.Array, marks: pa.Array = _MARKS) -> None:
     column.too_fine = (first or column.too_fine) and bool(pc.all(fine).as_py())
     if first:
         _leave_out(column, held.take(pa.array(range(0, len(held), -(-len(held) // _HEAD)))))
+    no_numbers = {}
     for candidate in list(column.candidates):
         odd = _odd(held, candidate)
+        if candidate.kind is ColumnType.double:
+            no_numbers[candidate.decimal] = odd
         column.candidates[candidate] += len(odd)
         if column.candidates[candidate] > column.rows // 2:
             del column.candidates[candidate]
@@ -135,6 +146,13 @@ def look(column: Texts, cells: pa.Array, marks: pa.Array = _MARKS) -> None:
         span = pc.min_max(read_texts(held, ColumnType.double, decimal=".", zone="", form="").values).as_py()
         if span["min"] is not None:
             column.low, column.high = min(column.low, span["min"]), max(column.high, span["max"])
+    if no_numbers:
+        column.numbers.count(min(no_numbers.values(), key=len).view(pa.string()))
+    else:
+        column.numbers.look(texts)
+    if "," in no_numbers and len(no_numbers.get(".", texts)) and not column.decimals:
+        commas = texts.filter(pc.match_substring(texts, ","))
+        column.decimals = len(commas) - _matching(commas, THOUSANDS)
 
 
 def _leave_out(column: Texts, sample: pa.Array) -> None:
@@ -163,6 +181,12 @@ def _most_frequent(cells: pa.Array) -> dict[bytes, int]:
 
 def type_of(column: Texts) -> SniffedColumn:
     """The first way to read a column of those that fit nearly all of its values; a text where none does."""
+    told = _type_of(column)
+    marks = () if too_many(column.numbers.others, column.rows) else column.numbers.told()
+    return replace(told, marks=marks, doubtful=told.decimal == "," and not column.decimals)
+
+
+def _type_of(column: Texts) -> SniffedColumn:
     text = SniffedColumn(column.name, ColumnType.string, too_fine=column.too_fine)
     if not column.rows or not column.candidates:
         return text
@@ -223,5 +247,13 @@ def _repeated_word(odd: Counter[bytes], misfits: int) -> tuple[str, int]:
 
 def with_decimal(told: SniffedColumn, decimal: str) -> SniffedColumn:
     """A column as it is with the decimal sign of the file: numbers with another one are texts."""
-    wrong = told.kind is ColumnType.double and told.decimal != decimal
-    return SniffedColumn(told.name, ColumnType.string) if wrong else told
+    if told.kind is not ColumnType.double or told.decimal == decimal:
+        return told
+    marks: tuple[str, ...] = ()
+    if told.doubtful:
+        why, marks = "its commas may stand between thousands or before decimals", (COMMAS,)
+    elif told.decimal == ",":
+        why, marks = "its numbers have a decimal comma, and commas separate the cells", (DECIMAL_COMMA,)
+    else:
+        why = "its numbers have a decimal point, those of other columns a comma"
+    return SniffedColumn(told.name, ColumnType.string, why_text=why, marks=marks)

@@ -157,7 +157,8 @@ def _csv(path: Path, wanted: Sequence[str]) -> Sniffed:
     if not rows:
         raise DeclarationError(f"{path.name}: expected rows below the header, found none.")
     told = [type_of(column) for column in columns]
-    decimal = next((one.decimal for one in told if one.decimal == ","), ".")
+    commas = delimiter != "," and any(one.decimal == "," and not one.doubtful for one in told)
+    decimal = "," if commas else "."
     told = [with_decimal(one, decimal) for one in told]
     seen = {
         null

@@ -1,6 +1,6 @@
 """How a column of Parquet, which has a type of its own, is read: told by the functions that read it into a snapshot."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,6 +9,7 @@ from gatehouse.components.snapshot.column_types import SniffedColumn, too_many
 from gatehouse.components.snapshot.epoch_units import unit_by_name, unit_of_our_years
 from gatehouse.components.snapshot.sources.declared import read_as, without_extension
 from gatehouse.components.snapshot.spec import ColumnType
+from gatehouse.components.snapshot.written_numbers import WrittenNumbers
 
 _SAFE_DIGITS = 15
 """So many digits of a decimal every double keeps."""
@@ -28,6 +29,7 @@ class TypedColumn:
     misfits: int = 0
     low: float = float("inf")
     high: float = float("-inf")
+    numbers: WrittenNumbers = field(default_factory=WrittenNumbers)
 
     @classmethod
     def of(cls, found: pa.Field) -> "TypedColumn":
@@ -49,6 +51,8 @@ class TypedColumn:
         assert read is not None  # asked for a type that the column's own becomes
         if read.fits is not None:
             self.misfits += pc.sum(pc.invert(read.fits)).as_py()
+        if self.kind is ColumnType.string:
+            self.numbers.look(read.values.drop_null())
         if self.kind in (ColumnType.int64, ColumnType.double) and read.values.null_count < len(cells):
             span = pc.min_max(read.values).as_py()
             self.low, self.high = min(self.low, span["min"]), max(self.high, span["max"])
@@ -66,6 +70,8 @@ class TypedColumn:
             return replace(text, why_text="most of its times are not in the years 1 to 9999")
         naive = self.kind is ColumnType.timestamp and getattr(self.type, "tz", None) is None
         told = replace(text, kind=self.kind, naive=naive, misfits=self.misfits, note=_note(self.type))
+        if not too_many(self.numbers.others, self.rows):
+            told = replace(told, marks=self.numbers.told())
         if self.low > self.high or pa.types.is_duration(self.type):
             return told
         # Of doubles it is only said: a text, which a column of times may be declared as, can hold no double.

@@ -219,6 +219,7 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
         told += " ".join(f"--nulls {shlex.quote(word)}" for word in words)
         nulls = yaml.safe_dump([*sniffed.nulls, *words], default_flow_style=True, allow_unicode=True, width=400)
         console.print(Text(f"{told}, which is `nulls: {nulls.strip()}` in the source", style="yellow"))
+    _tell_marks(console, sniffed)
     if sniffed.uneven:
         have, are = ("has", "it is") if sniffed.uneven == 1 else ("have", "they are")
         told = f"{counted(sniffed.uneven, 'row')} {have} more or fewer cells than the header, {are} rejected."
@@ -226,6 +227,20 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
     if not sniffed.event_time:
         told = "No column is read as a time: unless you name one, each row gets the file's own time, as delivered_at."
         console.print(Text(told, style="yellow"))
+
+
+def _tell_marks(console: Console, sniffed: "Sniffed") -> None:
+    """Print how to read numbers that have signs in them, if there are any."""
+    from gatehouse.components.snapshot.written_numbers import as_number
+
+    marked = [column for column in sniffed.kept if column.marks]
+    if marked:
+        first, names = marked[0], ", ".join(column.name for column in marked)
+        told = (
+            f"{names}: numbers with signs in them are not read as numbers. Remove the signs from the file, or read it "
+        )
+        told += "with a query, as docs/sources.md shows under Numbers with signs in them: "
+        console.print(Text(f"{told}{as_number(first.name, first.marks)}", style="yellow"))
 
 
 def _missing(sniffed: "Sniffed") -> str:
@@ -256,6 +271,9 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
         notes.append("orders the rows in time")
     notes += [f"text, as {column.why_text}"] * bool(column.why_text)
     notes += [column.note] * bool(column.note)
+    if column.marks and not column.why_text:
+        said = "stay text" if column.kind == "string" else "do not fit"
+        notes.append(f"numbers with {' and '.join(column.marks)} {said}")
     notes += _misfits(column, sniffed, hidden)
     if column.missing == sniffed.rows:
         notes.append("empty")

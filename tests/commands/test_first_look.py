@@ -122,6 +122,17 @@ def test_a_word_among_numbers_is_told_and_may_be_a_missing_value(
     assert source["nulls"] == ["", "NA", "not there"] and source["tables"]["t"]["reject_limit"] == 0.03
 
 
+def test_numbers_with_signs_in_them_are_told(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("price;tax;n\n" + "".join(f"${n:,.2f};{n % 30}%;{n}\n" for n in range(600, 1600)))
+    output = _try(tmp_path / "t.csv", store).output
+    assert "numbers with a currency and commas between thousands stay text" in output
+    assert "price, tax: numbers with signs in them are not read as numbers. Remove the signs from the file" in output
+    assert "CAST(regexp_replace(\"price\", '[^0-9.-]', '', 'g') AS DOUBLE)" in output
+
+
 def test_a_name_in_brackets_is_shown_as_it_is(
     tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """What files that nobody declared are told to be; and that a snapshot reads them as they were told."""
 
 import gzip
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from gatehouse.components.snapshot.column_types import Texts, look
 from gatehouse.components.snapshot.sniffing import Sniffed, sniff, source_of
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
+from gatehouse.components.snapshot.written_numbers import as_number
 from gatehouse.errors import DeclarationError, OutOfMemoryError, SourceError
 
 DELIVERED = "2024-05-01 12:00:00"
@@ -291,3 +293,79 @@ def test_numbers_that_may_be_times_are_times_when_they_are_named(tmp_path: Path,
     assert [column.epoch for column in found.columns] == ["", unit] and not found.event_time
     named = found.ordered_by("t")
     assert (str(named.columns[1].kind), named.columns[1].form, named.event_time) == ("timestamp", unit, "t")
+
+
+NUMBERS = [0.5, 7.25, 250.0, 999.5, *(1000.0 + 1234.5 * n for n in range(100))]
+
+
+def _german(number: float) -> str:
+    return f"{number:,.2f}".translate(str.maketrans(",.", ".,"))
+
+
+@pytest.mark.parametrize(
+    ("written", "share", "said"),
+    [
+        (lambda n: f"{n:.2f}%", 100, "a percent sign"),
+        (lambda n: f"{n:,.2f}", 1, "commas between thousands"),
+        (lambda n: f"${n:,.2f}", 1, "a currency and commas between thousands"),
+        (lambda n: f"-{n:.2f} EUR", -1, "a currency"),
+        (_german, 1, "points between thousands and a decimal comma"),
+        (lambda n: f"€ {_german(n)}", 1, "a currency and points between thousands and a decimal comma"),
+        (lambda n: f"{n:.2f} %".replace(".", ","), 100, "a percent sign and a decimal comma"),
+        (lambda n: f"{n:,.2f}".replace(",", "'"), 1, "blanks or apostrophes between thousands"),
+    ],
+)
+def test_numbers_with_signs_in_them_are_told_and_a_query_reads_them(
+    tmp_path: Path, written: Callable[[float], str], share: int, said: str
+) -> None:
+    lines = "".join(f"{place};{written(number)};a b\n" for place, number in enumerate(NUMBERS))
+    path = _file(tmp_path, f"id;v;note\n{lines}")
+    _, column, note = sniff(path).columns
+    assert (str(column.kind), " and ".join(column.marks), note.marks) == ("string", said, ())
+    with connect() as connection:
+        rows = connection.execute(
+            f"SELECT {as_number('v', column.marks)} FROM read_csv('{path}', delim=';', header=true, all_varchar=true)"
+        ).fetchall()
+    assert [row[0] for row in rows] == pytest.approx([number / share for number in NUMBERS])
+
+
+def test_commas_that_may_stand_between_thousands_are_no_decimal_commas(tmp_path: Path, store: ArtifactStore) -> None:
+    cells = [f"{n * 7:,}" for n in range(400)]
+    path = _file(tmp_path, "id;v\n" + "".join(f"{n};{cell}\n" for n, cell in enumerate(cells)))
+    found = sniff(path)
+    column = found.columns[1]
+    assert (found.decimal, str(column.kind), column.marks) == (".", "string", ("commas between thousands",))
+    assert "between thousands or before decimals" in column.why_text
+    assert [row["v"] for row in _read(store, path)[1]] == cells
+    # Another column of the file tells what a comma is.
+    path = _file(tmp_path, "id;v;w\n" + "".join(f"{n};{cell};{n},5\n" for n, cell in enumerate(cells)))
+    assert sniff(path).decimal == "," and _kinds(sniff(path))["v"] == "double"
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"), [("{},5", "have a decimal comma"), ("1,{:03}", "may stand between thousands")]
+)
+def test_quoted_commas_in_a_file_that_commas_separate_stay_texts(
+    tmp_path: Path, store: ArtifactStore, cell: str, why: str
+) -> None:
+    path = _file(tmp_path, "id,v\n" + "".join(f'{n},"{cell.format(n)}"\n' for n in range(400)))
+    found = sniff(path)
+    assert found.decimal == "." and why in found.columns[1].why_text
+    assert _read(store, path)[1][7]["v"] == cell.format(7)
+
+
+def test_a_decimal_sign_that_others_do_not_have_is_told(tmp_path: Path) -> None:
+    path = _file(tmp_path, "a;b\n" + "".join(f"{n},25;{n}.25\n" for n in range(400)))
+    assert "a decimal point, those of other columns a comma" in sniff(path).columns[1].why_text
+
+
+def test_a_few_numbers_with_signs_are_told_among_others(tmp_path: Path) -> None:
+    path = _file(tmp_path, "id,v\n" + "".join(f'{n},"{n * 2.57:,.2f}"\n' for n in range(400)))
+    column = sniff(path).columns[1]
+    assert (str(column.kind), column.misfits, column.marks) == ("double", 10, ("commas between thousands",))
+
+
+@pytest.mark.parametrize("cell", ["10.0.{}.7", "2024.01.{:02}.x", "12-{}", "A {}", "$", "1,2,{}", "{} kg"])
+def test_other_texts_are_no_numbers_with_signs(tmp_path: Path, cell: str) -> None:
+    path = _file(tmp_path, "id;v\n" + "".join(f"{n};{cell.format(n % 60)}\n" for n in range(400)))
+    assert not sniff(path).columns[1].marks

@@ -53,6 +53,12 @@ def without_keys(_request: pytest.FixtureRequest, folder: Path) -> None:
     (folder / "data" / "orders.csv").write_text("price;note\n1.5;té\n;\n", encoding="utf-8")
 
 
+def with_signs(_request: pytest.FixtureRequest, folder: Path) -> None:
+    (folder / "data").mkdir()
+    text = "id,placed,price,note\n1,2024-03-01 12:00:00,$1.50,té\n2,2024-03-01 12:00:00,,\n"
+    (folder / "data" / "orders.csv").write_text(text, encoding="utf-8")
+
+
 def postgres(request: pytest.FixtureRequest, _folder: Path) -> None:
     url = request.getfixturevalue("postgres")
     with adbc.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
@@ -112,10 +118,15 @@ def topic(request: pytest.FixtureRequest, _folder: Path) -> str:
     ("example", "fill"),
     list(
         zip(
-            EXAMPLES, [files, without_times, without_keys, postgres, sqlite, delta, iceberg, stream, topic], strict=True
+            EXAMPLES,
+            [files, without_times, without_keys, with_signs, postgres, sqlite, delta, iceberg, stream, topic],
+            strict=True,
         )
     ),
-    ids=["files", "without times", "without keys", "postgresql", "sqlite", "delta", "iceberg", "redis_stream", "kafka"],
+    ids=[
+        *("files", "without times", "without keys", "with signs", "postgresql", "sqlite", "delta", "iceberg"),
+        *("redis_stream", "kafka"),
+    ],
 )
 def test_the_declaration_takes_a_snapshot(
     example: str,
