@@ -35,6 +35,7 @@ class Table:
         event_time: The column that its parts' first and last event time are of.
         rejected: Reference of the rows that were set aside; empty where there are none.
         origin: What names the types of its columns, as `files (.csv)`.
+        times: How the source writes times that are not in ISO 8601, by column.
     """
 
     dataset: str
@@ -44,6 +45,7 @@ class Table:
     event_time: str = ""
     rejected: str = ""
     origin: str = ""
+    times: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def last(self) -> str:

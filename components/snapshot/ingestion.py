@@ -131,7 +131,7 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
         rejected = _publish_rejected(name, parts[name], dataset, store)
         rows, reading = sum(part.rows for part in parts[name]), reading_of(spec, name, window, opened.code)
         origin = opened.origin(name)
-        tables[name] = Table(str(dataset), rows, reading, parts[name], table.event_time, rejected, origin)
+        tables[name] = Table(str(dataset), rows, reading, parts[name], table.event_time, rejected, origin, table.times)
     manifest = Manifest(
         "snapshots",
         spec.name,

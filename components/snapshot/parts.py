@@ -91,13 +91,15 @@ class Stored:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, without what is empty."""
         # `asdict` copies every value of every part, which is most of what a record of many parts costs.
-        return {key: vars(value) if isinstance(value, Blob) else value for key, value in vars(self).items() if value}
+        body = {key: vars(value) if isinstance(value, Blob) else value for key, value in vars(self).items() if value}
+        # Records sort their keys, and the order of columns is the source's.
+        return body | {"columns": list(self.columns.items())} if self.columns else body
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Stored":
         """The part that `to_json` wrote."""
         blobs = {key: Blob(**body[key]) for key in ("blob", "rejected") if key in body}
-        return cls(**{**body, **blobs})
+        return cls(**{**body, **blobs, "columns": dict(body.get("columns", ()))})
 
 
 def store_parts(

@@ -7,6 +7,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.elements import shortened, table
 from gatehouse.components.reports.format import moment
 from gatehouse.components.reports.page import Marked, Report, Verdict
+from gatehouse.components.snapshot.delivered import delivered_tables, written_times
 from gatehouse.components.snapshot.rejected import Group, groups_of, rejected_of
 from gatehouse.components.snapshot.sources.declared import HIDDEN, NOT_SHOWN
 from gatehouse.counting import counted
@@ -22,7 +23,8 @@ def page(store: ArtifactStore, reference: str) -> str:
         reference: Of the snapshot.
     """
     manifest = store.manifest(reference)
-    tables = {name: store.manifest(made) for name, made in sorted(manifest.derived_from.items())}
+    delivered = delivered_tables(store, reference)
+    tables = {name: store.manifest(manifest.derived_from[name]) for name in delivered}
     rejected = {
         store.manifest(each).derived_from["dataset"]: store.manifest(each).rows or 0
         for each in rejected_of(store, reference)
@@ -50,9 +52,18 @@ def page(store: ArtifactStore, reference: str) -> str:
     )
     drawn.section("Columns")
     for name, found in tables.items():
-        columns = [[one.name, one.type, "yes" if one.nullable else "no"] for one in found.columns]
-        listed = table(["column", "type", "may be null"], columns, label=f"Columns of {name}")
-        drawn.folded(f"{name}: {len(columns):,} columns", listed)
+        order, times = delivered[name].columns, delivered[name].times
+        listed = sorted(found.columns, key=lambda one: order.index(one.name))
+        columns = {
+            "column": [one.name for one in listed],
+            "type": [one.type for one in listed],
+            "may be null": ["yes" if one.nullable else "no" for one in listed],
+        }
+        if times:
+            written = [written_times(times[one.name]) if one.name in times else "" for one in listed]
+            columns["times written as"] = written
+        rows = list(zip(*columns.values(), strict=True))
+        drawn.folded(f"{name}: {len(rows):,} columns", table(list(columns), rows, label=f"Columns of {name}"))
     return drawn.html()
 
 

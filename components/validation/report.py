@@ -23,6 +23,7 @@ from gatehouse.components.reports.elements import (
 )
 from gatehouse.components.reports.format import Html, moment
 from gatehouse.components.reports.page import TOLD, Report, Verdict
+from gatehouse.components.snapshot.delivered import delivered_tables
 from gatehouse.components.validation.anomalies import Anomaly
 from gatehouse.components.validation.contract import CONTRACT_FILE
 from gatehouse.components.validation.movement import MOVEMENTS
@@ -55,10 +56,11 @@ class Judged:
         anomalies: Those that fail first, then by table, column and rule.
         judged: How many rules were judged.
         not_judged: What could not be judged, and why.
-        measured: Statistics of the snapshot, its columns in the order of the table.
+        measured: Statistics of the snapshot, its columns in the order of the source.
         before: Statistics of the baseline.
         contract: The contract as it was published: defaults left out.
         delivery: What the guards said as the snapshot was taken.
+        times: How the source writes times that are not in ISO 8601, by table and column.
     """
 
     snapshot: str
@@ -71,6 +73,7 @@ class Judged:
     before: Measurement = field(default_factory=Measurement)
     contract: Mapping[str, Any] = field(default_factory=lambda: {"tables": {}})
     delivery: Sequence[str] = ()
+    times: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def page(store: ArtifactStore, reference: str) -> str:
@@ -84,13 +87,12 @@ def page(store: ArtifactStore, reference: str) -> str:
     snapshot, baseline = store.manifest(inputs["snapshot"]), inputs.get("baseline", "")
     verdict = store.read_json(reference, "verdict.json")
     measured = measurement(store, inputs["statistics"])
-    order = {
-        name: [column.name for column in store.manifest(dataset).columns]
-        for name, dataset in sorted(snapshot.derived_from.items())
-    }
+    delivered = delivered_tables(store, snapshot.reference)
     statistics = {
-        name: {column: measured.statistics[name][column] for column in columns if column in measured.statistics[name]}
-        for name, columns in order.items()
+        name: {
+            column: measured.statistics[name][column] for column in table.columns if column in measured.statistics[name]
+        }
+        for name, table in delivered.items()
         if name in measured.statistics
     }
     before = measurement(store, statistics_of(store, baseline))
@@ -111,6 +113,7 @@ def page(store: ArtifactStore, reference: str) -> str:
             before=replace(before, statistics=without_values(before.statistics, sensitive)),
             contract=json.loads(store.read_text(inputs["contract"], CONTRACT_FILE)),
             delivery=verdict.get("delivery", ()),
+            times={name: table.times for name, table in delivered.items()},
         )
     )
 
@@ -151,6 +154,7 @@ def _add_table(report: Report, name: str, found: Judged, anchors: Anchors, anoma
             baseline_rows=found.before.rows.get(name, 0),
             rebinned=again.get(column),
             anomalies=anomalies.get((name, column), ()),
+            form=found.times.get(name, {}).get(column, ""),
         )
         for column, own in columns.items()
     ]

@@ -77,7 +77,7 @@ def attempt(
     source = declared(sniffed, file.resolve(), name, time_zone)
     opened = ArtifactStore.open(store_address(store))
     with tempfile.TemporaryDirectory() as made:  # So that an unreadable file leaves no folder behind.
-        look = taken(source, Path(made, _CONTRACT), opened)
+        look = taken(source, Path(made, _CONTRACT), opened, sniffed)
         if out:
             out.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(made, _CONTRACT), out / _CONTRACT)
@@ -124,8 +124,8 @@ def declared(sniffed: "Sniffed", file: Path, name: str, time_zone: str) -> dict[
     return source
 
 
-def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) -> FirstLook:
-    """Take a snapshot, write the contract that it meets, and judge it."""
+def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore, sniffed: "Sniffed") -> FirstLook:
+    """Take a snapshot of the file, write the contract that it meets, and judge it."""
     from gatehouse.components.reports.rendering import rendered
     from gatehouse.components.snapshot.sources.catalog import parse_source
     from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
@@ -140,7 +140,8 @@ def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) 
     contract_file.write_text(contract, encoding="utf-8")
     files = {CONTRACT_FILE: contract_text(parse_contract(contract))}
     config = store.publish("config", f"{source['name']}-contract", files)
-    judged = validate(ValidateRequest(snapshot=taken.snapshot, contract=str(config)), store)
+    repeated = (_repeated_rows(sniffed.repeated),) if sniffed.repeated else ()
+    judged = validate(ValidateRequest(snapshot=taken.snapshot, contract=str(config), delivery=repeated), store)
     references = [judged.validation, *taken.rejected.values()]
     return FirstLook(
         taken, judged.verdict, len(judged.warnings), tuple(rendered(store, find(store, each)) for each in references)
@@ -163,8 +164,12 @@ def tell_rejected(console: Console, look: FirstLook, name: str, sniffed: "Sniffe
 def tell_repeated(console: Console, rows: int) -> None:
     """Print how many rows are equal to an earlier one, if there are any."""
     if rows:
-        same = "row is equal to an earlier one" if rows == 1 else "rows are each equal to an earlier one"
-        console.print(Text(f"{rows:,} {same} in all columns: look whether they were delivered twice", style="yellow"))
+        console.print(Text(_repeated_rows(rows), style="yellow"))
+
+
+def _repeated_rows(rows: int) -> str:
+    same = "row is equal to an earlier one" if rows == 1 else "rows are each equal to an earlier one"
+    return f"{rows:,} {same} in all columns: look whether they were delivered twice"
 
 
 def tell_infinite(console: Console, values: Mapping[str, int], advice: str) -> None:

@@ -87,7 +87,7 @@ def init_from(
         store = ArtifactStore.open(made / DEFAULT_STORE)
         with contextlib.chdir(made):
             source = declared(sniffed, Path("data", file.name), table, zone)
-            look = taken(source, Path("contract.yaml"), store)
+            look = taken(source, Path("contract.yaml"), store, found)
         roles, boundaries, alike, sizes = _roles(
             store, look, table, source["tables"][table], wanted, bool(sniffed.event_time)
         )

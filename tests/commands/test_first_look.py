@@ -4,6 +4,8 @@ import re
 from importlib import resources
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -12,7 +14,10 @@ from typer.testing import CliRunner
 
 from gatehouse.commands.data import app
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.records import remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.rendering import rendered
+from gatehouse.components.snapshot.delivered import delivered_tables
 from gatehouse.components.snapshot.sources.catalog import parse_source, parse_source_json
 from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.components.validation.contract import parse_contract
@@ -49,6 +54,37 @@ def test_from_a_file_to_a_report(tmp_path: Path, store: ArtifactStore, monkeypat
         parse_contract((folder / "contract.yaml").read_text()).tables["web_visits"].columns["bought"].type.value
         == "int64"
     )
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_pages_and_the_contract_have_the_order_of_the_file(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    columns = {"zone": list(range(400)), "created": list(range(1_700_000_000, 1_700_000_400)), "amount": [1] * 400}
+    rows = pa.table(columns)
+    rows = pa.concat_tables([rows, rows.slice(7, 2)])
+    if name == "t.csv":
+        pa.csv.write_csv(rows, name)
+    else:
+        pq.write_table(rows, name)
+    output = _try(tmp_path / name, store, "--out", "written").output
+    contract = (tmp_path / "written" / "contract.yaml").read_text()
+    assert list(parse_contract(contract).tables["t"].columns) == ["zone", "created", "amount"]
+    page = Path(output.split("report ", 1)[1].splitlines()[0].split(", ")[0].strip()).read_text()
+    cards = [card.split("</summary>")[0] for card in page.split('<details class="card')[1:]]
+    assert [next(each for each in columns if each in card) for card in cards] == list(columns)
+    assert "Written in the source as numbers: seconds since 1970." in page.split('<details class="card')[2]
+    assert "2 rows are each equal to an earlier one in all columns" in page
+    [snapshot] = store.references("snapshots")
+    listed = rendered(store, snapshot).read_text()
+    assert listed.index("zone</") < listed.index("created</") < listed.index("amount</")
+    assert "numbers: seconds since 1970" in listed
+    # A copy of the artifacts alone has no record of the delivery: then columns stand in the order of the dataset.
+    assert [*delivered_tables(store, snapshot)["t"].columns] == list(columns)
+    for key in list(store.objects.list("sources")):
+        remove_record(store.objects, key)
+    assert [*delivered_tables(store, snapshot)["t"].columns] == sorted(columns)
 
 
 def test_the_zone_of_times_can_be_named_and_corrected_before_the_first_run(

@@ -6,7 +6,8 @@ source declares sensitive, or whose name looks personal, no value is written.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ import yaml
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.delivered import delivered_tables
 from gatehouse.components.validation.inference.profile import FEW_VALUES, MANY, Seen, SeenTable, profile
 from gatehouse.components.validation.inference.rounding import moment, round_bounds, year_before, years_after
 from gatehouse.components.validation.tables import opened, tables_of
@@ -50,10 +52,10 @@ def infer_contract(store: ArtifactStore, snapshot: Reference | str) -> str:
         raise ConfigurationError(
             f"{reference.short}: expected a snapshot with tables, found none. See `gatehouse data list snapshots`."
         )
-    as_of = store.manifest(reference).details.get("as_of")
+    as_of, delivered = store.manifest(reference).details.get("as_of"), delivered_tables(store, reference)
     with store.workspace() as workspace, opened(tuple(tables.values()), workspace) as connection:
         seen = profile(connection, tables)
-    described = [table for table in seen.values() if table.columns]
+    described = [_in_order(table, delivered[name].columns) for name, table in seen.items() if table.columns]
     if not described:
         raise ConfigurationError(f"{reference.short}: no table has a column of a type that a contract can state.")
     lines = [
@@ -65,6 +67,11 @@ def infer_contract(store: ArtifactStore, snapshot: Reference | str) -> str:
     for table in described:
         lines += _table(table, datetime.fromisoformat(as_of) if isinstance(as_of, str) else None)
     return "\n".join(lines) + "\n"
+
+
+def _in_order(seen: SeenTable, order: Sequence[str]) -> SeenTable:
+    """The table with its columns as the source has them, where a person looks for them."""
+    return replace(seen, columns={column: seen.columns[column] for column in order if column in seen.columns})
 
 
 def _table(seen: SeenTable, as_of: datetime | None) -> Iterator[str]:

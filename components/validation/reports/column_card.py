@@ -7,6 +7,7 @@ from typing import Any
 from gatehouse.components.reports.charts import Bin, distributions, sparkline
 from gatehouse.components.reports.elements import Card, cell, isolated, link, meter, shortened, sign, table
 from gatehouse.components.reports.format import Html, escape, number, percent
+from gatehouse.components.snapshot.delivered import written_times
 from gatehouse.components.validation.anomalies import Anomaly
 from gatehouse.components.validation.reports.shape import Shape, Statistics, shape_of
 
@@ -27,6 +28,7 @@ class Column:
         baseline_rows: Rows of the baseline's table.
         rebinned: The column's own rows counted in the baseline's bins, None for no baseline.
         anomalies: Anchor and anomaly of those that name it.
+        form: How the source writes its times: a unit since 1970 or a format; empty for ISO 8601 and for no times.
     """
 
     table: str
@@ -37,6 +39,7 @@ class Column:
     baseline_rows: int
     rebinned: Statistics | None
     anomalies: Sequence[tuple[str, Anomaly]]
+    form: str = ""
 
 
 def _held(found: Statistics) -> int:
@@ -66,10 +69,11 @@ def column_card(column: Column, anchor: str) -> Card:
         f'<span class="nulls">{meter(nulls, other)}{escape(_share(nulls))} null{loose}</span>'
         f'<span class="marks">{"".join(map(sign, severities))}</span>'
     )
-    note = '<p class="note">Sensitive: rows are counted, and no value is kept.</p>' if own.get("sensitive") else ""
+    notes = ["Sensitive: rows are counted, and no value is kept."] * bool(own.get("sensitive"))
+    notes += [f"Written in the source as {written_times(column.form)}."] * bool(column.form)
     body = [
         _found(column),
-        note,
+        *(f'<p class="note">{escape(note)}</p>' for note in notes),
         '<div class="sides">',
         _statistics(column),
         _figure(column, shape),
