@@ -1,6 +1,7 @@
 """`gatehouse data`: shows, verifies, compares and removes the contents of a store."""
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ def list_references(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List the references of a store, with the state of each."""
+    """List the references of a store, with the state of each. Digests are cut where they stay unique."""
     opened = open_store(store)
     if kind and not re.fullmatch("[a-z][a-z0-9-]*", kind):
         raise ConfigurationError(f"expected a kind, such as datasets, found {kind!r}.")
@@ -55,9 +56,13 @@ def list_references(
         for name in ("rows", "files", "bytes"):
             table.add_column(name, justify="right")
         table.add_column("state")
+        cut = Counter(each.short for each in references)
+        shown = {str(each): each.short if cut[each.short] == 1 else str(each) for each in references}
         for row in rows:
             counts = [f"{row[name]:,}" if row.get(name) is not None else "" for name in ("rows", "files", "bytes")]
-            table.add_row(str(row["reference"]), *counts, Text(str(row["state"]), style=_STYLES[str(row["state"])]))
+            table.add_row(
+                shown[str(row["reference"])], *counts, Text(str(row["state"]), style=_STYLES[str(row["state"])])
+            )
         print_table(table)
     else:
         typer.echo(f"{opened.address} holds no {f'references of kind {kind}' if kind else 'references'}.", err=True)

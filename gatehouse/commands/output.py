@@ -108,7 +108,7 @@ def size(count: int) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table at full width, because a shortened reference cannot be copied."""
+    """Print a table at full width, because a reference that ends in dots cannot be copied."""
     Console(width=max(Console().width, _WIDTH), markup=False).print(table, soft_wrap=True)
 
 
