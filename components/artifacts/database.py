@@ -19,7 +19,9 @@ SHARE = 0.5
 
 def out_of_memory(error: Exception, what: str = "The work") -> OutOfMemoryError | None:
     """An error in words if DuckDB, Arrow or Python reports that memory was not enough; else None."""
-    if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryException":
+    # Through a reader of Arrow, DuckDB's error comes as an OSError.
+    told = type(error).__name__ == "OutOfMemoryException" or str(error).startswith("Out of Memory Error")
+    if not isinstance(error, MemoryError) and not told:
         return None
     limit = limits.memory() / 1e9
     return OutOfMemoryError(

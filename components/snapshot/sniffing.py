@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.database import connect, out_of_memory
 from gatehouse.components.snapshot.column_types import NULLS, SniffedColumn, Texts, look, type_of, with_decimal
-from gatehouse.components.snapshot.csv_shape import in_utf8, require_different, require_ending, shape_of
+from gatehouse.components.snapshot.csv_shape import in_utf8, lone_return, require_different, require_ending, shape_of
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 from gatehouse.components.snapshot.typed_columns import TypedColumn
 from gatehouse.errors import DeclarationError
@@ -193,13 +193,16 @@ def _batches(
     )
     try:
         yield from connection.sql(query).to_arrow_reader(_ROWS_AT_ONCE)
-    except duckdb.OutOfMemoryException as error:
-        raise out_of_memory(error, f"Reading {name}") or error from error
-    except duckdb.InvalidInputException:  # Its words name a temporary file, and may quote a row.
+    except (duckdb.Error, OSError) as error:  # The rows after the first ones come through a reader of Arrow.
+        if not isinstance(error, duckdb.InvalidInputException) and not str(error).startswith("Invalid Input Error"):
+            raise out_of_memory(error, f"Reading {name}") or error from error
+        line = lone_return(plain)
+        where = f"the lone carriage return in line {line:,}" if line else "a lone carriage return within one"
+        # DuckDB's words name a temporary file, and may quote a row.
         raise DeclarationError(
             f"{name}: expected rows of {len(header)} columns separated by {delimiter!r}, found text that cannot be "
-            "divided into rows, such as a lone carriage return within one. Write the file again with the same end of "
-            "line everywhere, and quote cells that hold one."
+            f"divided into rows, such as {where}. Write the file again with the same end of line everywhere, and quote "
+            "cells that hold one."
         ) from None
 
 

@@ -228,7 +228,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStor
         ("t.csv", "My table\n\na,b\n" + "1,2\n" * 9, "2 lines stand before the table"),
         ("t.csv", "a,b\n" + "1,2,\n" * 9, "expected a header of 3 cells, as most rows have, found 2"),
         ("t.csv", "a,b\n1,\x00\n", "found a NUL byte in line 2"),
-        ("t.csv", "a,b\n" + "1,x\n" * 300 + "1,x\r3\n1,x\n", "such as a lone carriage return within one"),
+        ("t.csv", "a,b\n" + "1,x\n" * 300 + "1,x\r3\n1,x\n", "such as the lone carriage return in line 302"),
         ("t.csv.gz", "a,b\n1,2\n", "is not intact gzip"),
         ("t.inter", "a,b\n1,2\n", "rename it to .csv or .tsv"),
     ],
@@ -238,6 +238,18 @@ def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str, said: st
     path.write_text(text)
     with pytest.raises(DeclarationError, match=said):
         source_of(sniff(path), path, "t", DELIVERED)
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [("x\r3", "the lone carriage return in line 30,002"), ('x"\r3', "a lone carriage return within one")],
+)
+def test_a_lone_carriage_return_after_many_rows_is_told_as_among_the_first(
+    tmp_path: Path, cell: str, said: str
+) -> None:
+    path = _file(tmp_path, "a,b\n" + "1,x\n" * 30_000 + f"1,{cell}\n1,x\n")
+    with pytest.raises(DeclarationError, match=rf"t\.csv: expected rows of 2 columns separated by .*{said}"):
+        sniff(path)
 
 
 def test_a_lack_of_memory_is_not_taken_for_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
