@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from gatehouse.components.snapshot.epoch_units import unit_by_name, unit_of_our_years
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.spec import ColumnType
-from gatehouse.counting import counted
 from gatehouse.components.snapshot.written_numbers import COMMAS, DECIMAL_COMMA, THOUSANDS, WrittenNumbers
+from gatehouse.counting import counted
 
 _MOST_MISFITS = 0.05
 _HEAD = 200
