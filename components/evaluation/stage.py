@@ -122,12 +122,11 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     predictions = {
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
-    checks = _data_checks(request, store)
     details = store.manifest(request.training_set).details
     units = Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
     features = {name: kind == "numeric" for kind in ("numeric", "categorical") for name in details.get(kind, ())}
     origins = origins_of(store, request.model, **data, split_checks=request.split_checks)
-    cost = _cost(request, store, candidate, part)
+    checks, cost = _data_checks(request, store), _cost(request, store, candidate, part)
     suite = suite_of(store, request.integration, request.model, request.split, candidate, part)
     evidence = (part, predictions, units, features, checks, cost, seen, origins, suite)
     found = judged(task, request.spec, request.policy, store.manifest(request.model), *evidence)
