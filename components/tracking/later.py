@@ -24,7 +24,8 @@ from gatehouse.components.tracking.stages import is_due
 _FOLDER = "tracking/left"
 _PROGRAM = "gatehouse.components.registry.showing.run"
 """Shows runs with the ledgers that they wrote to; nothing in this room knows ledgers."""
-_PATIENCE = 300.0
+PATIENCE = 300.0
+"""Seconds that anybody waits at most for the process that shows a run."""
 _WARNED = re.compile(r":(tracking|projection)\.[0-9]+\.warned")
 
 
@@ -87,7 +88,8 @@ def show_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.Po
         log_file: Log file of the process.
 
     Returns:
-        The process, which continues after this one has ended; None if there is nothing to show.
+        The process, which continues after this one has ended; None if there is nothing to show. The store says before
+        it starts that the run is to be shown, so that one that is ended too early delays it until the next run.
     """
     if _is_left(store, run):
         create_record(store.objects, f"{_FOLDER}/{run}/run.json", {})
@@ -128,7 +130,7 @@ def close_run(store: ArtifactStore, run: str, killed: bool) -> None:
     """
     if apart := show_apart(store, run, Path(os.devnull)):
         try:
-            apart.wait(_PATIENCE)
+            apart.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             apart.kill()
     end_shown(store, run, killed)

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import json
 import os
+import subprocess
 import sys
 import threading
 from functools import partial
@@ -93,7 +94,7 @@ def run_on_screen(
 
 def _show(store: ArtifactStore, outcome: LocalRun) -> None:
     """Show a run that has ended, and those that were left before, in MLflow; print why one is left."""
-    from gatehouse.components.tracking.later import runs_left, show_apart, why_left
+    from gatehouse.components.tracking.later import PATIENCE, runs_left, show_apart, why_left
 
     if earlier := [run for run in runs_left(store) if run != outcome.run]:
         typer.echo(
@@ -102,9 +103,11 @@ def _show(store: ArtifactStore, outcome: LocalRun) -> None:
         why = why_left(store, earlier[0]) or "the process that shows it is still at work, or was ended"
         typer.echo(f"warning of {earlier[0]}: {why}")
     showing = show_apart(store, outcome.run, outcome.log)
-    # Where nobody looks, such as in a container, all processes may end with this one.
-    if showing is not None and not sys.stdout.isatty():
-        showing.wait()
+    # Where nobody looks, such as in a container, all processes may end with this one. What failed is told at once all
+    # the same: the store holds by now that it is to be shown, so that the next run does it if this process is ended.
+    if showing is not None and outcome.exit_code == 0 and not sys.stdout.isatty():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            showing.wait(PATIENCE)
         if outcome.run in runs_left(store):
             typer.echo(f"MLflow does not show this run yet: {why_left(store, outcome.run) or outcome.log}")
 

@@ -4,9 +4,11 @@ The tasks of a local run leave this to one process, because importing MLflow tak
 Tasks in pods show what they made themselves.
 """
 
+import fcntl
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from gatehouse.components.artifacts.records import read_record
@@ -15,7 +17,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.projection import project
 from gatehouse.components.tracking.cost import PRICES
-from gatehouse.components.tracking.later import all_is_shown, end_shown, left_by, was_stopped
+from gatehouse.components.tracking.later import all_is_shown, end_shown, left_by, runs_left, was_stopped
 from gatehouse.components.tracking.shipping import deliver
 from gatehouse.components.tracking.shown import LATER, warning_on_failure
 from gatehouse.components.tracking.stages import track_run
@@ -52,10 +54,21 @@ def show_run(store: ArtifactStore, run: str) -> bool:
 
 
 def main(address: str, *runs: str) -> None:
-    """Show runs, each with the prices that its project had. One that cannot be shown does not block the others."""
-    store, failures = ArtifactStore.open(address), 0
+    """Show runs that are left, each with the prices that its project had; one that cannot be shown blocks no other.
+
+    A run may end while the one before it is being shown. Two processes at once would show that one twice, so the second
+    waits.
+    """
+    store = ArtifactStore.open(address)
     os.environ.pop(LATER, None)
-    given = os.environ.get(PRICES, "")
+    with open(store.local_folder / "showing.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        left = runs_left(store)
+        _show(store, [run for run in runs if run in left])
+
+
+def _show(store: ArtifactStore, runs: Sequence[str]) -> None:
+    failures, given = 0, os.environ.get(PRICES, "")
     for run in runs:
         os.environ[RUN_ID], done = run, False
         with warning_on_failure(store, "run:tracking"):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def test_a_run_that_another_process_may_still_show_is_not_said_to_be_lost(
 
 @pytest.mark.usefixtures("tracked")
 @pytest.mark.parametrize("away", [False, True])
-def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_the_run(
+def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_a_run_that_succeeded(
     away: bool, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(RUN_ID, "run-0")
@@ -97,15 +98,77 @@ def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_th
     monkeypatch.setenv(RUN_ID, "run-1")
     if away:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    Attempt(store, "split").note("finished", result={}, memo=True)
+    monkeypatch.setattr(showing, "show_run", lambda *arguments: pytest.fail("shown here"))
+    done = _command(LocalRun("run-1", tmp_path / "run.log", exit_code=0), store, monkeypatch)
+    assert (done.exit_code, "warning of run-0: its server was away" in done.output) == (0, True)
+    unshown = "does not show this run yet: MLflow could not be written, the next run tries again: ServerAwayError"
+    assert (unshown in done.output, runs_left(store)) == (away, ["run-1"] * away)
+    assert away or _shown(store, "pipelines")["run-1"].info.status == "FINISHED"
+
+
+@pytest.mark.usefixtures("tracked")
+def test_a_run_that_failed_ends_before_it_is_shown_and_is_noted_so_that_the_next_run_shows_it(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[list[str]] = []
+
+    class Hangs:
+        """A process whose container is ended before it has shown anything."""
+
+        def __init__(self, command: list[str], **_: Any) -> None:
+            assert runs_left(store) == ["run-1"], "noted before the process starts"
+            started.append(command)
+
+        def wait(self, *_: Any) -> None:
+            pytest.fail("waited for")
+
     Attempt(store, "validate").note("failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
     failure = {"error": "ContractBreachError", "message": "dest: 3 nulls", "exit_code": 2}
     ended = LocalRun("run-1", tmp_path / "run.log", exit_code=2, failure=failure)
-    monkeypatch.setattr(showing, "show_run", lambda *arguments: pytest.fail("shown here"))
-    done = _command(ended, store, monkeypatch)
-    assert (done.exit_code, "warning of run-0: its server was away" in done.output) == (2, True)
-    unshown = "does not show this run yet: MLflow could not be written, the next run tries again: ServerAwayError"
-    assert (unshown in done.output, runs_left(store)) == (away, ["run-1"] * away)
-    assert away or _shown(store, "pipelines")["run-1"].info.status == "FAILED"
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", Hangs)
+        assert (_command(ended, store, monkeypatch).exit_code, len(started)) == (2, 1)
+    monkeypatch.setenv(RUN_ID, "run-2")
+    after = _command(LocalRun("run-2", tmp_path / "run.log", exit_code=0), store, monkeypatch)
+    assert "MLflow does not show 1 earlier run yet. It is tried again now" in after.output
+    assert (_shown(store, "pipelines")["run-1"].info.status, runs_left(store)) == ("FAILED", [])
+
+
+def test_the_wait_for_what_shows_a_run_has_an_end(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(later, "PATIENCE", 0.1)
+    slow = subprocess.Popen(["sleep", "60"])
+    create_record(store.objects, "tracking/left/run-1/run.json", {})
+    monkeypatch.setattr(later, "show_apart", lambda *_: slow)
+    log = tmp_path / "run.log"
+    done = _command(LocalRun("run-1", log, exit_code=0), store, monkeypatch)
+    assert (done.exit_code, slow.poll(), f"does not show this run yet: {log}" in done.output) == (0, None, True)
+    slow.kill()
+    slow.wait()
+
+
+def test_a_run_that_is_being_shown_is_not_shown_a_second_time(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PRICES, "{}")  # `main` sets it, and is in this process here.
+    shown: list[str] = []
+    for run in ("run-1", "run-2"):
+        create_record(store.objects, f"tracking/left/{run}/run.json", {})
+
+    def first(_: ArtifactStore, run: str) -> bool:
+        shown.append(run)
+        if not second.is_alive():
+            second.start()
+            second.join(0.3)
+        return True
+
+    second = threading.Thread(target=showing.main, args=(store.address, "run-2", "run-1"))
+    monkeypatch.setattr(showing, "show_run", first)  # Only which process shows a run is tested.
+    showing.main(store.address, "run-1")
+    second.join()
+    assert shown == ["run-1", "run-2"]
 
 
 def test_what_the_tasks_left_is_shown_once_with_its_price_and_also_of_a_run_that_was_killed(
@@ -179,6 +242,8 @@ def test_where_three_runs_cannot_be_shown_the_others_wait(
 ) -> None:
     monkeypatch.setenv(PRICES, "{}")  # `main` sets it, and is in this process here.
     tried: list[str] = []
+    for run in range(1, 6):
+        create_record(store.objects, f"tracking/left/run-{run}/run.json", {})
     # Only which runs are tried is tested.
     monkeypatch.setattr(showing, "show_run", lambda _, run: tried.append(run) or run == "run-4")
     showing.main(store.address, "run-5", "run-4", "run-3", "run-2", "run-1")
