@@ -1,7 +1,6 @@
 """Finds all problems of a project at once, before anything runs: in its files, its queries, and the names they use."""
 
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,7 +12,6 @@ from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.loading import in_repository
 from gatehouse.components.features.definitions.repository import Repository, without_history
-from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 from gatehouse.components.kfp_api.specs import problems_of
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
@@ -24,6 +22,7 @@ from gatehouse.components.training.spec import task_of
 from gatehouse.components.tuning.cores import short_of_cores
 from gatehouse.components.validation.contract import Contract
 from gatehouse.errors import ConfigurationError
+from gatehouse.feast_settings import settings_problems
 from gatehouse.first_rows import FirstRows, first_rows, is_small
 from gatehouse.limits import cpus_of, processors
 from gatehouse.project import (
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
     from gatehouse.components.features.computing.dry_run import Labelled
 
-_FEAST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
 _Key = tuple[str | int, ...]
 
 
@@ -89,7 +87,7 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     if anew and tables is not None:
         _run_queries(parts, repository, tables, first, lines)
     parts.note(lambda: _placed(repo, _of_files(file, repository)))
-    parts.problems.extend(_placed(repo, _of_settings(repository.folder)))
+    parts.problems.extend(_placed(repo, settings_problems(repository.folder)))
     parts.note(_of_slices, file, repository)
     parts.note(_of_protected, parts, file, repository)
     parts.note(_of_warnings, parts, file, repository)
@@ -250,24 +248,6 @@ def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:
                 f"of {', '.join(lacking)}, which gives a table as it stood at a moment. Write it, or state the view "
                 "here with a reason."
             )
-
-
-def _of_settings(folder: Path) -> Iterator[str]:
-    """Problems of Feast's settings that would end a run in the middle."""
-    try:
-        settings = read_settings(folder)
-    except ConfigurationError as error:
-        yield str(error)
-        return
-    lines = lines_of((folder / SETTINGS_FILE).read_text())
-    yield from (at_line(SETTINGS_FILE, lines, problem) for problem in store_problems(settings))
-    named, online = str(settings.get("project", "")), settings.get("online_store") or {}
-    kind = online.get("type", "sqlite") if isinstance(online, dict) else "sqlite"
-    if kind == "sqlite" and not _FEAST_NAME.fullmatch(named):
-        yield (
-            f"{SETTINGS_FILE}: project: expected letters, digits and '_', as the SQLite online store makes names of "
-            f"tables of it, found {named!r}; write {re.sub('[^A-Za-z0-9_]', '_', named).strip('_') or 'shop'}"
-        )
 
 
 def _of_contract(file: ProjectFile, contract: Contract, lines: Mapping[_Key, int]) -> Iterator[str]:

@@ -1,0 +1,69 @@
+"""Feast's settings of a project: the keys that Feast reads, and mistakes in them."""
+
+from pathlib import Path
+
+import pytest
+from feast import RepoConfig
+
+from gatehouse.checking import check_project
+from gatehouse.commands.init import create_project
+from gatehouse.errors import ConfigurationError
+from gatehouse.feast_settings import KEYS, settings_problems
+
+_RIGHT = """project: shop
+registry: registry.db
+offline_store:
+  type: gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore
+online_store: {type: sqlite}
+"""
+
+
+def _told(folder: Path, text: str) -> list[str]:
+    (folder / "feature_store.yaml").write_text(text)
+    return list(settings_problems(folder))
+
+
+def test_the_check_of_a_project_tells_a_misspelled_key(tmp_path: Path) -> None:
+    settings = create_project("returns", tmp_path) / "features/feature_store.yaml"
+    settings.write_text(settings.read_text().replace("online_store:", "online_stor:"))
+    told = r"features/feature_store.yaml:7: online_stor: there is no such key \(did you mean online_store\?\)"
+    with pytest.raises(ConfigurationError, match=f"(?s)^1 problem .*{told}$"):
+        check_project(tmp_path / "returns")
+
+
+def test_the_known_keys_are_those_of_feast() -> None:
+    assert {field.alias or name for name, field in RepoConfig.model_fields.items()} == {*KEYS, "repo_path"}
+
+
+def test_every_key_of_feast_is_taken(tmp_path: Path) -> None:
+    further = [key for key in KEYS if f"{key}:" not in _RIGHT]
+    assert _told(tmp_path, _RIGHT + "".join(f"{key}: null\n" for key in further)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            f"# Where to.\nproviderr: local\n{_RIGHT}",
+            "feature_store.yaml:2: providerr: there is no such key (did you mean provider?)",
+        ),
+        (
+            _RIGHT.replace("offline_store:", "offline_stor:"),
+            "feature_store.yaml:3: offline_stor: there is no such key (did you mean offline_store?)",
+        ),
+        (
+            _RIGHT.replace("project:", "projct:"),
+            "feature_store.yaml:1: projct: there is no such key (did you mean project?)",
+        ),
+        (
+            _RIGHT + "7: local\n",
+            f"feature_store.yaml:6: 7: there is no such key; Feast has {', '.join(KEYS)}",
+        ),
+        (
+            _RIGHT + "repo_path: .\n",
+            "feature_store.yaml:6: repo_path: there is no such key; remove it, as the stages set it",
+        ),
+    ],
+)
+def test_an_unknown_key_is_told_once_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+    assert _told(tmp_path, text) == [told]
