@@ -65,11 +65,19 @@ def list_references(
             )
         print_table(table)
     else:
-        typer.echo(f"{opened.address} holds no {f'references of kind {kind}' if kind else 'references'}.", err=True)
+        of_kind = f" of kind {kind}{_meant(opened, kind)}" if kind else ""
+        typer.echo(f"{opened.address} holds no references{of_kind}.", err=True)
     for problem in broken:
         typer.echo(f"error: {problem}", err=True)
     if broken:
         raise typer.Exit(1)
+
+
+def _meant(store: ArtifactStore, kind: str) -> str:
+    """The kind that the store holds and that is most like one that it does not; there is no list of all kinds."""
+    from gatehouse.yaml_lines import nearest
+
+    return nearest(kind, sorted({each.kind for each in store.references()}))
 
 
 _STYLES = {

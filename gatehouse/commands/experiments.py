@@ -10,6 +10,7 @@ from gatehouse.components.tuning.reports.shown import Shown
 from gatehouse.components.tuning.reports.verdict import ending
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.yaml_lines import nearest
 
 KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
@@ -121,6 +122,16 @@ def _meant(store: ArtifactStore, text: str) -> Sequence[Found]:
             f"{store.address} holds none. See `gatehouse tuning list`."
         )
     return [_under_way(store, *begun[0])]
+
+
+def require_model(store: ArtifactStore, name: str) -> None:
+    """Refuse the name of a model that this store does not have, trained or only tuned."""
+    known = sorted({one.name for kind in (KIND, "models") for one in store.references(kind)})
+    if name not in known:
+        raise ConfigurationError(
+            f"{store.address} has the models {', '.join(known) or '(none)'}: expected the name of one, found "
+            f"{name!r}{nearest(name, known)}."
+        )
 
 
 def _named(found: Sequence[Found]) -> str:

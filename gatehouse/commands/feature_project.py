@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gatehouse.commands.output import open_store
+from gatehouse.commands.output import no_store_at, open_store
 from gatehouse.commands.place import project_folder, store_address
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.manifest import Manifest
@@ -176,11 +176,10 @@ def store_of(address: str, opened: FeatureProject) -> ArtifactStore:
 
 
 def store_if_there(address: str, opened: FeatureProject) -> ArtifactStore | None:
-    """As `store_of`, but None if there is no store yet, because definitions can be read without one."""
-    try:
-        return store_of(address, opened)
-    except ConfigurationError:
+    """As `store_of`, but None if none is named and the project has none yet: definitions can be read without one."""
+    if not address and no_store_at(store_address("", opened.project.folder)):
         return None
+    return store_of(address, opened)
 
 
 def span(length: timedelta | None, without: str = "") -> str:

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gatehouse.commands.output import JsonOption, StoreOption, print_json
-from gatehouse.commands.place import store_address
+from gatehouse.commands.output import JsonOption, StoreOption, address_of, no_store_at, print_json
 from gatehouse.components.registry.resolving.alias import Resolver
 from gatehouse.errors import ConfigurationError, StoreError
 
@@ -22,8 +21,13 @@ def resolve(
     found = _ALIAS.fullmatch(model)
     if found is None:
         raise ConfigurationError(f"resolve: expected NAME@ALIAS, such as flight-delays@champion, found {model!r}.")
-    resolver = Resolver(store_address(store), found[1])
+    address = address_of(store)
+    resolver, lacking = Resolver(address, found[1]), no_store_at(address)
+    if lacking and not resolver.knows:
+        raise ConfigurationError(lacking)
     try:
+        if lacking:  # Such as a volume that is not mounted; opening it would make an empty store there.
+            raise StoreError(lacking)
         resolver.refresh()
     except StoreError as error:
         typer.echo(f"The store does not answer, so this is what was known before: {error}", err=True)

@@ -32,17 +32,26 @@ def open_store(address: str) -> ArtifactStore:
     Raises:
         ConfigurationError: if the directory does not exist.
     """
-    address = (
-        store_address("", Path(address))
-        if address and Path(address, PROJECT_FILE).is_file()
-        else store_address(address)
-    )
-    if "://" not in address.removeprefix("file://") and not Path(address.removeprefix("file://")).is_dir():
-        raise ConfigurationError(
-            f"--store: expected the directory of a store, found nothing at {address!r}. `gatehouse run` writes one; "
-            "type this in the folder of its project, or give --store that folder."
-        )
+    address = address_of(address)
+    if lacking := no_store_at(address):
+        raise ConfigurationError(lacking)
     return ArtifactStore.open(address)
+
+
+def address_of(given: str) -> str:
+    """The address of a store that a person gave: the store itself, the folder of its project, or nothing."""
+    inside = given and Path(given, PROJECT_FILE).is_file()
+    return store_address("", Path(given)) if inside else store_address(given)
+
+
+def no_store_at(address: str) -> str:
+    """What is said where a local directory does not exist; empty if it does, or the store is elsewhere."""
+    if "://" in address.removeprefix("file://") or Path(address.removeprefix("file://")).is_dir():
+        return ""
+    return (
+        f"--store: expected the directory of a store, found nothing at {address!r}. `gatehouse run` writes one; "
+        "type this in the folder of its project, or give --store that folder."
+    )
 
 
 def find(store: ArtifactStore, text: str) -> Reference:

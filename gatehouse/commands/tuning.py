@@ -20,6 +20,7 @@ from gatehouse.commands.experiments import (
     find_experiment,
     find_running,
     refreshed,
+    require_model,
 )
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.place import PROJECT_FILE, prices_of, project_folder
@@ -50,11 +51,14 @@ def list_experiments(
     """List experiments, published or not: the one that was last changed first. Times are UTC."""
     opened = open_store(store)
     found = list(experiments(opened, name))
+    if name and not found:
+        require_model(opened, name)
     if as_json:
         print_json([_brief(one) for one in found])
         return
     if not found:
-        typer.echo(f"{opened.address} has no experiments. A training run with `tuning` in its project makes one.")
+        which = f"no experiments of {name}" if name else "no experiments"
+        typer.echo(f"{opened.address} has {which}. A training run with `tuning` in its project makes one.")
         return
     heads = ("model", "state", "trials", "best", "began", "ended", "why", "experiment")
     table = Table(*heads, box=None, pad_edge=False)

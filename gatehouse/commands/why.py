@@ -54,6 +54,8 @@ def why(
     A stage runs where its key is new. A key holds the code that decides, the versions of the packages that this code
     imports, and the request: references of inputs, and the configuration.
     """
+    if store:
+        open_store(store)  # Also where nothing is read there: no mistyped address is passed over.
     if not first:
         body = _of_code(_declared(stage))
         print_json(body) if as_json else _print_code(stage, body)

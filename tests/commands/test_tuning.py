@@ -93,7 +93,8 @@ def test_what_is_published_is_listed_with_its_best_trial_and_why_it_ended(store:
     line = run(store, "list").output.splitlines()[1]
     for part in ("flights", "ended", "8", "log_loss 0.5", "max_trial_count", reference.short):
         assert part in line
-    assert run(store, "list", "other").output.startswith(store.address)
+    refused = CliRunner().invoke(app, ["list", "other", "--store", store.address])
+    assert "has the models flights: expected the name of one, found 'other'" in str(refused.exception)
     (body,) = json.loads(run(store, "list", "--json").output)
     assert body["reference"] == str(reference)
     assert body["trials"] == 8

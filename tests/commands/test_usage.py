@@ -10,7 +10,9 @@ import typer
 
 from gatehouse.cli import _refused, main
 from gatehouse.commands.init import create_project
+from gatehouse.components.artifacts.atomic_file import write_json
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.resolving.alias import Resolver
 from gatehouse.errors import ConfigurationError
 
 
@@ -78,6 +80,13 @@ def test_a_mistake_on_the_command_line_does_not_end_as_a_verdict_does_and_is_tol
         (["models", "show", "nothing"], "expected the name of one, found 'nothing'"),
         (["data", "list", "--store", "nowhere"], "found nothing at 'nowhere'"),
         (["data", "list", "--store", "ftp://host/x"], "The address of the store: expected a folder, or one of gs://"),
+        (["features", "list", "--project", "shop", "--store", "nowhere"], "found nothing at 'nowhere'"),
+        (["features", "show", "order_content", "--project", "shop", "--store", "nowhere"], "nothing at 'nowhere'"),
+        (["features", "lineage", "order_content", "--project", "shop", "--store", "nowhere"], "nothing at 'nowhere'"),
+        (["models", "resolve", "delays@champion", "--store", "nowhere"], "found nothing at 'nowhere'"),
+        (["models", "resolve", "delays@champion"], "delays@champion: no version of this name holds an alias"),
+        (["tuning", "list", "nothing"], "has the models (none): expected the name of one, found 'nothing'"),
+        (["why", "train", "--store", "nowhere"], "found nothing at 'nowhere'"),
         (["check", "nowhere"], "expected the folder of a project"),
         (["why", "trian"], "(did you mean train?)"),
         (["why", "train", "nothing", "--project", "nowhere"], "found nothing at 'nowhere'"),
@@ -91,13 +100,55 @@ def test_what_is_named_wrongly_is_one_kind_of_mistake(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
     ArtifactStore.open(tmp_path / ".gatehouse/store")
+    create_project("shop", tmp_path)
     Path("nul.csv").write_bytes(b"a,b\n1,2\n3,\0\n")
     monkeypatch.setattr(sys, "argv", ["gatehouse", *words])
     with pytest.raises(SystemExit) as ended:
         main()
     assert told in (said := capsys.readouterr().err), said
     assert ended.value.code == ConfigurationError.exit_code
+    assert not Path("nowhere").exists()
+
+
+def test_what_a_store_may_hold_and_does_not_is_no_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ArtifactStore.open(tmp_path / ".gatehouse/store")
+    store.publish("models", "delays", {"model.json": "{}"})
+    create_project("shop", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for words, told in (
+        (["data", "list", "experiments"], "holds no references of kind experiments."),
+        (["data", "list", "modls"], "holds no references of kind modls (did you mean models?)."),
+        (["tuning", "list", "delays"], "has no experiments of delays"),
+        (["features", "list", "--project", "shop"], "none yet"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["gatehouse", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        assert (ended.value.code, told in said.out + said.err) == (0, True), said
+
+
+def test_a_store_that_is_not_mounted_is_away_and_stays_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, known = ArtifactStore.open(tmp_path / "store"), {"version": 1, "model": "models/delays/sha256-1"}
+    monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
+    resolver = Resolver(store.address, "delays")
+    (resolver.folder / known["model"]).mkdir(parents=True)
+    write_json(resolver.folder / known["model"] / ".verified.json", {"stamps": {}, "digests": {}})
+    write_json(resolver.folder / "ledger.json", {"size": 1, "aliases": {"champion": known}, "at": 0.0})
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    monkeypatch.setattr(sys, "argv", ["gatehouse", "models", "resolve", "delays@champion", "--store", store.address])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out.strip()) == (0, str(resolver.folder / str(known["model"])))
+    assert "The store does not answer, so this is what was known before" in said.err
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_choice_that_no_option_names_is_told() -> None:

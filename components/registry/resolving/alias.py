@@ -22,7 +22,7 @@ from gatehouse.components.artifacts.objects.cache import cache_folder
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.state import ALIASES
-from gatehouse.errors import CorruptArtifactError, GatehouseError, StoreError
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, GatehouseError, StoreError
 
 _VERIFIED = ".verified.json"
 
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 class UnknownAliasError(GatehouseError):
     """No version holds the alias, according to this machine's copy of the ledger."""
+
+    exit_code = ConfigurationError.exit_code
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,11 @@ class Resolver:
         self._refreshing = threading.Lock()
         self._known = self._read()
 
+    @property
+    def knows(self) -> bool:
+        """Whether this machine has a copy of the ledger, so that the store may be away."""
+        return bool(self._known)
+
     def resolve(self, alias: str, at_most: float | None = None) -> Resolved:
         """The version that holds an alias, with its files verified.
 
@@ -96,10 +103,11 @@ class Resolver:
         known = self._known
         held = known["aliases"].get(alias)
         if held is None:
-            raise UnknownAliasError(
-                f"{self._name}@{alias}: expected one of {', '.join(sorted(known['aliases'])) or 'no alias yet'}, which "
-                f"versions hold after record {known['size']}. Promote a version, or name another alias."
-            )
+            held_now = ", ".join(sorted(known["aliases"]))
+            expected = f"expected one of {held_now}, which versions hold after record {known['size']}"
+            if not held_now:
+                expected = f"no version of this name holds an alias after record {known['size']}"
+            raise UnknownAliasError(f"{self._name}@{alias}: {expected}. Promote a version, or name another one.")
         path = self._verified(held["model"])
         return Resolved(
             self._name, alias, held["version"], held["model"], path, known["size"], max(0.0, time.time() - known["at"])
