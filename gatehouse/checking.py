@@ -72,6 +72,8 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     if not parts.partly:
         parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
         parts.warnings.extend(_of_cores(file))
+        if not data:  # Else the first rows are read, which needs them.
+            parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_environment(file))
         parts.warnings.extend(policy_warnings(parts.folder, file, parts.policy) if parts.policy else ())
         parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_alarms(parts, file))
     parts.note(lambda: (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file)))
@@ -108,7 +110,14 @@ def look_at_rows(project: Project, stages: Collection[str], location: str = "", 
     Raises:
         ConfigurationError: listing every problem, as `check_project` with `data` does.
     """
-    if "snapshot" not in stages or not is_small(project.folder, project.file, location):
+    if "snapshot" not in stages:
+        return
+    if unset := [*_of_environment(project.file)]:
+        parts = read_project(project.folder)
+        lines = lines_of((project.folder / PROJECT_FILE).read_text())
+        parts.problems.extend(at_line(PROJECT_FILE, lines, problem) for problem in unset)
+        assembled(parts)
+    if not is_small(project.folder, project.file, location):
         return
     parts = read_project(project.folder)
     file, contract, repository = parts.file, parts.contract, parts.repository
@@ -360,6 +369,16 @@ def _of_warnings(parts: ProjectParts, file: ProjectFile, repository: Repository)
             f"warned of and every candidate refused, found {', '.join(warned)}; write known/<table>.sql for what these "
             "read, or allow warnings"
         )
+
+
+def _of_environment(file: ProjectFile) -> Iterator[str]:
+    """Variables that the source names and this environment does not set; the pods of a cluster may have them."""
+    for key in ("url_env", "settings_env"):
+        if (variable := getattr(file.source, key, "")) and not os.environ.get(variable):
+            yield (
+                f"source.{key}: the environment variable {variable} is not set here, and `gatehouse run` reads the "
+                "source with it: set it before, or correct the name. On a cluster it comes from a secret"
+            )
 
 
 def _of_fixed_dates(file: ProjectFile) -> Iterator[str]:

@@ -103,7 +103,10 @@ class SourceError(GatehouseError):
 
 
 class DeclarationError(SourceError):
-    """A source, or a file on the command line, is not what it is declared as: no such file or topic, another form."""
+    """A source, or a file on the command line, is not what it is declared as.
+
+    There is no such file or topic, it has another form, or an environment variable that it names is not set.
+    """
 
     exit_code = 4
 

@@ -151,6 +151,37 @@ def test_a_store_that_is_not_mounted_is_away_and_stays_so(
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("key", ["url_env", "settings_env"])
+def test_a_variable_that_a_source_names_and_nobody_sets_is_a_mistake_for_a_run_alone(tmp_path: Path, key: str) -> None:
+    project = create_project("returns", tmp_path) / "project.yaml"
+    text = project.read_text().replace("  path: data\n", f"  {key}: NO_SUCH_VARIABLE\n")
+    if key == "url_env":
+        text = text.replace("kind: files", "kind: sql")
+        text = text.replace("      member: orders.csv", "      table: orders\n      order_by: [order_id]")
+    else:
+        text = text.replace("kind: files", "kind: kafka\n  servers: localhost:1")
+        text = text.replace("      member: orders.csv", "      topic: orders")
+    project.write_text(text)
+    line = next(number for number, each in enumerate(text.splitlines(), 1) if key in each)
+    told = f"project.yaml:{line}: source.{key}: the environment variable NO_SUCH_VARIABLE is not set here"
+
+    def ended(*words: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "gatehouse.cli", *words], cwd=project.parent, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = ended("check")
+    assert (code, f"warning: {told}" in said) == (0, True), said
+    code, said = ended("check", "--data")
+    assert (code, "NO_SUCH_VARIABLE is not set" in said) == (ConfigurationError.exit_code, True), said
+    code, said = ended("run")
+    assert (code, told in said, "Snapshot" in said) == (ConfigurationError.exit_code, True, False), said
+    if key == "url_env":
+        code, said = ended("compile")
+        assert (code, "NO_SUCH_VARIABLE" in said) == (0, False), said
+
+
 def test_a_choice_that_no_option_names_is_told() -> None:
     assert _refused(typer.BadParameter("'x' is not one of 'a', 'b'")).endswith("expected one of a, b, found x")
 

@@ -240,14 +240,17 @@ class KafkaReader(Opened):
 def _settings(variable: str) -> dict[str, Any]:
     if not variable:
         return {}
-    if variable not in os.environ:
-        raise SourceError(f"The environment variable {variable} is not set: it holds settings of the source.")
+    if not os.environ.get(variable):
+        raise DeclarationError(
+            f"The environment variable {variable} is not set: it holds settings of the source. Set it, or correct "
+            "source.settings_env."
+        )
     try:
         found = json.loads(os.environ[variable])
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise SourceError(
+        raise DeclarationError(
             f"The environment variable {variable}: expected a JSON object of librdkafka settings, found something "
             "else. Correct it."
         )

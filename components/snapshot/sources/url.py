@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from gatehouse.components.snapshot.access.credentials import holds_credentials
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError
 
 
 def _without_password(url: str) -> str:
@@ -24,8 +24,11 @@ def address(url: str, variable: str) -> str:
     """The URL itself, or what the environment variable holds.
 
     Raises:
-        SourceError: if the variable is not set.
+        DeclarationError: if the variable is not set.
     """
     if variable and not os.environ.get(variable):
-        raise SourceError(f"The environment variable {variable} is not set: it holds the URL of the source.")
+        raise DeclarationError(
+            f"The environment variable {variable} is not set: it holds the URL of the source. Set it, or correct "
+            "source.url_env."
+        )
     return os.environ[variable] if variable else url

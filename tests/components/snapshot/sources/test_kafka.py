@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gatehouse.components.snapshot.sources.base import KnownPart
 from gatehouse.components.snapshot.sources.kafka import KafkaReader, KafkaSource, _message
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 from tests.components.snapshot.sources.reading import ids, take
 
 COLUMNS = {"id": "int64", "item": "string"}
@@ -286,10 +286,10 @@ def test_a_cluster_that_goes_away_ends_the_read_with_a_clear_error() -> None:
 
 def test_settings_come_from_the_environment(cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     body = source(cluster, topic).model_dump() | {"settings_env": "EVENTS_SETTINGS"}
-    with pytest.raises(SourceError, match="EVENTS_SETTINGS is not set"):
+    with pytest.raises(DeclarationError, match="EVENTS_SETTINGS is not set"):
         KafkaReader(KafkaSource.model_validate(body))
     monkeypatch.setenv("EVENTS_SETTINGS", "s3cr3t")
-    with pytest.raises(SourceError, match="expected a JSON object") as caught:
+    with pytest.raises(DeclarationError, match="expected a JSON object") as caught:
         KafkaReader(KafkaSource.model_validate(body))
     assert "s3cr3t" not in str(caught.value)
     cluster.send(topic, 0, orders(0, 3))

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from gatehouse.components.snapshot.sources.sql import SqlReader, SqlSource
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 from tests.components.snapshot.sources.reading import read
 from tests.components.snapshot.sources.sql_databases import ORDERS, orders, run, source
 
@@ -171,7 +171,7 @@ def test_an_unset_variable_and_a_missing_file_are_named(tmp_path: Path) -> None:
     spec = SqlSource.model_validate(
         {"name": "shop", "url_env": "NO_SUCH_URL", "tables": source("sqlite:///x").model_dump()["tables"]}
     )
-    with pytest.raises(SourceError, match="NO_SUCH_URL is not set"):
+    with pytest.raises(DeclarationError, match=r"NO_SUCH_URL is not set: .* Set it, or correct source.url_env\."):
         SqlReader(spec)
     for scheme in ("sqlite", "duckdb"):
         with pytest.raises(SourceError, match=r"none.db' does not exist"):
