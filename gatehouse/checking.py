@@ -109,6 +109,7 @@ def look_at_rows(project: Project, stages: Collection[str], location: str = "", 
 
     Raises:
         ConfigurationError: listing every problem, as `check_project` with `data` does.
+        GatehouseError: if the source cannot be read, though it is what it is declared as, such as a damaged file.
     """
     if "snapshot" not in stages:
         return
@@ -124,6 +125,8 @@ def look_at_rows(project: Project, stages: Collection[str], location: str = "", 
     if file is None or contract is None or repository is None or (tables := _tables(file)) is None:
         return
     first = first_rows(parts.folder, file, contract, judged=False, location=location)
+    if first.failure is not None and first.failure.exit_code != ConfigurationError.exit_code:
+        raise first.failure  # A source that is not looked at first ends the run so too.
     parts.problems.extend(first.problems)
     if first.as_of and not window and "compute_features" in stages:
         _run_queries(parts, repository, tables, first, lines_of((parts.folder / PROJECT_FILE).read_text()), stages)

@@ -105,7 +105,8 @@ class SourceError(GatehouseError):
 class DeclarationError(SourceError):
     """A source, or a file on the command line, is not what it is declared as.
 
-    There is no such file or topic, it has another form, or an environment variable that it names is not set.
+    There is no such file or topic, it has another form, its rows do not fit, or a variable of the environment that it
+    names is not set.
     """
 
     exit_code = 4

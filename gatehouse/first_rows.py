@@ -38,12 +38,14 @@ class FirstRows:
         tables: At most 100,000 rows of each, as a snapshot would hold them.
         as_of: When the newest of them is known, if these are all rows of the source; else None.
         problems: Problems that would end a run, one sentence each.
+        failure: The error with which a run would end where the source cannot be read.
         warnings: Problems with which a run would continue: rejected rows, and rules that only warn.
     """
 
     tables: "dict[str, pa.Table]" = field(default_factory=dict)
     as_of: datetime | None = None
     problems: list[str] = field(default_factory=list)
+    failure: GatehouseError | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -92,6 +94,7 @@ def first_rows(
                 opened = Opened(spec, beginning, source.state(), Deliveries(store, spec.name, ""), "", "")
                 delivery = take(opened, store)
         except GatehouseError as error:
+            found.failure = error
             found.problems.append(f"{PROJECT_FILE}:{_member_line(file, lines, str(error))}: source: {error}")
             return found
         found.warnings += (at_line(PROJECT_FILE, lines, f"source: {warning}") for warning in delivery.warnings)

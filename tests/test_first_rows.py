@@ -1,13 +1,16 @@
 """`gatehouse check --data`: the first rows of a source against its declaration, the contract and the queries."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gatehouse.checking import check_project, look_at_rows
 from gatehouse.commands.init import create_project
-from gatehouse.errors import ConfigurationError
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.project import load_project
 
 PROJECT, CONTRACT = "project.yaml", "contract.yaml"
@@ -179,6 +182,34 @@ def test_a_run_looks_at_the_rows_of_a_small_source_as_the_check_does_and_no_furt
         with pytest.raises(ConfigurationError, match=f"(?s){told}"):
             look()
     look_at_rows(load_project(project), stages - {"split"} if "split" in stages else set())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "told"),
+    [
+        (lambda text: text.replace(",9.5,", ",much,"), 4, "all 60 rows were rejected|60 of 60 rows do not fit"),
+        (lambda text: text.replace(",9.5,", ",much,", 30), 4, "30 of 60 rows do not fit their declaration"),
+        (lambda text: text.replace("books", '"books', 1), 1, "a quote opens a value and is not closed"),
+        (lambda _: "", 1, "is empty"),
+    ],
+    ids=["all rejected", "too many rejected", "an open quote", "empty"],
+)
+def test_a_source_that_cannot_be_read_ends_a_run_with_one_code_whether_it_is_looked_at_first_or_not(
+    project: Path, store: ArtifactStore, spoil: Callable[[str], str], code: int, told: str
+) -> None:
+    _with_orders(project)
+    text = (project / PROJECT).read_text()
+    (project / PROJECT).write_text(text.replace("      event_time", "      on_invalid: reject\n      event_time"))
+    file = project / "data/orders.csv"
+    file.write_text(spoil(file.read_text()))
+    loaded = load_project(project)
+    request = SnapshotRequest(source=loaded.file.source, location=str(project / "data"))
+    for ended in (lambda: look_at_rows(loaded, {"snapshot"}), lambda: snapshot(request, store)):
+        with pytest.raises(GatehouseError, match=told) as caught:
+            ended()
+        assert caught.value.exit_code == code
+    with pytest.raises(ConfigurationError, match=told):
+        check_project(project, data=True)
 
 
 def _with_orders(project: Path, count: int = 60, **other: str) -> None:

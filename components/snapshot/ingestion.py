@@ -25,7 +25,7 @@ from gatehouse.components.snapshot.sources.raw_file import RawFile
 from gatehouse.components.snapshot.sources.rejects import SCHEMA as REJECTED
 from gatehouse.components.snapshot.spec import TableSpec
 from gatehouse.components.snapshot.window import window_of
-from gatehouse.errors import DeliveryError, SourceError
+from gatehouse.errors import DeclarationError, DeliveryError, SourceError
 
 logger = logging.getLogger(__name__)
 
@@ -246,13 +246,13 @@ def _stored(name: str, table: TableSpec, opened: Opened, store: ArtifactStore, a
 def _require_rows(name: str, spec: TableSpec, parts: tuple[Stored, ...], window: str) -> None:
     read, aside = sum(part.read for part in parts), sum(part.aside for part in parts)
     if not read and aside:
-        raise SourceError(
+        raise DeclarationError(
             f"Table {name}: all {aside:,} rows were rejected, so nothing is left. "
             f"{next(part.reason for part in parts if part.aside)}. Correct the declaration; `on_invalid: fail` shows "
             "the first value."
         )
     if aside > spec.reject_limit * (read + aside):
-        raise SourceError(
+        raise DeclarationError(
             f"Table {name}: {aside:,} of {read + aside:,} rows do not fit their declaration, expected at most a share "
             f"of {spec.reject_limit:g}. {next(part.reason for part in parts if part.aside)}. Correct the delivery or "
             "the declaration, or raise reject_limit."

@@ -96,7 +96,8 @@ class CsvRows:
             lines_before: Counts the lines of the file before the block; asked only where a row does not fit.
 
         Raises:
-            SourceError: naming line, column and value of the first row that does not fit, unless it may be rejected.
+            DeclarationError: naming line, column and value of the first row that does not fit, unless it may be set
+                aside.
         """
         delivered = dict.fromkeys(self.header, "text")
         if not block.strip(b"\r\n"):
@@ -108,7 +109,7 @@ class CsvRows:
         except pa.ArrowInvalid as error:
             table, rejected = self._sifted(block, lines_before, error)
         if rejected is not None and self.spec.on_invalid == "fail":
-            raise SourceError(f"Table {self.name}: {Reject(**rejected.slice(0, 1).to_pylist()[0])}.")
+            raise DeclarationError(f"Table {self.name}: {Reject(**rejected.slice(0, 1).to_pylist()[0])}.")
         return Raw(table, rejected, columns=delivered)
 
     @property

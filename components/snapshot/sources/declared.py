@@ -13,7 +13,7 @@ from gatehouse.components.snapshot.sources.rejects import Read, Reject, by_halvi
 from gatehouse.components.snapshot.sources.times import TIME, read_times, wanted
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 from gatehouse.components.snapshot.time_formats import EPOCHS
-from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.errors import DeclarationError
 
 Convert = Callable[[pa.Array], pa.Array]
 Place = Callable[[pa.Table, int, int], str]
@@ -40,7 +40,7 @@ def check_columns(name: str, found: Collection[str], spec: TableSpec) -> None:
     """Hold the columns of a source against its declaration, by the table's guards.
 
     Raises:
-        SourceError: naming what is missing or not declared, where a guard says `fail`.
+        DeclarationError: naming what is missing or not declared, where a guard says `fail`.
     """
     missing = [column for column in spec.columns if column not in found]
     extra = [column for column in found if column not in spec.columns]
@@ -87,7 +87,7 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Pl
         time_zone: Zone of times that state none; empty refuses them.
 
     Raises:
-        SourceError: naming table, row, column, what was expected and what was found.
+        DeclarationError: naming table, row, column, what was expected and what was found.
     """
     tables = [schema_of(spec.columns).empty_table()]
     rejects: list[Reject] = []
@@ -157,7 +157,7 @@ def _misfit_rows(
     """Rows that do not fit, by their number in the piece, each with its first column that does not.
 
     Raises:
-        SourceError: for the first such row, where the declaration does not set them aside.
+        DeclarationError: for the first such row, where the declaration does not set them aside.
     """
     rows: dict[int, Reject] = {}
     for column, kind in spec.columns.items():
@@ -171,7 +171,7 @@ def _misfit_rows(
             if spec.on_invalid == "fail":
                 if _never(found, kind, time_zone, form):
                     raise _of_no_type(name, place(row), column, kind, found)
-                raise SourceError(f"Table {name}, {told}.{_advice(found, kind, time_zone, form)}")
+                raise DeclarationError(f"Table {name}, {told}.{_advice(found, kind, time_zone, form)}")
             rows[row] = told._replace(raw=misfit_row(_row(piece, row), spec.sensitive))
     return dict(sorted(rows.items()))
 
@@ -231,10 +231,10 @@ def _never(found: pa.DataType, kind: ColumnType, time_zone: str, form: str) -> b
     return read_as(pa.array([], found), kind, time_zone, form) is None
 
 
-def _of_no_type(name: str, place: str, column: str, kind: ColumnType, found: pa.DataType) -> SourceError:
+def _of_no_type(name: str, place: str, column: str, kind: ColumnType, found: pa.DataType) -> DeclarationError:
     epoch = kind is ColumnType.timestamp and (pa.types.is_integer(found) or pa.types.is_floating(found))
     advice = f"times: {{{column}: seconds}} (or another of {', '.join(EPOCHS)}) reads numbers since 1970. " * epoch
-    return SourceError(
+    return DeclarationError(
         f"Table {name}, {place}, column {column}: expected {_WORDS[kind]} (declared as {kind}), found the type "
         f"{found}. {advice}Declare the column's own type, or convert it in the query."
     )

@@ -28,7 +28,7 @@ from gatehouse.components.snapshot.sources.files import FileTable
 from gatehouse.components.snapshot.sources.rejects import Reject, rejected_table
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.components.snapshot.time_formats import EPOCHS
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError
 
 _TEXTS = (ColumnType.string, ColumnType.timestamp)
 _EXACT = 2**53
@@ -51,8 +51,8 @@ class JsonRows:
         """The rows of a block.
 
         Raises:
-            SourceError: naming the line that is no JSON object, or the line, column and value that do not fit, unless
-                it may be rejected.
+            DeclarationError: naming the line that is no JSON object, or the line, column and value that do not fit,
+                unless it may be rejected.
         """
         block = block.removeprefix(b"\xef\xbb\xbf")
         if not block.strip():
@@ -136,7 +136,7 @@ class JsonRows:
             except DoesNotFit as misfit:
                 told = Reject(f"{self.file}, line {before + number}", misfit.column, misfit.reason, misfit.found)
                 if self.spec.on_invalid == "fail":
-                    raise SourceError(
+                    raise DeclarationError(
                         f"Table {self.name}: {told}. Correct the row, or declare on_invalid: reject to set such rows "
                         "aside."
                     ) from None

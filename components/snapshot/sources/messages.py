@@ -21,7 +21,7 @@ from gatehouse.components.messages.values import (
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 from gatehouse.components.snapshot.time_formats import EPOCHS
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 
 Envelope = Literal["id", "offset", "partition", "key", "time"]
 _ENVELOPE_TYPES: dict[Envelope, ColumnType] = {
@@ -72,7 +72,7 @@ def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_z
     """The rows of messages in their order; a payload is a JSON object, or fields of text.
 
     Raises:
-        SourceError: for the first message that does not fit, where the declaration does not set them aside.
+        DeclarationError: for the first message that does not fit, where the declaration does not set them aside.
     """
     import pyarrow as pa
 
@@ -88,7 +88,7 @@ def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_z
             row = _row(message, spec, converters, zone)
         except DoesNotFit as misfit:
             if spec.on_invalid == "fail":
-                raise SourceError(
+                raise DeclarationError(
                     f"Table {name}, {message.place}: {misfit}. Declare on_invalid: reject to set such messages aside."
                 ) from None
             raw = _text(message.payload, spec.sensitive)

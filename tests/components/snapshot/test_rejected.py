@@ -7,7 +7,7 @@ from gatehouse.components.snapshot import parts
 from gatehouse.components.snapshot.rejected import groups_of
 from gatehouse.components.snapshot.report import page, rejected_page
 from gatehouse.components.snapshot.stage import SnapshotResult
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 from tests.components.snapshot.conftest import HEADER, Events, rows
 
 REJECT = {"on_invalid": "reject"}
@@ -65,7 +65,7 @@ def test_too_many_rejected_rows_are_an_error(events: Events) -> None:
     events.table = REJECT | {"reject_limit": 0.01}
     events.write(HEADER + rows(0, 600).replace("0.0\n", "many\n"))
     with pytest.raises(
-        SourceError, match=r"Table events: 30 of 600 rows .* at most a share of 0\.01\. events.csv, line 2, "
+        DeclarationError, match=r"Table events: 30 of 600 rows .* at most a share of 0\.01\. events.csv, line 2, "
     ):
         events.take()
 
@@ -178,7 +178,7 @@ def test_that_all_rows_were_rejected_is_said(events: Events) -> None:
     events.table = REJECT | {"reject_limit": 1.0}
     events.write(HEADER + rows(0, 60).replace(":00Z", ""))
     with pytest.raises(
-        SourceError, match=r"Table events: all 60 rows were rejected, so nothing is left\. events\.csv, line 2"
+        DeclarationError, match=r"Table events: all 60 rows were rejected, so nothing is left\. events\.csv, line 2"
     ):
         events.take()
 

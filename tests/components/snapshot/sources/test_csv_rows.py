@@ -16,7 +16,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.sources.catalog import open_source, parse_source
 from gatehouse.components.snapshot.sources.files import FileTable
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 
 SPEC = FileTable.model_validate({"member": "t.csv", "columns": {"a": "int64", "b": "string"}})
 TIMED = FileTable.model_validate({"member": "t.csv", "columns": {"a": "timestamp"}, "event_time": "a"})
@@ -135,7 +135,7 @@ def test_times_without_a_zone_are_in_the_zone_that_the_source_states(tmp_path: P
 def test_a_time_that_the_zone_has_twice_or_never_is_refused_or_set_aside(tmp_path: Path, time: str, said: str) -> None:
     content = f"a\n2013-01-01 00:00:00\n{time}\n".encode()
     with pytest.raises(
-        SourceError, match=rf"line 3, column a: expected timestamp, not one that {said}, or a null, found '{time}'"
+        DeclarationError, match=rf"line 3, column a: expected timestamp, not one that {said}, or a null, found '{time}'"
     ):
         _zoned(tmp_path, "t.csv", content)
     raw = _zoned(tmp_path, "t.csv", content, on_invalid="reject")

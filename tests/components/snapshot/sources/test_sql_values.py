@@ -9,7 +9,7 @@ import pytest
 from gatehouse.components.snapshot.sources.base import KnownPart, Part
 from gatehouse.components.snapshot.sources.databases import _pieces
 from gatehouse.components.snapshot.sources.sql import SqlReader
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 from tests.components.snapshot.sources.reading import read
 from tests.components.snapshot.sources.sql_databases import run, source
 
@@ -114,7 +114,7 @@ def test_a_column_of_mixed_values_names_the_one_that_does_not_fit(tmp_path: Path
     run(url, "CREATE TABLE orders (id bigint, v)")
     run(url, "INSERT INTO orders VALUES (1, 5), (2, 'five')")
     with pytest.raises(
-        SourceError, match=r"Table orders, the row with id=2, column v: expected a whole .* found the type string"
+        DeclarationError, match=r"Table orders, the row with id=2, column v: expected a whole .* found the type string"
     ):
         read(source(url, columns={"id": "int64", "v": "int64"}))
 
