@@ -139,7 +139,7 @@ def _run_queries(
     tables: Mapping[str, Mapping[str, str]],
     first: FirstRows,
     lines: Mapping[_Key, int],
-    stages: Collection[str] = ("retrieve_training_set", "split", "fit_transformation"),
+    stages: Collection[str] = ("retrieve_training_set", "split", "fit_transformation", "train"),
 ) -> None:
     """Run the queries on the first rows, or on none; where these are all rows, their labels must fit the split."""
     from gatehouse.components.features.computing.dry_run import Labelled, dry_run
@@ -156,7 +156,7 @@ def _run_queries(
         parts.problems.extend(_placed(repo, (each for each in found if labels or not each.startswith("labels/"))))
         parts.warnings.extend(_placed(repo, odd))
         for each in labelled if "split" in stages else ():
-            _judge_labelled(parts, repository, first.tables, computed, each, lines, "fit_transformation" in stages)
+            _judge_labelled(parts, repository, first.tables, computed, each, lines, stages)
 
 
 def _judge_labelled(
@@ -166,7 +166,7 @@ def _judge_labelled(
     computed: Mapping[str, "pa.Table"],
     found: "Labelled",
     lines: Mapping[_Key, int],
-    trained: bool,
+    stages: Collection[str],
 ) -> None:
     """Judge the split, the views and the gate by the rows with a label of a source that was read whole.
 
@@ -177,7 +177,8 @@ def _judge_labelled(
         computed: The feature tables by view.
         found: The rows with a label.
         lines: Lines of project.yaml by key.
-        trained: Whether a model is to be trained.
+        stages: What is to run: features must be finite where a transformation is fitted, and a batch must not be larger
+            than the part train where a model is trained.
     """
     from gatehouse.components.features.computing.dry_run import teaches_nothing
     from gatehouse.components.features.computing.short_history import short_history
@@ -193,10 +194,11 @@ def _judge_labelled(
         parts.problems.append(at_line(PROJECT_FILE, lines, f"split: {name} {why}"))
     if (service := parts.file.features.service) in repository.services:
         parts.warnings.extend(_placed(repo, short_history(repository, service, tables, rows.trained_on)))
-        if trained:
+        if "fit_transformation" in stages:
             inside = found.rows.take(rows.inside)
             parts.problems.extend(_placed(repo, infinite_features(repository, service, inside, computed)))
-    large = large_batch(parts.file, len(rows.trained_on)) if trained and "train" not in rows.empty else ()
+    trained = not {"tune", "train"}.isdisjoint(stages) and "train" not in rows.empty
+    large = large_batch(parts.file, len(rows.trained_on)) if trained else ()
     parts.problems.extend(at_line(PROJECT_FILE, lines, problem) for problem in large)
     if parts.policy and TASKS[repository.label.task].counted == "row":
         parts.warnings.extend(few_rows(parts.file.policy, parts.policy, rows.tested, found.rows.num_rows))

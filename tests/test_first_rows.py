@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -156,7 +157,7 @@ BEFORE_THE_SPLIT = {"snapshot", "compute_features", "retrieve_training_set"}
             r"2024-01-01T10:00:00 to 2024-02-29T10:00:00\. Set boundaries between these times, such as train_until: ",
         ),
         (
-            {*BEFORE_THE_SPLIT, "split", "fit_transformation"},
+            {*BEFORE_THE_SPLIT, "split", "fit_transformation", "tune"},
             PROJECT,
             "batch_size: 1",
             "batch_size: 2000000000",
@@ -182,6 +183,16 @@ def test_a_run_looks_at_the_rows_of_a_small_source_as_the_check_does_and_no_furt
         with pytest.raises(ConfigurationError, match=f"(?s){told}"):
             look()
     look_at_rows(load_project(project), stages - {"split"} if "split" in stages else set())
+
+
+@pytest.mark.parametrize(("trains", "refused"), [("fit_transformation", False), ("tune", True), ("train", True)])
+def test_a_large_batch_is_refused_only_where_a_model_is_trained(project: Path, trains: str, refused: bool) -> None:
+    _with_orders(project)
+    text = (project / PROJECT).read_text()
+    (project / PROJECT).write_text(text.replace("batch_size: 1", "batch_size: 61"))
+    planned = {*BEFORE_THE_SPLIT, "split", "fit_transformation", trains}
+    with pytest.raises(ConfigurationError, match=r"batch_size: expected at most") if refused else nullcontext():
+        look_at_rows(load_project(project), planned)
 
 
 @pytest.mark.parametrize(
