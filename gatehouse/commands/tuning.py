@@ -26,7 +26,7 @@ from gatehouse.commands.output import JsonOption, StoreOption, open_store, print
 from gatehouse.commands.place import PROJECT_FILE, prices_of, project_folder
 from gatehouse.commands.tuning_live import follow as follow_trials
 from gatehouse.commands.tuning_live import headline, trials_table
-from gatehouse.commands.tuning_resumed import enlarged, require_more, used_of
+from gatehouse.commands.tuning_resumed import enlarged, request_of, require_more, used_of
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.reports.rendering import rendered
 from gatehouse.components.tracking.cost import PRICES
@@ -159,7 +159,7 @@ def resume(
 
     opened = open_store(store)
     found = find_experiment(opened, name)
-    request = TuneRequest.model_validate(asked_for(opened, found))
+    request = request_of(opened, found)
     more = {"max_trial_count": max_trial_count, "minutes": minutes, "cost": cost, "steps": steps}
     request = TuneRequest.model_validate(
         request.model_dump() | {"spec": enlarged(found, request.spec, more, used_of(opened, found))}

@@ -3,12 +3,36 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gatehouse.commands.experiments import Found
+from pydantic import ValidationError
+
+from gatehouse.commands.experiments import Found, asked_for
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 if TYPE_CHECKING:
     from gatehouse.components.tuning.spec import ExperimentSpec
+    from gatehouse.components.tuning.stage import TuneRequest
+
+
+def request_of(store: ArtifactStore, found: Found) -> "TuneRequest":
+    """The request of an experiment.
+
+    Raises:
+        MissingArtifactError: if the store has no study of it.
+        GatehouseError: if the request has another form, as one of another version of Gatehouse may have.
+    """
+    from gatehouse.components.tuning.stage import TuneRequest
+
+    try:
+        return TuneRequest.model_validate(asked_for(store, found))
+    except ValidationError as error:
+        wrong = ", ".join(".".join(map(str, each["loc"])) for each in error.errors())
+        use = ", for which `warm_start` can name this one" if found.reference else ""
+        raise GatehouseError(
+            f"{found.short} was begun by another version of Gatehouse: expected a request as this version makes it, "
+            f"found one that differs in {wrong}. It cannot be resumed. Run the training pipeline: it makes a new "
+            f"experiment{use}."
+        ) from error
 
 
 def used_of(store: ArtifactStore, found: Found) -> dict[str, float]:

@@ -65,13 +65,20 @@ def published(store: ArtifactStore, count: int = 8, study: str = "", **changes: 
 
 
 def begun(
-    store: ArtifactStore, ended: int = 2, running: int = 1, key: str = STUDY, failed: int = 0, spec: Any = SPEC
+    store: ArtifactStore,
+    ended: int = 2,
+    running: int = 1,
+    key: str = STUDY,
+    failed: int = 0,
+    spec: Any = SPEC,
+    lacking: str = "",
 ) -> None:
     """A study with so many trials that ended and that run, whose controller is gone."""
     request = {
         "training_set": "", "split": "", "transformation": "", "base": {"model": {"architecture": "tabular_mlp"}},
         "spec": spec, "model_name": "flights", "seed": 1,
     }  # fmt: skip
+    request.pop(lacking, None)
     remember(store.objects, key, {"name": "flights", "request": request, "steps": 4, "seed": 1})
     with opened_study(store.objects, key, ExperimentSpec.model_validate(spec), 1, 4) as study:
         for _ in range(failed):
@@ -264,6 +271,17 @@ def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
     assert "trial 3: log_loss 0.5" in first.stdout
     run(store, "resume", "flights", "--max-trial-count", "12")
     assert [one.max_trial_count for one in asked] == [6, 12]
+
+
+def test_a_study_that_another_version_began_is_told_in_plain_words(store: ArtifactStore) -> None:
+    begun(store, lacking="transformation")  # As it was before a transformation was an artifact of its own.
+    refused = CliRunner().invoke(app, ["resume", "flights", "--store", store.address])
+    assert isinstance(refused.exception, GatehouseError)
+    assert str(refused.exception) == (
+        f"{STUDY[:12]} was begun by another version of Gatehouse: expected a request as this version makes it, found "
+        "one that differs in transformation. It cannot be resumed. Run the training pipeline: it makes a new "
+        "experiment."
+    )
 
 
 def test_resume_asks_for_a_larger_budget_by_the_prices_of_the_project_here(
