@@ -40,6 +40,13 @@ _OTHERS = {
     ("training age",): "Train up to a later time (`split` in project.yaml)",
 }
 
+_UNREAD = "unseen rows: expected that each model tells which rows it was fitted on"
+_UNREAD_ADVICE = (
+    "Bring back what is named here, as from a copy of the store, and run again with --force evaluate; else train that "
+    "model anew, or let the rule `unseen rows` warn (`rules` in the policy)"
+)
+"""Of the lineage that cannot be read, where no other test rows help."""
+
 
 def advised(reasons: Sequence[str]) -> list[str]:
     """Why the gate refused a candidate, each family's last broken rule followed by what a person can do.
@@ -52,7 +59,9 @@ def advised(reasons: Sequence[str]) -> list[str]:
     advice = _TOO_FEW | _OTHERS | ({} if few else _ON_TEST_ROWS)
     last = {names: index for index, names in enumerate(found)}
     return [
-        f"{reason.rstrip('.')}. {advice[names]}" if names in advice and last[names] == index else reason
+        f"{reason.rstrip('.')}. {_UNREAD_ADVICE if reason.startswith(_UNREAD) else advice[names]}"
+        if names in advice and last[names] == index
+        else reason
         for index, (reason, names) in enumerate(zip(reasons, found, strict=True))
     ]
 

@@ -3,12 +3,28 @@
 import pytest
 
 from gatehouse.components.evaluation import gate
+from gatehouse.components.evaluation.gate import Evidence, Seen
+from gatehouse.components.evaluation.rules.unseen import Unseen, unseen
 from gatehouse.components.reports import advice
 from gatehouse.components.reports.advice import advised
+from tests.components.evaluation.test_gate import BASELINE, GOOD, MODEL
 
 FEW = "test rows: expected at least 100 test rows, found 50"
-BASELINE = "baseline brier: expected below the baseline's 0.2, found nan"
+BELOW_BASELINE = "baseline brier: expected below the baseline's 0.2, found nan"
 MEMORY = "memory: expected at most 5 MB, found 9"
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        (Seen({"candidate": 0}, 110, 110, unread=("champion: splits/a is gone.",)), "gone. Bring back what is named"),
+        (Seen({"candidate": 100}, 110, 10), "10 are left. Test on rows that neither model was trained on"),
+    ],
+)
+def test_what_is_advised_on_unseen_rows_fits_what_was_found(seen: Seen, told: str) -> None:
+    (rule,) = unseen.rules(Unseen(least_unseen_rows=100), Evidence(MODEL, GOOD, BASELINE, None, {}, False, seen=seen))
+    (found,) = advised([str(rule)])
+    assert told in found
 
 
 def test_every_family_of_rules_has_advice_which_knows_whether_it_looks_at_test_rows() -> None:
@@ -23,8 +39,8 @@ def test_every_family_of_rules_has_advice_which_knows_whether_it_looks_at_test_r
     ("reasons", "told"),
     [
         (["slice a: low", "slice b: low"], ["slice a: low", "slice b: low. Bring more rows of these slices"]),
-        ([BASELINE], [f"{BASELINE}. It was not shown to be better than a linear model"]),
-        ([BASELINE, FEW], [BASELINE, f"{FEW}. Bring more rows, or give the test part"]),
+        ([BELOW_BASELINE], [f"{BELOW_BASELINE}. It was not shown to be better than a linear model"]),
+        ([BELOW_BASELINE, FEW], [BELOW_BASELINE, f"{FEW}. Bring more rows, or give the test part"]),
         ([FEW, MEMORY], [f"{FEW}. Bring more rows,", f"{MEMORY}. Train a smaller model"]),
         (["warnings: found it is checked."], ["warnings: found it is checked. The report of that check"]),
         (["leakage alarm roc_auc: high"], ["leakage alarm roc_auc: high. The model may have been told"]),
