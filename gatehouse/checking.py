@@ -33,6 +33,7 @@ from gatehouse.project import (
     read_project,
 )
 from gatehouse.project_file import PROJECT_FILE, ProjectFile
+from gatehouse.refused_warnings import rows_warned_of, views_warned_of
 from gatehouse.sensitive_columns import with_sensitive_columns
 from gatehouse.signatures import NAMES, parameters
 from gatehouse.yaml_lines import at_line, lines_of, nearest
@@ -83,6 +84,8 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     if data and contract is not None and not parts.partly:  # The contract says which values must be hidden.
         first = first_rows(parts.folder, file, contract, judged=not unfit)
     parts.warnings.extend(first.warnings)
+    if parts.policy:
+        parts.warnings.extend(rows_warned_of(file, parts.policy, first.for_the_gate))
     parts.problems.extend(first.problems)
     repo, tables = os.path.relpath(repository.folder, parts.folder), _tables(file)
     anew = parts.partly or data or store is None or not store.exists(definitions_of(file, repository).reference)
@@ -92,7 +95,8 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     parts.problems.extend(_placed(repo, settings_problems(repository.folder)))
     parts.note(_of_slices, file, repository)
     parts.note(_of_protected, parts, file, repository)
-    parts.note(_of_warnings, parts, file, repository)
+    if parts.policy:
+        parts.note(views_warned_of, file, parts.policy, repository)
     parts.note(_of_names, file, repository, lines)
 
 
@@ -360,20 +364,6 @@ def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository
                 f"{file.policy}: fairness.{name}: expected a column that {file.contract} or evaluation.protected calls "
                 f"protected ({', '.join(named) or 'none'}){nearest(name, named)}"
             )
-
-
-def _of_warnings(parts: ProjectParts, file: ProjectFile, repository: Repository) -> Iterator[str]:
-    """A policy that refuses warnings, combined with views whose leakage check always warns."""
-    policy = parts.policy
-    if policy is None or policy.warnings != "refuse" or policy.terms_of("warnings").severity != "refuse":
-        return
-    views = [name for name in file.features.unchecked if name in repository.views]
-    if warned := [name for name in views if without_history(repository, name)]:
-        yield (
-            f"{file.policy}: warnings: refuse: expected no view under features.unchecked in {PROJECT_FILE}, as each is "
-            f"warned of and every candidate refused, found {', '.join(warned)}; write known/<table>.sql for what these "
-            "read, or allow warnings"
-        )
 
 
 def _of_environment(file: ProjectFile) -> Iterator[str]:

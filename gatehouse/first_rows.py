@@ -40,6 +40,7 @@ class FirstRows:
         problems: Problems that would end a run, one sentence each.
         failure: The error with which a run would end where the source cannot be read.
         warnings: Problems with which a run would continue: rejected rows, and rules that only warn.
+        for_the_gate: How many warnings the gate would get too: those of guards and of the contract.
     """
 
     tables: "dict[str, pa.Table]" = field(default_factory=dict)
@@ -47,6 +48,7 @@ class FirstRows:
     problems: list[str] = field(default_factory=list)
     failure: GatehouseError | None = None
     warnings: list[str] = field(default_factory=list)
+    for_the_gate: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def first_rows(
             found.problems.append(f"{PROJECT_FILE}:{_member_line(file, lines, str(error))}: source: {error}")
             return found
         found.warnings += (at_line(PROJECT_FILE, lines, f"source: {warning}") for warning in delivery.warnings)
+        found.for_the_gate += len(delivery.warnings)
         for name, table in delivery.tables.items():
             found.tables[name] = _head(store, table)
             found.warnings += (at_line(PROJECT_FILE, lines, each) for each in _rejected(store, name, table))
@@ -181,6 +184,7 @@ def _judge(
             line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
             told = f"{file.contract}:{line}: of the first rows, {one.told}"
             (found.problems if one.severity == "fail" else found.warnings).append(told)
+            found.for_the_gate += one.severity != "fail"
 
 
 def _of_all_rows(one: "Anomaly", contract: Contract) -> bool:

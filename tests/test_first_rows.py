@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.checking import check_project, look_at_rows
+from gatehouse.commands.check import check
 from gatehouse.commands.init import create_project
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
@@ -75,6 +76,26 @@ def test_the_contract_is_held_against_the_first_rows_and_rows_that_do_not_fit_ar
     told = r"project.yaml:\d\d: source.tables.orders.columns.amount: 1 of the first 301 rows would be rejected"
     assert re.match(told, rejected), rejected
     assert "first at orders.csv, line 302, found 'much'. Correct the rows or the declaration" in rejected
+
+
+def test_warnings_of_the_first_rows_are_counted_where_the_policy_refuses_any(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _with_orders(project)
+    with open(project / "policy.yaml", "a") as file:
+        file.write("warnings: refuse\nleast_test_rows: 1\nleast_rarer_rows: 1\n")
+    check(project, data=True)
+    before = capsys.readouterr().out
+    assert "warnings: refuse" not in before
+    text = (project / CONTRACT).read_text()
+    text = text.replace("min: 0}", "min: 0, warn: {min: 10}}", 1)
+    (project / CONTRACT).write_text(text.replace("min_rows: 1", "min_rows: {value: 999, severity: warn}"))
+    check(project, data=True)
+    told = capsys.readouterr().out
+    refused = "expected first rows without a warning, as every candidate is refused otherwise"
+    assert f"warning: policy.yaml: warnings: refuse: {refused}, found 2 warnings of the contract or of guards" in told
+    assert told.count("warning: ") == before.count("warning: ") + 3
+    assert told.endswith(f"and the first rows of the data; {told.count('warning: ')} warnings.\n")
 
 
 def test_a_value_of_a_column_that_the_contract_calls_sensitive_is_not_shown(project: Path) -> None:

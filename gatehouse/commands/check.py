@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gatehouse.commands.place import project_folder
+from gatehouse.counting import counted
 
 
 def check(
@@ -31,4 +32,6 @@ def check(
     for warning in checked.warnings:
         typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW)
     told = "files, queries and the names that they use fit each other"
-    typer.echo(f"✓ {checked.name}: {told}{', and the first rows of the data' * data}.")
+    told += ", and the first rows of the data" * data
+    warned = f"; {counted(len(checked.warnings), 'warning')}" if checked.warnings else ""
+    typer.echo(f"✓ {checked.name}: {told}{warned}.")
