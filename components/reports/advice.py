@@ -42,7 +42,7 @@ _OTHERS = {
 
 _UNREAD = "unseen rows: expected that each model tells which rows it was fitted on"
 _UNREAD_ADVICE = (
-    "Bring back what is named here, as from a copy of the store, and run again with --force evaluate; else train that "
+    "Bring back what is named here, as from a copy of the store, and run again; else train that "
     "model anew, or let the rule `unseen rows` warn (`rules` in the policy)"
 )
 """Of the lineage that cannot be read, where no other test rows help."""
