@@ -32,8 +32,11 @@ def job_directory(store: ArtifactStore, name: str, arrays: Iterable[str] = ()) -
         arrays: Names of the folders in it that hold arrays of the data.
     """
     while True:
-        directory = store.scratch(name)
-        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            directory = store.scratch(name)
+            descriptor = os.open(directory, os.O_RDONLY)
+        except (FileExistsError, FileNotFoundError):
+            continue  # It was there, and the process that had it removed it in the same moment.
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
