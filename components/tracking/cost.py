@@ -13,7 +13,11 @@ _HOUR = 3600.0
 
 
 class Prices(Spec):
-    """Prices per hour by type of machine. They only affect the reported cost."""
+    """Prices per hour by type of machine, for the cost of runs, and for an experiment with `tuning.budget.cost`.
+
+    They are in no key, with one exception: the price of the machine is in the key of `tune` where `budget.cost` is set,
+    because it decides when the search ends.
+    """
 
     currency: str = operational("USD", pattern="^[A-Z]{3}$", description="ISO 4217 code.")
     per_hour: dict[str, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]] = operational(

@@ -61,7 +61,7 @@ def tune(
     start, searched = train_spec(json.loads(base)), ExperimentSpec.model_validate_json(spec)
     data = {"training_set": training_set, "split": split, "transformation": transformation, "model_name": model_name}
     request = TuneRequest(**data, base=start, spec=searched, seed=seed, resample_by=resample_by)
-    result = run(request, opened, code=code, force=force)
+    result = run(request.priced(), opened, code=code, force=force)
     track_experiment(opened, result.experiment)
     shutil.copyfile(rendered(opened, result.experiment), report.path)
     write_markdown(opened, result.experiment, trials.path)

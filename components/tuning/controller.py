@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tuning import waits
 from gatehouse.components.tuning.access.journal import SecondControllerError
 from gatehouse.components.tuning.ending import LAST_TRIALS_END, Ending, Endings, Spent
@@ -21,6 +20,8 @@ from gatehouse.components.tuning.trial import State, Trial, words
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 logger = logging.getLogger(__name__)
+
+_HOUR = 3600.0
 
 
 class ExperimentFailedError(GatehouseError):
@@ -89,7 +90,7 @@ class Controller:
         *,
         stopped: Callable[[], bool] = lambda: False,
         told: Callable[[int, str], None] = lambda number, line: None,
-        cost: Callable[[float], float | None] = lambda seconds: cost_here(seconds).get("cost"),
+        price: float | None = None,
         inbox: Inbox | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -100,21 +101,21 @@ class Controller:
             runner: Runs trials.
             stopped: Whether a person asked the experiment to end; called every second.
             told: Called with the number of each trial that ends, and a line about its result and the best trial so far.
-            cost: Cost of a number of seconds of a trial; None if no price is known.
+            price: Price of an hour of trials; None if no price is known.
             inbox: Queue of events.
             clock: Monotonic clock in seconds.
 
         Raises:
             ConfigurationError: if the budget limits the cost and there is no price.
         """
-        self._study, self._runner, self._stopped, self._cost, self._clock = study, runner, stopped, cost, clock
+        self._study, self._runner, self._stopped, self._price, self._clock = study, runner, stopped, price, clock
         self._told, self._best = told, best_trial(study.trials, study.spec)
         self._inbox: Inbox = inbox or queue.SimpleQueue()
         self._endings = Endings(study)
         self._running: dict[int, _Running] = {}
         self._began, self._looked, self._flushed = clock() - study.elapsed, -math.inf, clock()
         self._is_stopped = False
-        if study.spec.budget.cost is not None and cost(1.0) is None:
+        if study.spec.budget.cost is not None and price is None:
             raise ConfigurationError(
                 "tuning.budget.cost: expected a price of this machine, found none; name it under prices.per_hour"
             )
@@ -156,7 +157,7 @@ class Controller:
     def _spent(self) -> Spent:
         now = self._clock()
         seconds = sum(self._study.seconds.values()) + sum(now - each.began for each in self._running.values())
-        return Spent(now - self._began, self._cost(seconds))
+        return Spent(now - self._began, None if self._price is None else self._price * seconds / _HOUR)
 
     def _fill(self) -> Ending | None:
         """Start trials up to the allowed number at once; returns why the experiment ends, if it does."""

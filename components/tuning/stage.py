@@ -13,6 +13,7 @@ from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.training.spec import TrainSpec, own_metric, settings_of
 from gatehouse.components.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.components.tuning.cores import short_of_cores_here
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
 """Fields that do not identify an experiment: with higher values, the same experiment continues."""
 
+_HOUR = 3600.0
+
 
 class TuneRequest(StageModel):
     """The search space, the data, and the starting point.
@@ -41,6 +44,7 @@ class TuneRequest(StageModel):
         model_name: Name of the model.
         seed: Seed of sampler and trials.
         resample_by: Units that the bootstrap of the best score resamples, as in the evaluation.
+        price: Price of an hour of trials where `budget.cost` ends the search by it; None for every other experiment.
     """
 
     training_set: str
@@ -51,6 +55,7 @@ class TuneRequest(StageModel):
     model_name: str
     seed: int
     resample_by: str = ""
+    price: float | None = None
 
     @field_validator("spec")
     @classmethod
@@ -61,6 +66,11 @@ class TuneRequest(StageModel):
     def data(self) -> TrialData:
         """The data of every trial."""
         return TrialData(self.training_set, self.split, self.transformation)
+
+    def priced(self) -> "TuneRequest":
+        """The request with the price of this machine, by the price table here, where `budget.cost` asks for one."""
+        price = None if self.spec.budget.cost is None else cost_here(_HOUR).get("cost")
+        return self.model_copy(update={"price": price})
 
 
 class TuneResult(StageModel):
@@ -141,10 +151,10 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
 
 
 def study_key(request: TuneRequest) -> str:
-    """The key of a request's experiment; it stays the same with more trials or another budget."""
+    """The key of a request's experiment; it stays the same with more trials, another budget or another price."""
     fields = ExperimentSpec.model_fields
     endless = {name: fields[name].get_default(call_default_factory=True) for name in _HOW_LONG}
-    return tune.key(request.model_copy(update={"spec": request.spec.model_copy(update=endless)}))
+    return tune.key(request.model_copy(update={"price": None, "spec": request.spec.model_copy(update=endless)}))
 
 
 def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":
@@ -166,7 +176,7 @@ def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":
         remember(store.objects, key, about, os.environ.get(RUN_ID, ""))
         with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as trials:
             asked = functools.partial(is_asked_to_stop, store.objects, key)
-            return Controller(study, trials, stopped=asked, told=tell).run()
+            return Controller(study, trials, stopped=asked, told=tell, price=request.price).run()
 
 
 def _publish(request: TuneRequest, store: ArtifactStore, ended: "Experiment") -> str:

@@ -174,6 +174,7 @@ def resume(
         )
     if (prices := prices_of(Path.cwd())) is not None:
         os.environ.setdefault(PRICES, prices)
+    request = request.priced()
     told = logging.getLogger("gatehouse.components.tuning")
     told.addHandler(handler := logging.StreamHandler())
     told.setLevel(logging.INFO)

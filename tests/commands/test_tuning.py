@@ -22,7 +22,7 @@ from gatehouse.commands.tuning_live import events, follow
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.cost import PRICES, prices_here
+from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.tuning import stage
 from gatehouse.components.tuning.access.journal import ask_to_stop, is_asked_to_stop, remember
 from gatehouse.components.tuning.access.lease import ControllerLease
@@ -244,12 +244,12 @@ def test_of_an_experiment_that_keeps_nothing_it_is_said(store: ArtifactStore) ->
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[ExperimentSpec]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
     """What the stage was asked for, which makes no trial."""
-    found: list[ExperimentSpec] = []
+    found: list[stage.TuneRequest] = []
 
     def tune(request: stage.TuneRequest, store: ArtifactStore) -> stage.TuneResult:
-        found.append(request.spec)
+        found.append(request)
         logging.getLogger("gatehouse.components.tuning.controller").info("trial 3 started: model.dropout 0.2")
         experiment = str(published(store, study=STUDY))
         return stage.TuneResult(
@@ -263,14 +263,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ExperimentSpec]:
 
 
 def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
-    store: ArtifactStore, asked: list[ExperimentSpec]
+    store: ArtifactStore, asked: list[stage.TuneRequest]
 ) -> None:
     begun(store)
     first = run(store, "resume", "flights")
     assert "trial 3 started: model.dropout 0.2" in first.stderr
     assert "trial 3: log_loss 0.5" in first.stdout
     run(store, "resume", "flights", "--max-trial-count", "12")
-    assert [one.max_trial_count for one in asked] == [6, 12]
+    assert [one.spec.max_trial_count for one in asked] == [6, 12]
 
 
 def test_a_study_that_another_version_began_is_told_in_plain_words(store: ArtifactStore) -> None:
@@ -285,7 +285,7 @@ def test_a_study_that_another_version_began_is_told_in_plain_words(store: Artifa
 
 
 def test_resume_asks_for_a_larger_budget_by_the_prices_of_the_project_here(
-    store: ArtifactStore, asked: list[ExperimentSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ArtifactStore, asked: list[stage.TuneRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(PRICES, "")
@@ -293,8 +293,8 @@ def test_resume_asks_for_a_larger_budget_by_the_prices_of_the_project_here(
     (tmp_path / "project.yaml").write_text("prices: {per_hour: {default: 2.0}}")
     begun(store)
     run(store, "resume", "flights", "--minutes", "90", "--cost", "4.5", "--steps", "200")
-    assert asked[0].budget == Budget(minutes=90, cost=4.5, steps=200) and asked[0].max_trial_count == 6
-    assert prices_here().cost(3600.0) == 2.0
+    assert asked[0].spec.budget == Budget(minutes=90, cost=4.5, steps=200) and asked[0].spec.max_trial_count == 6
+    assert asked[0].price == 2.0
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_what_cannot_go_on_is_said(
     arguments: tuple[str, ...],
     said: str,
     store: ArtifactStore,
-    asked: list[ExperimentSpec],
+    asked: list[stage.TuneRequest],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun(store)
@@ -327,7 +327,7 @@ def test_what_cannot_go_on_is_said(
 
 
 def test_an_experiment_that_used_its_budget_goes_on_with_a_larger_one(
-    store: ArtifactStore, asked: list[ExperimentSpec]
+    store: ArtifactStore, asked: list[stage.TuneRequest]
 ) -> None:
     spec = SPEC | {"max_trial_count": 20, "budget": {"minutes": 30}}
     begun(store, spec=spec)
@@ -339,11 +339,11 @@ def test_an_experiment_that_used_its_budget_goes_on_with_a_larger_one(
         result = CliRunner().invoke(app, ["resume", "flights", *given, "--store", store.address])
         assert said in str(result.exception) and not asked
     run(store, "resume", "flights", "--minutes", "45")
-    assert asked[0].budget.minutes == 45
+    assert asked[0].spec.budget.minutes == 45
 
 
 def test_where_nothing_more_can_be_expected_the_way_on_is_said(
-    store: ArtifactStore, asked: list[ExperimentSpec]
+    store: ArtifactStore, asked: list[stage.TuneRequest]
 ) -> None:
     budget = {"expected_improvement": 0.01}
     begun(store, spec=SPEC | {"max_trial_count": 20, "budget": budget})

@@ -295,7 +295,7 @@ def test_an_experiment_ends_by_its_limits_and_says_which(given: dict[str, Any], 
     time = iter(range(10_000))
     limited = "budget" in given and not given["budget"].get("steps")
     clock = (lambda: next(time) * 1.0) if limited else (lambda: 0.0)
-    done = run(experiment(**given), clock=clock, cost=lambda seconds: seconds / 50)
+    done = run(experiment(**given), clock=clock, price=72.0)
     assert done.ended == ended
     assert len(done.trials) == trials or limited
     assert all(trial.state in ("succeeded", "killed") for trial in done.trials)
@@ -305,7 +305,7 @@ def test_an_experiment_ends_by_its_limits_and_says_which(given: dict[str, Any], 
 
 def test_a_budget_of_cost_needs_a_price() -> None:
     with pytest.raises(ConfigurationError, match="expected a price of this machine"):
-        run(experiment(budget={"cost": 1.0}), cost=lambda _: None)
+        run(experiment(budget={"cost": 1.0}), price=None)
 
 
 def test_an_experiment_ends_where_no_improvement_is_expected() -> None:

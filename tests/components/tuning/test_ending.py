@@ -1,5 +1,6 @@
 """Why an experiment ends is judged until its last trial has ended."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ from tests.components.tuning.test_controller import NAME, run
 @pytest.mark.parametrize("parallel", [1, 3], ids=["one at a time", "all at once"])
 def test_an_ending_comes_also_while_the_last_trials_run(given: dict[str, Any], ended: str, parallel: int) -> None:
     """The last trial comes to its end only once it is told to."""
-    runner = _LastRunsOn()
+    runner, readings = _LastRunsOn(), itertools.count(1)
     study = ExperimentStudy(experiment(max_trial_count=3, parallel_trial_count=parallel, **given), 3, STEPS, NAME)
 
     def late() -> bool:
@@ -35,8 +36,8 @@ def test_an_ending_comes_also_while_the_last_trials_run(given: dict[str, Any], e
         study,
         runner,
         stopped=lambda: ended == "stopped" and late(),
-        clock=lambda: 100.0 * late(),
-        cost=lambda _: 1.0 * late(),
+        clock=lambda: 100.0 * next(readings) * late(),
+        price=3600.0,
     ).run()
     assert done.ended == ended and done.trials[0].state == "succeeded"
     assert done.trials[-1].state == "killed" or (ended == "goal" and parallel == 1)
