@@ -166,11 +166,13 @@ def _about(folder: Path) -> str:
 
 def _section(component: Component, result: str) -> str:
     task = component.task
-    effects, resources = declared_stages()[task.stage].declared.effects, task.container["resources"]
+    stage, resources = declared_stages()[task.stage], task.container["resources"]
+    effects = stage.declared.effects
+    kept = "KFP's cache and the stage memo" if stage.cacheable else "the stage memo, as a result may be provisional"
     facts = [
         ["reads", effects.reads or "nothing but its parameters"],
         ["writes", effects.writes or "nothing but its artifacts"],
-        ["cache", "KFP's cache and the stage memo" if effects.memo else "never: it runs every time"],
+        ["cache", kept if effects.memo else "never: it runs every time"],
         ["retries", str(task.body.get("retryPolicy", {}).get("maxRetryCount", 0))],
         ["why", effects.why],
         ["resources", f"CPU {resources['resourceCpuLimit']}, memory {resources['resourceMemoryLimit']}"],

@@ -166,7 +166,7 @@ class Tasks:
             attempts = 1 + retries if stage.declared.effects.retry_safe and self.platform is not None else 1
             task.set_env_variable(TOLERATE, str(attempts))
         # What a stage gave that failed and was let pass must not come out of KFP's cache.
-        task.set_caching_options(enable_caching=stage.declared.effects.memo and not tolerated)
+        task.set_caching_options(enable_caching=stage.cacheable and not tolerated)
         if self.platform is not None:
             from gatehouse.pipelines.pods import equip
 

@@ -105,6 +105,11 @@ class Stage(Generic[Req, Res]):
         self.result: type[Res]
         self.request, _, self.result = get_type_hints(function).values()
 
+    @property
+    def cacheable(self) -> bool:
+        """Whether KFP's cache may keep its results: it has a memo, and no result of it is provisional."""
+        return self.declared.effects.memo and self.result.provisional is StageModel.provisional
+
     def sources(self) -> Code:
         """The code that decides this stage's result, as it is on disk."""
         return code_of(self.function.__module__)

@@ -48,6 +48,12 @@ def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(pro
     assert pipeline.tasks["train"].caching_options.enable_cache
 
 
+def test_kfp_caches_no_experiment_as_the_next_run_may_go_on_with_it(project: Project) -> None:
+    tasks = built(project, "training", THIS_MACHINE).tasks
+    assert not tasks["tune"].caching_options.enable_cache
+    assert tasks["train"].caching_options.enable_cache
+
+
 def test_the_webhook_is_told_what_monitoring_says(project: Project) -> None:
     told = built(project, "monitoring", THIS_MACHINE).function.pipeline_spec.components
     inputs = [

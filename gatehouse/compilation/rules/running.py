@@ -48,15 +48,19 @@ def _deadline(pod: dict[str, Any]) -> int:
     return int(pod.get("activeDeadlineSeconds", 0))
 
 
-@rule("cache", "KFP's cache gives an old answer where a stage reads or writes more than its parameters say")
+@rule(
+    "cache",
+    "KFP's cache gives an old answer where a stage reads or writes more than its parameters say, or its result is "
+    "provisional",
+)
 def cache(compiled: Compiled) -> Iterator[str]:
-    """KFP's cache is on exactly if the stage has a memo, and its failures are not tolerated."""
+    """KFP's cache is on exactly if no result of the stage is provisional, and its failures are not tolerated."""
     for task in compiled.leaves:
-        declared = declared_stages().get(task.stage)
+        stage = declared_stages().get(task.stage)
         tolerated = any(each["name"] == TOLERATE for each in task.container.get("env", []))
-        memo = declared is not None and declared.declared.effects.memo and not tolerated
-        if declared is not None and bool(task.body.get("cachingOptions", {}).get("enableCache")) != memo:
-            yield f"task {task.path}: cache: expected enableCache={memo}"
+        wanted = stage is not None and stage.cacheable and not tolerated
+        if stage is not None and bool(task.body.get("cachingOptions", {}).get("enableCache")) != wanted:
+            yield f"task {task.path}: cache: expected enableCache={wanted}"
 
 
 @rule("rights", "a task reads data and writes artifacts, which needs no right over its node")
