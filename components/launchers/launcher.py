@@ -32,7 +32,15 @@ HUNG = "a rank made no progress for launch.hang_seconds; the log has the stacks 
 
 
 class TrainingFailedError(LauncherError):
-    """The job ended without a model."""
+    """The job ended without a model.
+
+    Attributes:
+        repeats: Whether the program says that every attempt with the same settings would fail so.
+    """
+
+    def __init__(self, message: str, *, repeats: bool = False) -> None:
+        super().__init__(message)
+        self.repeats = repeats
 
 
 class TrainingTimeoutError(LauncherError):

@@ -77,7 +77,8 @@ class LocalLauncher:
                 f"Run again: it goes on at its last checkpoint.\n{tail}"
             )
         if wrong := _problem(job, code):
-            raise TrainingFailedError(f"Training failed: {wrong}\n{tail}")
+            repeats = (job.directory / FAILURE).exists()
+            raise TrainingFailedError(f"Training failed: {wrong}\n{tail}", repeats=repeats)
         (job.directory / PLACE).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
 
     def forget(self, job: TrainingJob) -> None:

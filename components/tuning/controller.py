@@ -60,6 +60,7 @@ class Experiment:
         ended: Why it ended.
         steps: Total steps of all trials.
         seconds: Duration of each trial, by number; it varies between runs, and so is in no artifact.
+        provisional: The trials that the next run tries again.
     """
 
     trials: tuple[Trial, ...]
@@ -69,6 +70,7 @@ class Experiment:
     ended: Ending
     steps: int
     seconds: dict[int, float]
+    provisional: tuple[Trial, ...] = ()
 
 
 @dataclass
@@ -160,11 +162,18 @@ class Controller:
         return Spent(now - self._began, None if self._price is None else self._price * seconds / _HOUR)
 
     def _fill(self) -> Ending | None:
-        """Start trials up to the allowed number at once; returns why the experiment ends, if it does."""
-        most = self._study.spec.parallel_trial_count
-        while not (ending := self._reason()) and len(self._running) < most and self._study.can_ask:
-            self._start(self._study.ask())
-        return ending
+        """Start trials up to the allowed number at once, first those that an earlier run set aside.
+
+        Returns:
+            Why the experiment ends; None if it continues.
+        """
+        study = self._study
+        while True:
+            ending = self._reason()
+            again = bool(study.waiting) and (ending is None or ending in LAST_TRIALS_END)
+            if len(self._running) >= study.spec.parallel_trial_count or not (again or (not ending and study.can_ask)):
+                return ending
+            self._start(study.again() if again else study.ask())
 
     def _start(self, trial: Trial, retries: int = 0) -> None:
         logger.info("trial %d started: %s", trial.number, words(trial.parameters))
@@ -216,15 +225,17 @@ class Controller:
     def _stop_early(self, number: int, step: int) -> None:
         self._stop(number, "early_stopped", f"pruned at step {step} of {self._study.steps}")
 
-    def _stop(self, number: int, state: State, reason: str, told: str = "") -> None:
+    def _stop(self, number: int, state: State, reason: str, told: str = "", *, provisional: bool = False) -> None:
         running = self._running[number]
         if running.ending is None:
-            running.ending = replace(self._study.trials[number], state=state, reason=reason, told=told)
+            ending = replace(self._study.trials[number], state=state, reason=reason, told=told)
+            running.ending = replace(ending, provisional=provisional)
             running.handle.stop()
 
     def _stop_all(self, ending: Ending) -> None:
+        provisional = ending == "max_failed_trial_count"  # Those that failed may succeed in the next run.
         for number in self._running:
-            self._stop(number, "killed", f"the experiment ended: {ending}")
+            self._stop(number, "killed", f"the experiment ended: {ending}", provisional=provisional)
 
     def _succeeded(self, event: Succeeded) -> None:
         trial = replace(
@@ -244,7 +255,7 @@ class Controller:
             self._running[event.number].began = began
         else:
             failed = replace(self._trial(event), state="failed", reason=event.error, told=event.told, job=event.job)
-            self._end(failed)
+            self._end(replace(failed, provisional=event.provisional))
 
     def _end(self, trial: Trial) -> None:
         now, running = self._clock(), self._running.pop(trial.number)
@@ -266,6 +277,7 @@ class Controller:
         else:
             told = f": {ended.told}" if ended.told else ""
             line = f"trial {ended.number} {ended.state.replace('_', ' ')}: {ended.reason}{told}"
+            line += "; it is tried again when the experiment goes on" * ended.provisional
         known = self._best
         if known is None or len(self._study.spec.objective) > 1:
             return line
@@ -279,4 +291,7 @@ class Controller:
                 raise ExperimentStoppedError(failure(trials, study.spec, ending, study.name))
             raise ExperimentFailedError(failure(trials, study.spec, ending, study.name))
         front = tuple(trial.number for trial in pareto_front(trials, study.spec))
-        return Experiment(trials, best, study.training(best), front, ending, self._endings.steps, dict(study.seconds))
+        open_ended = ending in LAST_TRIALS_END or ending == "stopped"  # Otherwise the next run would stop them at once.
+        provisional = tuple(trial for trial in trials if trial.provisional and open_ended)
+        steps, seconds = self._endings.steps, dict(study.seconds)
+        return Experiment(trials, best, study.training(best), front, ending, steps, seconds, provisional)

@@ -55,7 +55,8 @@ class Endings:
             stopped: Whether a person asked it to end.
         """
         spec, trials, population = self._study.spec, self._study.trials, self._study.population
-        budget, failed = spec.budget, sum(trial.state == "failed" for trial in trials)
+        budget, waiting = spec.budget, self._study.waiting
+        failed = sum(trial.state == "failed" and trial.number not in waiting for trial in trials)
         found: list[tuple[bool, Ending]] = [
             (stopped, "stopped"),
             (failed > spec.max_failed_trial_count, "max_failed_trial_count"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from gatehouse.components.tuning.ending import Ending
+from gatehouse.components.tuning.ending import LAST_TRIALS_END, Ending
 from gatehouse.components.tuning.spec import Constraint, ExperimentSpec
 from gatehouse.components.tuning.trial import Trial
 
@@ -32,7 +32,14 @@ def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: 
         counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
         found = f"None of {len(trials)} trials succeeded ({counts or 'none was begun'})."
         found += _advice(spec, ending, key) + _of_early_stopping(spec, states.count("early_stopped"))
-    return found + (f" What failed:{reasons}" if reasons else "")
+    found += f" What failed:{reasons}" if reasons else ""
+    again = sum(each.provisional for each in failed)
+    if again and ending in (*LAST_TRIALS_END, "max_failed_trial_count", "stopped"):
+        found += (
+            f"\nThe next run tries {again} of them again: they failed for a reason outside of the search, such as a "
+            "time limit, memory or a cluster."
+        )
+    return found
 
 
 def _measured(trials: Sequence[Trial], constraint: Constraint) -> str:

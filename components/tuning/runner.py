@@ -49,8 +49,9 @@ class Failed:
         number: Number of the trial.
         error: Class of the error.
         told: Its message, for people.
-        retry: Whether another attempt may succeed, for example after an eviction.
+        retry: Whether the trial is begun again at once, for example after an eviction.
         job: Key of the training job.
+        provisional: Whether the reason is outside of the experiment, such as a time limit: the next run may succeed.
     """
 
     number: int
@@ -58,6 +59,7 @@ class Failed:
     told: str
     retry: bool = False
     job: str = ""
+    provisional: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationInfo, field_validator
@@ -20,7 +21,8 @@ from gatehouse.components.tuning.cores import short_of_cores_here
 from gatehouse.components.tuning.data import TrialData
 from gatehouse.components.tuning.description import described
 from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.components.tuning.trial import words
+from gatehouse.components.tuning.trial import Trial, words
+from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -80,11 +82,12 @@ class TuneResult(StageModel):
     best: str
     summary: str
     ended: str
+    provisional_trials: int = 0
 
     @property
     def provisional(self) -> bool:
-        """An experiment that a person stopped continues when it is requested again."""
-        return self.ended == "stopped"
+        """An experiment that a person stopped continues when it is requested again; so does one with such trials."""
+        return self.ended == "stopped" or self.provisional_trials > 0
 
 
 def _builders(request: TuneRequest) -> str:
@@ -114,7 +117,9 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
 
     A measurement beside it holds its study, its start, the durations of it and of each trial, their jobs, and the
     errors of trials. Checkpoints of stopped trials are kept for later trials with the same settings. An interrupted
-    experiment continues, and so does one that is requested with more trials or another budget.
+    experiment continues, and so does one that is requested with more trials or another budget. One with trials that
+    failed for a reason outside of the request, such as a time limit or an eviction, is provisional: when it is
+    requested again, these trials go on.
 
     Raises:
         ConfigurationError: if the model does not accept a value that is searched, or an experiment of `warm_start` is
@@ -140,14 +145,33 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     measured: dict[str, object] = {"stage": "tune", "began": began, "seconds": time.time() - began}
     measured |= {"study": study_key(request), "jobs": jobs, "failed": failed, "trial_seconds": seconds}
     store.append(f"measurements/{experiment}", measured)
-    for trial in ended.trials if ended.ended != "stopped" else ():
-        if trial.job and (trial.state == "failed" or spec.algorithm.name == "population"):
-            forget_job(store, trial.job)
     names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal forgets their order.
     chosen = ", ".join(f"{name} {_short(winner.parameters[name])}" for name in names if name in winner.parameters)
     best = canonical_json(settings_of(configured(request.base, ended.settings | {"seed": request.seed})))
     summary = f"trial {winner.number}: {words(winner.values)} ({chosen})"
-    return TuneResult(experiment=experiment, best=best, summary=summary, ended=ended.ended)
+    if ended.provisional:
+        Attempt(store, "tune:provisional").warn(f"The experiment is {_provisional(ended.provisional)}.")
+        summary = f"{summary}; {_provisional(ended.provisional)}"
+    result = TuneResult(
+        experiment=experiment,
+        best=best,
+        summary=summary,
+        ended=ended.ended,
+        provisional_trials=len(ended.provisional),
+    )
+    for trial in ended.trials if not result.provisional else ():
+        if trial.job and (trial.state == "failed" or spec.algorithm.name == "population"):
+            forget_job(store, trial.job)
+    return result
+
+
+def _provisional(trials: Sequence[Trial]) -> str:
+    """That an experiment is provisional, and why."""
+    reasons = ", ".join(dict.fromkeys(trial.reason for trial in trials))
+    return (
+        f"provisional: {counted(len(trials), 'trial')} failed for a reason outside of the search ({reasons}), and the "
+        "next run tries again"
+    )
 
 
 def study_key(request: TuneRequest) -> str:
@@ -194,6 +218,7 @@ def _publish(request: TuneRequest, store: ArtifactStore, ended: "Experiment") ->
         "best_trial": winner.number,
         "front": list(ended.front),
         "ended": ended.ended,
+        "provisional": [trial.number for trial in ended.provisional],
         "counts": dict(Counter(trial.state for trial in ended.trials)),
         "steps": ended.steps,
         "optimism": luck and asdict(luck),

@@ -36,6 +36,7 @@ class ExperimentStudy:
         trials: All trials, by number.
         seconds: Duration of each trial, by number.
         elapsed: Seconds of the experiment when the last trial ended, by the clocks of its controllers.
+        waiting: Numbers of the provisional trials of earlier controllers, which `again` has not taken yet.
     """
 
     spec: ExperimentSpec
@@ -48,15 +49,10 @@ class ExperimentStudy:
     trials: list[Trial] = field(default_factory=list)
     seconds: dict[int, float] = field(default_factory=dict)
     elapsed: float = 0.0
+    waiting: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.optuna = optuna.create_study(
-            storage=self.storage,
-            study_name=self.name,
-            directions=["minimize" if each.minimize else "maximize" for each in self.spec.objective],
-            pruner=pruner_of(self.spec, self.steps),
-            load_if_exists=True,
-        )
+        self.optuna = self._opened()
         self._single = len(self.spec.objective) == 1
         algorithm = self.spec.algorithm
         self.population = (
@@ -64,6 +60,10 @@ class ExperimentStudy:
             if algorithm.name == "population"
             else None
         )
+        if self.population and any(map(_is_provisional, self.optuna.get_trials(deepcopy=False))):
+            # Later generations follow from how such a member ended. What they trained comes from the memo of training.
+            optuna.delete_study(study_name=self.name, storage=self.storage)
+            self.optuna = self._opened()
         self._ids: dict[int, int] = {}
         self._begun = -1
         """The last trial that the storage has begun."""
@@ -76,7 +76,18 @@ class ExperimentStudy:
                     self.trials.append(trial)
                     self.seconds[frozen.number], elapsed = frozen.user_attrs.get(_TOOK, (0.0, 0.0))
                     self.elapsed = max(self.elapsed, elapsed)
+                    if trial.provisional:
+                        self.waiting.append(trial.number)
         self.flush()
+
+    def _opened(self) -> optuna.Study:
+        return optuna.create_study(
+            storage=self.storage,
+            study_name=self.name,
+            directions=["minimize" if each.minimize else "maximize" for each in self.spec.objective],
+            pruner=pruner_of(self.spec, self.steps),
+            load_if_exists=True,
+        )
 
     def _enqueue(self) -> None:
         """Put the configurations to try first into the queue, once."""
@@ -118,7 +129,7 @@ class ExperimentStudy:
 
     def ask(self) -> Trial:
         """Create the next trial with the sampler's parameters, which depend on the ended and running trials."""
-        beside = tuple(each.number for each in self.running)
+        beside = tuple(each.number for each in self.trials if not each.ended or each.provisional)
         number = len(self.trials)
         self._sample_for(number)
         asked = self._next(number)
@@ -126,6 +137,16 @@ class ExperimentStudy:
         self.trials.append(self._suggest(asked, number, beside))
         self.flush()
         return self.trials[-1]
+
+    def again(self) -> Trial:
+        """Take the first provisional trial of an earlier controller, which runs again from where it was."""
+        number = self.waiting.pop(0)
+        self.storage.set_trial_user_attr(self._ids[number], _ENDED, None)
+        self.trials[number] = replace(
+            self.trials[number], state="running", reason="", told="", job="", provisional=False
+        )
+        self.flush()
+        return self.trials[number]
 
     def _next(self, number: int) -> optuna.Trial:
         """Begin the trial of this number, unless the storage has begun it, with no suggestion or part of one."""
@@ -173,6 +194,8 @@ class ExperimentStudy:
     def end(self, trial: Trial, seconds: float = 0.0, elapsed: float = 0.0) -> Trial:
         """Record how a trial ended, with its duration and that of the experiment in seconds.
 
+        For the sampler a provisional trial is still running, so that the next controller can go on with it.
+
         Returns:
             The trial, with whether it is feasible.
         """
@@ -182,11 +205,13 @@ class ExperimentStudy:
         for name, violation in violations.items():
             self.storage.set_trial_system_attr(identity, f"constraints:{name}", violation)
         self.storage.set_trial_user_attr(identity, _ENDED, asdict(ended))
-        self.storage.set_trial_user_attr(identity, _TOOK, [seconds, elapsed])
-        self.seconds[trial.number], self.elapsed = seconds, max(self.elapsed, elapsed)
-        self._sample_for(trial.number)
-        values = [ended.values[each.metric] for each in self.spec.objective] if ended.state == "succeeded" else None
-        self.optuna.tell(trial.number, values, state=_STATES.get(ended.state, TrialState.FAIL))
+        took = self.seconds.get(trial.number, 0.0) + seconds
+        self.storage.set_trial_user_attr(identity, _TOOK, [took, elapsed])
+        self.seconds[trial.number], self.elapsed = took, max(self.elapsed, elapsed)
+        if not ended.provisional:
+            self._sample_for(trial.number)
+            values = [ended.values[each.metric] for each in self.spec.objective] if ended.state == "succeeded" else None
+            self.optuna.tell(trial.number, values, state=_STATES.get(ended.state, TrialState.FAIL))
         self.trials[trial.number] = ended
         self.flush()
         return ended
@@ -202,7 +227,7 @@ class ExperimentStudy:
 
 def _read(frozen: optuna.trial.FrozenTrial) -> Trial | None:
     """A trial of a study; None if its suggestion is incomplete."""
-    if frozen.state.is_finished():
+    if frozen.state.is_finished() or _is_provisional(frozen):
         return Trial.from_json(frozen.user_attrs[_ENDED])
     if (asked := frozen.user_attrs.get(_ASKED)) is None:
         return None
@@ -210,6 +235,10 @@ def _read(frozen: optuna.trial.FrozenTrial) -> Trial | None:
     return Trial(
         frozen.number, "running", asked["parameters"], intermediate=steps, beside=beside, parent=asked["parent"]
     )
+
+
+def _is_provisional(frozen: optuna.trial.FrozenTrial) -> bool:
+    return bool((frozen.user_attrs.get(_ENDED) or {}).get("provisional"))
 
 
 def trials_of(storage: optuna.storages.BaseStorage, name: str) -> list[Trial]:

@@ -13,7 +13,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.launcher import ClusterError, EvictedError, TrainingStoppedError, stopped
+from gatehouse.components.launchers.launcher import (
+    ClusterError,
+    EvictedError,
+    TrainingFailedError,
+    TrainingStoppedError,
+    stopped,
+)
 from gatehouse.components.launchers.stopping import STOP, Stop
 from gatehouse.components.tracking.following import FOLLOWER, RUN_TITLE
 from gatehouse.components.tracking.spool import Point
@@ -26,14 +32,23 @@ from gatehouse.components.tuning.data import TrialData
 from gatehouse.components.tuning.measures import measured
 from gatehouse.components.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.errors import ConfigurationError, RepeatedError, StoreError
+from gatehouse.errors import (
+    ConfigurationError,
+    LauncherError,
+    MissingArtifactError,
+    OutOfMemoryError,
+    RepeatedError,
+    StoreError,
+)
 
 logger = logging.getLogger(__name__)
 
 _OF_ALL = (StoreError, SecondControllerError)
 """Errors that end the experiment. Every other error counts as a failed trial."""
 _MAY_PASS = (EvictedError, ClusterError)
-"""Errors of a trial after which another attempt may succeed."""
+"""Errors of a trial after which it is begun again at once."""
+_OUTSIDE = (LauncherError, OutOfMemoryError, MissingArtifactError, RuntimeError, OSError, MemoryError)
+"""Errors that may come from limits, machines, clusters or people: they are outside of the experiment and its key."""
 
 
 class TrainingTrials:
@@ -143,7 +158,8 @@ class _Trial:
             name = error.name if isinstance(error, RepeatedError) else type(error).__name__
             logger.warning("Trial %d: %s: %s", self._number, name, error)
             told = str(error).splitlines()[0] if str(error) else name
-            ended = Failed(self._number, name, told, isinstance(error, _MAY_PASS), self._job)
+            retry = isinstance(error, _MAY_PASS)
+            ended = Failed(self._number, name, told, retry, self._job, provisional=_is_provisional(error))
         self._told(ended)
 
     def _ended(self) -> Event:
@@ -180,3 +196,10 @@ class _Trial:
             self._done += 1
             known = {name: values[name] for name in self._names if name in values}
             self._told(Reported(self._number, self._done, self._length, known))
+
+
+def _is_provisional(error: BaseException) -> bool:
+    """Whether another attempt with the same settings may succeed: with more time or memory, or on another machine."""
+    if isinstance(error, TrainingFailedError):
+        return not error.repeats
+    return isinstance(error, _OUTSIDE)

@@ -27,6 +27,7 @@ class Trial:
         beside: Numbers of the earlier trials that were running when it was suggested; all other earlier ones had ended.
         parent: In a population, number of the trial whose checkpoint it continues; None for a new start.
         told: The error message, for people; it is in no artifact.
+        provisional: Whether it ended for a reason outside of the experiment: it is tried again when that goes on.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Trial:
     beside: tuple[int, ...] = ()
     parent: int | None = None
     told: str = ""
+    provisional: bool = False
 
     @property
     def ended(self) -> bool:
@@ -51,7 +53,7 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """The trial as JSON for the artifact: data only."""
-        return {name: value for name, value in asdict(self).items() if name not in ("job", "told")}
+        return {name: value for name, value in asdict(self).items() if name not in ("job", "told", "provisional")}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "Trial":

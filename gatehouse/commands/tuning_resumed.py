@@ -84,7 +84,7 @@ def require_more(found: Found, spec: "ExperimentSpec") -> None:
             f"{found.short} has resume_policy: never, so it cannot be resumed. Run the training pipeline to start a "
             "new experiment."
         )
-    if not found.reference:
+    if not found.reference or found.shown.about.get("provisional"):
         return
     if len(found.shown.trials) >= spec.max_trial_count:
         raise GatehouseError(

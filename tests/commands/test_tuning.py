@@ -297,6 +297,15 @@ def test_resume_asks_for_a_larger_budget_by_the_prices_of_the_project_here(
     assert asked[0].price == 2.0
 
 
+def test_a_provisional_experiment_goes_on_without_more_trials(
+    store: ArtifactStore, asked: list[stage.TuneRequest]
+) -> None:
+    begun(store)
+    published(store, study=STUDY, provisional=[1])
+    run(store, "resume", "flights")
+    assert asked[0].spec.max_trial_count == 6
+
+
 @pytest.mark.parametrize(
     ("key", "arguments", "said"),
     [

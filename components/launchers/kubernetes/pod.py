@@ -151,7 +151,7 @@ def _train(arguments: list[str]) -> int:
 def _report(store: ArtifactStore, folder: str, directory: Path, code: int) -> None:
     """Send the result or the failure. Nothing is sent if the operator may start the job again."""
     if (directory / FAILURE).exists():
-        report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"])
+        report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"], repeats=True)
     elif code == 0 and (directory / RESULT).exists():
         report_success(store, folder, directory)
     elif code == 0 and node_count() != "1":

@@ -155,9 +155,9 @@ def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:
     store.append(f"{folder}/ended", {"outcome": "succeeded", "files": [asdict(entry) for entry in entries]})
 
 
-def report_failure(store: ArtifactStore, folder: str, message: str) -> None:
-    """Report that the job failed, and that a retry would fail again."""
-    store.append(f"{folder}/ended", {"outcome": "failed", "message": message})
+def report_failure(store: ArtifactStore, folder: str, message: str, *, repeats: bool = False) -> None:
+    """Report that the job failed, and whether the program says that every attempt with its settings would fail so."""
+    store.append(f"{folder}/ended", {"outcome": "failed", "message": message, "repeats": repeats})
 
 
 def reported_end(store: ArtifactStore, folder: str) -> dict[str, Any]:

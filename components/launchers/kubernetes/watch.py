@@ -141,7 +141,8 @@ class JobWatch:
         said = f"{said}\n{self.tail()}"
         reported = self._reported()
         if reported.get("outcome") == "failed":
-            return TrainingFailedError(f"Training failed: {reported['message']}\n{said}")
+            repeats = bool(reported.get("repeats"))
+            return TrainingFailedError(f"Training failed: {reported['message']}\n{said}", repeats=repeats)
         if late:
             return timed_out(self._deadlines.minutes, said)
         failed = self._attempts.failed()

@@ -39,7 +39,8 @@ def verdict(shown: Shown) -> Verdict:
     lines = [f"{_best(shown)} {why}".strip(), *filter(None, [optimism(shown)])]
     if not best.get("feasible", True):
         lines.append("No trial keeps every constraint: the best one breaks at least one of them.")
-    word = "pass" if shown.state == "ended" and best.get("feasible", True) else "warn"
+    final = shown.state == "ended" and not shown.about.get("provisional")
+    word = "pass" if final and best.get("feasible", True) else "warn"
     title = "Parameters found" if shown.state == "ended" else shown.state
     return Verdict(word, "", tuple(lines), warnings, title=title)
 
@@ -72,6 +73,11 @@ def _failures(shown: Shown) -> tuple[str, ...]:
     without = [one for one in shown.trials if one["state"] == "failed"]
     reasons = Counter(str(one.get("reason") or "no reason") for one in without)
     lines = [f"{counted(count, 'trial')}: {reason}" for reason, count in reasons.most_common()]
+    if again := len(shown.about.get("provisional") or ()):
+        lines.append(
+            f"The result is provisional: {counted(again, 'trial')} failed for a reason outside of the search, such as "
+            "a time limit, memory or a cluster. The next run tries again."
+        )
     return tuple(lines)
 
 

@@ -148,7 +148,7 @@ def test_an_error_of_the_program_is_the_first_line_and_its_log_follows(place: Pl
     with pytest.raises(TrainingFailedError) as caught:
         train(place.request(), place.store)
     first, *rest = str(caught.value).splitlines()
-    assert first == "Training failed: ValueError: injected fault after epoch 0"
+    assert first == "Training failed: ValueError: injected fault after epoch 0" and caught.value.repeats
     assert any("injected fault" in line for line in rest), rest
     _wait_until_none_is_left(place)
 

@@ -88,12 +88,14 @@ class _Handle:
         self.stopped.append(self.number)
 
 
-def failing(*numbers: int, error: str = "TrainingFailedError", retry: bool = False) -> Script:
+def failing(
+    *numbers: int, error: str = "TrainingFailedError", retry: bool = False, provisional: bool = False
+) -> Script:
     """A script in which these trials fail."""
 
     def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
         if number in numbers:
-            yield Failed(number, error, "Training failed: out of memory.", retry)
+            yield Failed(number, error, "Training failed: out of memory.", retry, provisional=provisional)
         else:
             yield from trained(number, parameters)
 

@@ -11,7 +11,7 @@ import pytest
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.launcher import TrainingFailedError, stopped
+from gatehouse.components.launchers.launcher import TrainingFailedError, stopped, timed_out
 from gatehouse.components.launchers.stopping import stop_here
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.tracking.following import FOLLOWER, RUN_TITLE
@@ -107,7 +107,7 @@ def _simulated(
     def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         requests.append(request)
         if fails(len(requests) - 1):
-            raise TrainingFailedError(f"{words}\nlog of process 4711 in /tmp/x1y2")
+            raise TrainingFailedError(f"{words}\nlog of process 4711 in /tmp/x1y2", repeats=True)
         distance = abs(request.spec.optimizer.learning_rate - 0.01)
         metrics = {"log_loss": 0.5 + distance, "roc_auc": 0.7 - distance}
         history = canonical_json([{"epoch": 0} | metrics])
@@ -304,6 +304,39 @@ def test_an_experiment_that_somebody_stopped_goes_on_when_it_is_asked_for_again(
     second = tune(request, store)
     assert (second.ended, len(_trials(store, second.experiment)), len(requests)) == ("max_trial_count", 3, 3)
     assert tune(request, store) == second and len(requests) == 3
+
+
+def test_a_trial_that_took_too_long_is_tried_again_by_the_next_run(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_ID, "run-1")
+    requests: list[TrainRequest] = []
+    answer = _simulated(requests)
+
+    def train(each: TrainRequest, where: ArtifactStore) -> TrainResult:
+        if len(requests) == 1 and each.spec.operation.timeout_minutes == 1:
+            requests.append(each)
+            where.scratch(f"train-{job_key(each)}")  # As its checkpoint would be there.
+            raise timed_out(1, "epoch 3")
+        return answer(each, where)
+
+    _simulate(monkeypatch, train)
+    request = _request(store)
+    short = request.model_copy(update={"base": changed(BASE, {"operation.timeout_minutes": 1})})
+    assert tune.key(short) == tune.key(request)
+    first = tune(short, store)
+    told = "provisional: 1 trial failed for a reason outside of the search (TrainingTimeoutError), and the next run"
+    assert told in first.summary and first.provisional
+    assert told in "".join(one.body["message"] for _, one in events(store, "run-1") if one.event == "warned")
+    assert store.read_json(first.experiment, "experiment.json")["provisional"] == [1]
+    assert "The result is provisional: 1 trial failed" in page(store, first.experiment)
+    kept = store.scratch(f"train-{job_key(requests[1])}")
+    assert kept.exists() and len(requests) == 3
+    second = tune(request, store)
+    assert [trial["state"] for trial in _trials(store, second.experiment)] == ["succeeded"] * 3
+    assert requests[3].spec.optimizer == requests[1].spec.optimizer and len(requests) == 4, "others were trained again"
+    assert not second.provisional and "provisional" not in second.summary
+    assert tune(short, store) == second and len(requests) == 4
 
 
 def test_every_trial_has_the_transformation_of_the_request(

@@ -9,7 +9,13 @@ import pytest
 
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.launcher import EvictedError, TrainingFailedError, stopped
+from gatehouse.components.launchers.launcher import (
+    EvictedError,
+    ImagePullError,
+    TrainingFailedError,
+    TrainingTimeoutError,
+    stopped,
+)
 from gatehouse.components.launchers.stopping import stop_here
 from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.stage import TrainRequest, TrainResult
@@ -24,6 +30,7 @@ from gatehouse.errors import ConfigurationError, MissingArtifactError, OutOfMemo
 from tests.components.training.specs import network
 from tests.components.training.synthetic import fitted_data
 
+TOLD = "Training failed: the gradient is not finite."
 RATE = "optimizer.learning_rate"
 SPEC = ExperimentSpec.model_validate(
     {
@@ -78,19 +85,23 @@ def test_a_stopped_trial_leaves_its_epochs_to_the_next_of_its_configuration(
 
 
 @pytest.mark.parametrize(
-    ("error", "retry"),
+    ("error", "retry", "provisional"),
     [
-        (TrainingFailedError("Training failed: the gradient is not finite.\nlog of process 4711"), False),
-        (OutOfMemoryError("Training failed: the gradient is not finite.\n"), False),
-        (FeatureError("Training failed: the gradient is not finite."), False),
-        (MissingArtifactError("Training failed: the gradient is not finite."), False),
-        (ZeroDivisionError("Training failed: the gradient is not finite."), False),
-        (EvictedError("Training failed: the gradient is not finite."), True),
-        (RepeatedError("Training failed: the gradient is not finite.", "TrainingFailedError", 1), False),
+        (TrainingFailedError(f"{TOLD}\nlog of process 4711", repeats=True), False, False),
+        (TrainingFailedError(f"{TOLD}\nlog of process 4711"), False, True),
+        (TrainingTimeoutError(TOLD), False, True),
+        (ImagePullError(TOLD), False, True),
+        (OutOfMemoryError(f"{TOLD}\n"), False, True),
+        (OSError(TOLD), False, True),
+        (FeatureError(TOLD), False, False),
+        (MissingArtifactError(TOLD), False, True),
+        (ZeroDivisionError(TOLD), False, False),
+        (EvictedError(TOLD), True, True),
+        (RepeatedError(TOLD, "TrainingFailedError", 1), False, False),
     ],
 )
 def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, error: Exception, retry: bool
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, error: Exception, retry: bool, provisional: bool
 ) -> None:
     def fail(*_: object) -> TrainResult:
         raise error
@@ -102,8 +113,8 @@ def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
         (event,) = _until_ended(told, 1)
     assert isinstance(event, Failed) and event.job
     name = error.name if isinstance(error, RepeatedError) else type(error).__name__
-    assert (event.number, event.error, event.retry) == (4, name, retry)
-    assert event.told == "Training failed: the gradient is not finite."
+    assert (event.number, event.error, event.retry, event.provisional) == (4, name, retry, provisional)
+    assert event.told == TOLD
 
 
 def test_values_that_no_model_can_have_together_fail_their_trial_alone(store: ArtifactStore) -> None:

@@ -40,7 +40,7 @@ def _program_fails(cluster: Cluster, job: Object) -> None:
     pod = cluster.add_pod(job)
     cluster.start(job, pod)
     command = container_of(job)[1]["command"]
-    report_failure(ArtifactStore.open(command[3]), command[4], "ValueError: no rows")
+    report_failure(ArtifactStore.open(command[3]), command[4], "ValueError: no rows", repeats=True)
     cluster.end(job, pod, 1)
     cluster.conclude(job, succeeded=False)
 
@@ -61,6 +61,15 @@ def _hangs(cluster: Cluster, job: Object) -> None:
     cluster.start(job, pod)
     cluster.end(job, pod, 124)
     cluster.conclude(job, succeeded=False)
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_only_the_program_says_that_every_attempt_would_fail_so(
+    store: ArtifactStore, job: TrainingJob, repeats: bool
+) -> None:
+    with pytest.raises(ends.TrainingFailedError) as caught:
+        run(_program_fails if repeats else _hangs, store, job, "pytorchjob")
+    assert caught.value.repeats == repeats
 
 
 def test_a_job_that_hangs_is_told_so(store: ArtifactStore, job: TrainingJob) -> None:

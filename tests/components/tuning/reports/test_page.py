@@ -14,6 +14,7 @@ from gatehouse.components.reports.plots import Axis
 from gatehouse.components.tuning.reports.history import axis_of_values
 from gatehouse.components.tuning.reports.page import drawn, page
 from gatehouse.components.tuning.reports.shown import Shown
+from gatehouse.components.tuning.reports.verdict import verdict
 from tests.components.reports.browser import Browser, launched
 from tests.components.tuning.reports.experiments import about, trials
 
@@ -129,6 +130,13 @@ def test_few_trials_have_a_page(count: int) -> None:
     assert (
         len(re.findall(r'<tr[^>]*><td class="n', html.partition(">Trials</h2>")[2].partition("<section")[0])) == count
     )
+
+
+def test_a_provisional_experiment_says_so_first() -> None:
+    made = trials(12)
+    said = [verdict(Shown("flights", about(best_trial=best_of(made), provisional=each), made)) for each in ([3, 5], [])]
+    assert [one.word for one in said] == ["warn", "pass"]
+    assert ["The result is provisional: 2 trials failed" in " ".join(one.warnings) for one in said] == [True, False]
 
 
 def test_where_all_failed_the_page_says_why() -> None:
