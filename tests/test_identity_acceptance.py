@@ -187,13 +187,13 @@ def test_an_edit_of_arithmetic_changes_the_code_of_the_stages_that_use_it(
 def test_a_run_after_edits_runs_what_uses_them_and_goes_on_only_where_the_output_differs(
     first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, tmp_path: Path, raw: Path, sources: Sources
 ) -> None:
-    """Everything harmless at once; a join and a split that give the same rows; an optimizer that makes a worse model.
+    """Everything harmless at once; a split that gives the same rows; an optimizer that makes a worse model.
 
-    What reads the join or the split is found in the memo. The run restarts at tuning, and the worse model is refused:
+    What reads the split alone is found in the memo. The run restarts at tuning, and the worse model is refused:
     the champion is the model of the first run.
     """
     sources.comment_everything()
-    for edit in (*itertools.chain.from_iterable(HARMLESS.values()), SAME_JOIN, SAME_SPLIT, LEARNING):
+    for edit in (*itertools.chain.from_iterable(HARMLESS.values()), SAME_SPLIT, LEARNING):
         sources.edit(edit)
     project = write_project(tmp_path / "project")
     before = first[1]
@@ -213,7 +213,7 @@ def test_a_run_after_edits_runs_what_uses_them_and_goes_on_only_where_the_output
     stages = declared_stages()
     finished = {name for name, event in ends.items() if event.event == "finished" and ":" not in name}
     ran = {name for name in finished if stages[name].declared.effects.memo}
-    assert ran == {"retrieve_training_set", "check_leakage", "split", "tune", "train", "evaluate"}
+    assert ran == {"split", "tune", "train", "evaluate"}
     results = {name: event.body["result"] for name, event in ends.items()}
     for name in set(ends) - {"snapshot", "tune", "train", "resolve", "evaluate", "register"}:
         if ":" not in name:
