@@ -13,7 +13,6 @@ from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import TrainingFailedError, stopped, timed_out
 from gatehouse.components.launchers.stopping import stop_here
-from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.tracking.following import FOLLOWER, RUN_TITLE
 from gatehouse.components.tracking.spool import Point
 from gatehouse.components.training.optimizer.spec import OptimizerSpec
@@ -35,7 +34,7 @@ from gatehouse.components.tuning.configuration import infeasible
 from gatehouse.components.tuning.controller import ExperimentFailedError
 from gatehouse.components.tuning.reports.page import page
 from gatehouse.components.tuning.reports.summary import markdown
-from gatehouse.components.tuning.spec import Budget, ExperimentSpec, Objective
+from gatehouse.components.tuning.spec import ExperimentSpec, Objective
 from gatehouse.components.tuning.stage import TuneRequest, study_key, tune
 from gatehouse.errors import ConfigurationError
 from tests.components.training.specs import network
@@ -361,44 +360,6 @@ def test_the_same_request_gives_the_same_experiment_in_another_store(
         _simulate(monkeypatch, _simulated([], fails=lambda call: call % 7 == 3))
         results.append(tune.function(_request(store, space), store))
     assert results[0] == results[1]
-
-
-def test_a_price_is_in_the_key_where_it_ends_the_search_and_nowhere_else(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limited = _request(store, SPACE.model_copy(update={"budget": Budget(cost=1.0)}))
-    keys = []
-    for price in ("0.02", "0.2"):
-        monkeypatch.setenv(PRICES, f'{{"per_hour": {{"default": {price}}}}}')
-        priced = limited.priced()
-        assert study_key(priced) == study_key(limited), "another price is another experiment"
-        assert _request(store).priced() == _request(store)
-        keys.append(tune.key(priced))
-    assert keys[0] != keys[1]
-
-
-def test_an_experiment_ends_by_the_price_of_its_request(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests: list[TrainRequest] = []
-    answer = _simulated(requests)
-
-    def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
-        result = answer(request, store)
-        while len(requests) == 2 and not stop_here().asked():
-            time.sleep(0.001)
-        if len(requests) == 2:
-            raise stopped()
-        return result
-
-    _simulate(monkeypatch, train)
-    monkeypatch.setattr(waits, "LOOK_SECONDS", 0.01)
-    monkeypatch.setenv(PRICES, '{"per_hour": {"default": 3600.0}}')
-    request = _request(store, SPACE.model_copy(update={"budget": Budget(cost=1.0)})).priced()
-    monkeypatch.setenv(PRICES, '{"per_hour": {"default": 0.0}}')
-    first = tune(request, store)
-    assert (first.ended, len(_trials(store, first.experiment))) == ("cost", 2)
-    cheaper = tune(request.priced(), store)
-    assert (cheaper.ended, len(_trials(store, cheaper.experiment))) == ("max_trial_count", 3)
-    assert tune(request, store) == first
 
 
 def test_another_seed_tries_other_parameters(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
