@@ -16,6 +16,7 @@ import xgboost
 from gatehouse.components.evaluation.baseline.linear_model import LinearModel
 from gatehouse.components.evaluation.bootstrap import Measured, Units, on_draws
 from gatehouse.components.evaluation.comparison import compared
+from gatehouse.components.evaluation.shuffled import on_shuffled
 from gatehouse.components.metrics.log_loss import log_loss
 from gatehouse.components.metrics.roc_auc import roc_auc
 from gatehouse.components.tasks.binary import BINARY
@@ -52,14 +53,12 @@ def _tried(skill: float, rows: int, seed: int, draws: int) -> tuple[float, bool,
     grown = xgboost.train(_SETTINGS, data, 300, evals=watch, early_stopping_rounds=20, verbose_eval=False)
     scores = grown.predict(xgboost.DMatrix(_array(test)), iteration_range=(0, grown.best_iteration + 1))
     candidate = BINARY.read(np.asarray(scores, np.float64), None)
-    baseline, constant = (
-        BINARY.read(LinearModel.fit("binary", train, learned, columns, []).predict(test), None)
-        for columns in (_FEATURES, [])
-    )
-    ours, theirs, guess = (log_loss.measure(labels, each) for each in (candidate, baseline, constant))
-    measured = [Measured(log_loss.on_draws(labels, each)) for each in (candidate, constant)]
-    drawn = on_draws(measured, Units("row", rows), draws, 7)
-    found = compared(log_loss, ours, guess, (drawn[:, 0], drawn[:, 1]), _CONFIDENCE, rows)
+    baseline = BINARY.read(LinearModel.fit("binary", train, learned, _FEATURES, []).predict(test), None)
+    ours, theirs = (log_loss.measure(labels, each) for each in (candidate, baseline))
+    units = Units("row", rows)
+    drawn = on_draws([Measured(log_loss.on_draws(labels, candidate))], units, draws, 7)[:, 0]
+    guessed, shuffled = on_shuffled(log_loss, labels, candidate, units, draws, 7)
+    found = compared(log_loss, ours, guessed, (drawn, shuffled), _CONFIDENCE, rows)
     return roc_auc.measure(labels, candidate), ours < theirs, found.worst_bound < 0
 
 

@@ -136,6 +136,10 @@ class LauncherError(GatehouseError):
     """A training job did not succeed."""
 
 
+class LaunchError(ConfigurationError, LauncherError):
+    """The settings of `launch`, which are in no key, do not fit the training."""
+
+
 class DeprecatedArtifactError(GatehouseError):
     """A deprecated artifact would be read, and the policy is to fail."""
 

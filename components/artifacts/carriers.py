@@ -10,7 +10,7 @@ from gatehouse.components.artifacts.manifest import FORMAT as MANIFEST_FORMAT
 _COMPONENTS = "gatehouse.components"
 
 LIBRARIES = {
-    "gatehouse.errors": "Errors end a run; what artifacts tell of them must not be their words, which a test holds.",
+    "gatehouse.errors": "Errors end a run; no artifact holds their words, which a test sees to.",
     "gatehouse.counting": "Writes a count with its noun.",
     "gatehouse.process": "Ties processes to the one that owns them.",
     "gatehouse.limits": "Says how much of its machine a process may use, which no result depends on.",
@@ -63,6 +63,7 @@ this.
 """
 
 FORMATS = {
+    "gatehouse.errors": "1",
     "gatehouse.counting": "1",
     "gatehouse.duration": "1",
     f"{_COMPONENTS}.artifacts.database": "1",

@@ -11,7 +11,8 @@ class Effects:
     Attributes:
         reads: External sources that its parameters do not name; empty for none.
         writes: What it writes besides its artifacts; empty for none.
-        memo: Whether its result may come from the stage memo, and from KFP's cache if none is provisional.
+        memo: Whether its result may come from the stage memo, and, where no result of the stage can be provisional,
+            from KFP's cache.
         shows_models: Whether it writes to the Model Registry: its pod then gets the registry's address and token.
         retry_safe: Whether two runs have the same effect as one.
         why: The reason for these settings, in one sentence.

@@ -32,15 +32,22 @@ _WRITTEN = (
     *(ast.operator, ast.expr_context, ast.IfExp, ast.BoolOp, ast.boolop, ast.Compare, ast.cmpop, ast.GeneratorExp),
 )
 """What a text is put together from: none of these has an effect or fails, calls of others than `_WRITING` aside."""
+_LOGGED = _WRITING | _VIEWS | {"isoformat", "strip", "rstrip", "decode", "format", "round"}
+"""Functions that a log line may call and still be left out."""
 _ACTING = frozenset(
-    {"next", "pop", "popitem", "popleft", "append", "appendleft", "extend", "insert", "remove", "discard", "clear"}
-    | {"add", "update", "setdefault", "send", "write", "read", "readline", "fetchone", "fetchall", "integers", "random"}
+    {"add", "append", "appendleft", "clear", "choice", "commit", "connect", "delete", "discard"}
+    | {"execute", "extend", "fetchall", "fetchone", "fill", "heappop", "heappush", "insert", "integers"}
+    | {"manual_seed", "next", "normal", "permutation", "pop", "popitem", "popleft", "publish", "push"}
+    | {"put", "random", "read", "readline", "remove", "reverse", "send", "setdefault", "shuffle"}
+    | {"sort", "submit", "uniform", "update", "write"}
 )
-"""Functions that change what they are called on: a line with one of them stays, whatever the line is for."""
+"""Functions that change something: an argument of an error with one of them stays."""
 _MAKING = _WRITING | {"compile", "frozenset", "tuple", "dict", "timedelta", "datetime", "TypeVar", "maketrans"}
 """Functions that make the value of a constant."""
-_BOUNDS = frozenset({"Field", "StringConstraints", "Literal"})
+_BOUNDS = frozenset({"Field"})
 """Calls in the annotation of a field that leave its value as it is."""
+_CONSUMING = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.comprehension)
+"""What may have an effect beside calls: a comprehension may use up an iterator."""
 _MOST_KEPT = 20_000
 _VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 """Digest of this module as it was loaded: the file may be edited while it runs, which changes the facts found."""
@@ -312,8 +319,17 @@ def _is_field(node: ast.stmt) -> bool:
     if not isinstance(node, ast.AnnAssign) or _last_name(node.target).startswith("_"):
         return False
     parts = [each for each in ast.walk(node.annotation) if isinstance(each, ast.expr)]
-    changing = any(isinstance(each, ast.Call) and _last_name(each.func) not in _BOUNDS for each in parts)
-    return not changing and all(_last_name(each) != "ClassVar" for each in parts)
+    return not any(map(_validates, parts)) and all(_last_name(each) != "ClassVar" for each in parts)
+
+
+def _validates(part: ast.expr) -> bool:
+    """Whether a part of an annotation may be a validator: a call, or a name beside the type in `Annotated`."""
+    if isinstance(part, ast.Call):
+        return _last_name(part.func) not in _BOUNDS
+    if not isinstance(part, ast.Subscript) or _last_name(part.value) != "Annotated":
+        return False
+    beside = part.slice.elts[1:] if isinstance(part.slice, ast.Tuple) else []
+    return not all(isinstance(each, ast.Call) for each in beside)
 
 
 def _is_log_line(call: ast.Call) -> bool:
@@ -321,8 +337,13 @@ def _is_log_line(call: ast.Call) -> bool:
     function = call.func
     if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
         return False
-    given = (*call.args, *(each.value for each in call.keywords))
-    return function.value.id in ("logger", "logging") and not any(map(_acts, given))
+    if function.value.id not in ("logger", "logging"):
+        return False
+    given = (part for each in (*call.args, *call.keywords) for part in ast.walk(each))
+    return all(
+        _last_name(part.func) in _LOGGED if isinstance(part, ast.Call) else not isinstance(part, _CONSUMING)
+        for part in given
+    )
 
 
 def _is_error(function: ast.expr) -> bool:

@@ -108,7 +108,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Candidate against champion, or against the constant model in its place, on the same rows.
+    """Candidate against champion, or against its own predictions of other rows in its place, on the same rows.
 
     `worse_by` and its two bounds are positive to the candidate's disadvantage, whatever the metric's direction. The
     bounds are each one-sided, at the confidence of the policy. `standard_error` is that of `worse_by`, from the draws.
@@ -229,6 +229,7 @@ class Seen:
         left: Rows that no model was fitted on.
         lacking: Why nothing can be measured on these, in words: then all rows were, and none decides; empty else.
         unread: By role, whose rows cannot be told, and why.
+        passing: Whether some of what cannot be read may be back later.
     """
 
     rows: Mapping[str, int]
@@ -236,6 +237,7 @@ class Seen:
     left: int
     lacking: str = ""
     unread: tuple[str, ...] = ()
+    passing: bool = False
 
     def __str__(self) -> str:
         if self.left == self.of:
@@ -256,14 +258,14 @@ class Origins:
         lacking: Why the parts of its split are not known, in words; empty where they are.
         age_days: From the newest decision that it learned from to that of the test part; None without decision times.
         psi: Population stability index from train to test, by feature; None where there are too few rows.
-        unread: Whether something of it cannot be read from the store.
+        passing: Whether some of it cannot be read, and may be back later.
     """
 
     missing: tuple[str, ...] = ()
     lacking: str = ""
     age_days: float | None = None
     psi: Mapping[str, float | None] = field(default_factory=dict)
-    unread: bool = False
+    passing: bool = False
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,7 @@ class Evidence:
             from the task alone ask for none.
         data_checks: Of the data that the candidate was made from.
         cost: As it was measured; None where it was not.
-        guessing: Against the constant model, in the metric that says whether a candidate knows anything.
+        guessing: Against its own predictions of other rows; None where nobody asked.
         comparisons: Against the champion in every metric of the task; empty where there is none.
         slice_comparisons: Against the champion in the metric of the policy, by the name of each judged slice.
         seen: Test rows that a model was fitted on; None where nobody looked.

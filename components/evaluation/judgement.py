@@ -27,7 +27,7 @@ from gatehouse.components.evaluation.gate import (
 )
 from gatehouse.components.evaluation.group_measures import Fairness
 from gatehouse.components.evaluation.parts import Part
-from gatehouse.components.evaluation.rules.guessing import guessed_in
+from gatehouse.components.evaluation.shuffled import on_shuffled
 from gatehouse.components.evaluation.slices import Slice, Slicing
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.uncertainty import Uncertainty, uncertainty_of
@@ -46,7 +46,7 @@ class Judgement:
     Attributes:
         metrics: By role, by name.
         uncertainty: Their intervals.
-        guessing: The candidate against the constant model in every metric; empty where the policy does not ask.
+        guessing: The candidate against its own predictions of other rows; None where the policy does not ask.
         comparisons: The candidate against the champion in every metric; empty where there is none.
         judged_by: The metric of these that the policy judges by.
         slices: The slices that the project names.
@@ -61,7 +61,7 @@ class Judgement:
 
     metrics: Mapping[str, Mapping[str, float]]
     uncertainty: Uncertainty
-    guessing: Mapping[str, Comparison]
+    guessing: Comparison | None
     comparisons: Mapping[str, Comparison]
     judged_by: str
     slices: tuple[Slice, ...]
@@ -135,8 +135,8 @@ def judged(
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
     uncertainty, drawn = uncertainty_of(task, labels, predictions, units, spec)
-    comparisons = _comparisons(metrics, drawn, CHAMPION, policy.champion.confidence, units)
-    guessing = _comparisons(metrics, drawn, CONSTANT, policy.better_than_guessing, units)
+    comparisons = _comparisons(metrics, drawn, policy.champion.confidence, units) if CHAMPION in metrics else {}
+    guessing = _guessing(labels, predictions[CANDIDATE], drawn[CANDIDATE], policy, units, spec)
     shown = {role: each for role, each in predictions.items() if role in (CANDIDATE, CHAMPION)}
     limits, by = tuple(sorted(policy.slices or ())), policy.champion.metric
     slicing = Slicing(part.table, labels, shown, spec, task, limits, (by, policy.champion.confidence), units)
@@ -148,7 +148,7 @@ def judged(
         *(model, metrics[CANDIDATE], metrics[BASELINE], comparisons.get(by), values, asked.slices is not None),
         data_checks=data_checks,
         cost=cost,
-        guessing=guessing.get(guessed_in(by, judging_of(task).objective)),
+        guessing=guessing,
         comparisons=comparisons,
         slice_comparisons={each.name: one for each in judged_slices for one in each.comparisons.values()},
         seen=seen,
@@ -162,6 +162,25 @@ def judged(
     return Judgement(metrics, uncertainty, guessing, comparisons, by, slices, found, *told)
 
 
+def _guessing(
+    labels: Array,
+    candidate: Predictions,
+    drawn: Mapping[str, Array],
+    policy: GatePolicy,
+    units: Units,
+    spec: EvaluationSpec,
+) -> Comparison | None:
+    """The candidate against its own predictions of other rows, in the metric that candidates are compared in."""
+    name, confidence = policy.champion.metric, policy.better_than_guessing
+    if name is None or confidence is None:
+        return None
+    metric = metric_named(name)
+    guessed, on_draws = on_shuffled(metric, labels, candidate, units, spec.bootstrap_samples, spec.seed)
+    return compared(
+        metric, metric.measure(labels, candidate), guessed, (drawn[name], on_draws), confidence, units.number
+    )
+
+
 def _counted(part: Part, task: Task) -> Counted:
     if part.groups is not None:
         return Counted(len(np.unique(part.groups)), groups=True)
@@ -172,18 +191,12 @@ def _counted(part: Part, task: Task) -> Counted:
 def _comparisons(
     metrics: Mapping[str, Mapping[str, float]],
     drawn: Mapping[str, Mapping[str, Array]],
-    role: str,
-    confidence: float | None,
+    confidence: float,
     units: Units,
 ) -> dict[str, Comparison]:
-    """The candidate against another role in every metric, from values on all rows and on each draw.
-
-    Without that role, or a confidence, there is none.
-    """
-    if role not in metrics or confidence is None:
-        return {}
-    ours, theirs = metrics[CANDIDATE], metrics[role]
-    draws = {name: (drawn[CANDIDATE][name], drawn[role][name]) for name in ours}
+    """The candidate against the champion in every metric, from their values on all rows and on each draw."""
+    ours, theirs = metrics[CANDIDATE], metrics[CHAMPION]
+    draws = {name: (drawn[CANDIDATE][name], drawn[CHAMPION][name]) for name in ours}
     return {
         name: compared(metric_named(name), ours[name], theirs[name], draws[name], confidence, units.number)
         for name in ours

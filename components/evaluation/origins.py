@@ -8,7 +8,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Origins
 from gatehouse.components.training.learned import learned_parts
-from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, MissingArtifactError
+from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, GatehouseError, MissingArtifactError
 
 _WANTED = ("snapshots", "config", "feature-tables", "training-sets", "splits")
 """Kinds of artifacts that every model of a pipeline was made from."""
@@ -25,18 +25,18 @@ def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, 
         split: That it is judged on.
         split_checks: The checks of that split, which measured its parts; empty for none.
     """
-    missing, unread = _missing(store, model)
+    missing, passing = _missing(store, model)
     try:
         if lacking := _lacking(store, model, training_set, split, split_checks):
-            return Origins(missing, lacking, unread=unread)
+            return Origins(missing, lacking, passing=passing)
         told = store.read_json(split_checks, "checks.json")
     except _UNREADABLE as error:
-        return Origins(missing, str(error), unread=True)
+        return Origins(missing, told_unread(error), passing=not is_erased(error))
     details = store.manifest(training_set).details
     features = {*details.get("numeric", ()), *details.get("categorical", ())}
     psi = {name: one["psi"][1] for name, one in told["columns"].items() if name in features}
     learned = learned_parts(store.manifest(model).configuration)
-    return Origins(missing, "", _age_days(told["parts"], learned), psi, unread)
+    return Origins(missing, "", _age_days(told["parts"], learned), psi, passing)
 
 
 def _lacking(store: ArtifactStore, model: str, training_set: str, split: str, split_checks: str) -> str:
@@ -59,9 +59,19 @@ def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:
             pending.extend(set(parents) - made_from)
             made_from.update(parents)
     except _UNREADABLE as error:
-        return (str(error),), True
+        return (told_unread(error),), not is_erased(error)
     kinds = {Reference.parse(each).kind for each in made_from}
     return tuple(f"no {kind}" for kind in _WANTED if kind not in kinds), False
+
+
+def is_erased(error: GatehouseError) -> bool:
+    """Whether what could not be read was erased, and so will never be back."""
+    return isinstance(error, ErasedArtifactError)
+
+
+def told_unread(error: GatehouseError) -> str:
+    """Why something cannot be read: of what is gone for ever in words of ours, as those of errors are in no key."""
+    return "it was erased from the store" if is_erased(error) else str(error)
 
 
 def _age_days(parts: Mapping[str, Any], learned: Iterable[str]) -> float | None:

@@ -23,7 +23,6 @@ from gatehouse.components.evaluation.gate import (
 )
 from gatehouse.components.evaluation.group_measures import FAIRNESS, fairness_from
 from gatehouse.components.evaluation.origins import origins_of
-from gatehouse.components.evaluation.rules.guessing import guessed_in
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.integration.spec import NOT_CHECKED
 from gatehouse.components.tasks.found import TASKS
@@ -84,7 +83,7 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         slices_asked=asked.slices is not None,
         data_checks=tuple(_data_checks(store, manifest)),
         cost=Cost(**verdict["cost"]) if "cost" in verdict else _measured(store, manifest.derived_from["model"]),
-        guessing=_guessing(verdict, policy, task),
+        guessing=_guessing(verdict, policy),
         comparisons=_comparisons(verdict.get("comparisons", {})),
         origins=origins_of(store, manifest.derived_from["model"], **data, split_checks=split_checks),
         seen=_seen(verdict.get("seen")),
@@ -121,11 +120,12 @@ def _comparison(verdict: Mapping[str, Any], policy: GatePolicy) -> Comparison | 
     return _read(found)
 
 
-def _guessing(verdict: Mapping[str, Any], policy: GatePolicy, task: Task) -> Comparison | None:
-    """With the constant model; None where it was not measured at the confidence of the policy."""
-    found = verdict.get("guessing", {}).get(guessed_in(policy.champion.metric, judging_of(task).objective))
-    then = of_identity(GatePolicy, verdict["policy"]).better_than_guessing
-    return _read(found) if found and then == policy.better_than_guessing else None
+def _guessing(verdict: Mapping[str, Any], policy: GatePolicy) -> Comparison | None:
+    """With predictions of other rows; None where that was not measured in the policy's metric at its confidence."""
+    found, then = verdict.get("guessing"), of_identity(GatePolicy, verdict["policy"]).better_than_guessing
+    if not found or found["metric"] != policy.champion.metric or then != policy.better_than_guessing:
+        return None
+    return _read(found)
 
 
 def _comparisons(written: Mapping[str, Any]) -> dict[str, Comparison]:

@@ -141,8 +141,9 @@ def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json | None, policy:
         "both were fitted on the parts of the split that the candidate learned from."
     )
     unused = [] if policy.must_beat_baseline else ["the baseline"]
-    unused += [role for role in ("boosted trees",) if role in roles]
-    unused += ["the constant"] if policy.better_than_guessing is None else []
+    unused += [
+        name for role, name in (("boosted trees", "boosted trees"), ("constant", "the constant")) if role in roles
+    ]
     told += f" No rule of the gate looks at {' or '.join(unused)}." if unused else ""
     none = "It has no intervals: this evaluation was made before they were measured."
     drawn.section("Metrics", f"{told} {told_of(uncertainty) if uncertainty else none}")
@@ -176,8 +177,8 @@ def _add_gate(drawn: Report, verdict: Json, policy: GatePolicy, spec: Evaluation
     if verdict["comparison"] is None:
         beaten = [metric_named(name).title for name in policy.must_beat_baseline or ()]
         others = [f"the baseline in {', '.join(beaten)}"] if beaten else []
-        others += ["the constant model"] if policy.better_than_guessing is not None else []
-        told = f"compare the candidate with {' and '.join(others)} only" if others else "look at bounds only"
+        others += ["guessing"] if policy.better_than_guessing is not None else []
+        told = f"compare the candidate only with {' and with '.join(others)}" if others else "look at bounds only"
         drawn.note(f"There is no champion yet: the rules {told}.")
         return
     _add_comparison(drawn, verdict["comparison"], policy.champion, spec.bootstrap_samples)

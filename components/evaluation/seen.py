@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.database import connect, out_of_memory, quot
 from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Seen
+from gatehouse.components.evaluation.origins import is_erased, told_unread
 from gatehouse.components.evaluation.parts import Part
 from gatehouse.components.tasks.task import Task
 from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, GatehouseError, MissingArtifactError
@@ -40,23 +41,24 @@ def unseen_part(
         models: References by role; empty for none.
         task: Says what labels lack to be judged on.
     """
-    taken, rows, unread = np.zeros(len(part.rows), bool), {}, []
+    taken, rows, unread, passing = np.zeros(len(part.rows), bool), {}, [], False
     for role, model in models.items():
         if not model:
             continue
         try:
             own = _seen_by(store, model, part, (training_set, split))
         except (UnreadableLineageError, MissingArtifactError, CorruptArtifactError, ErasedArtifactError) as error:
-            unread.append(f"{role}: {error}")
+            unread.append(f"{role}: {told_unread(error)}")
+            passing |= not is_erased(error)
         else:
             rows[role], taken = int(own.sum()), taken | own
     if not taken.any():
-        return part, Seen(rows, len(part.rows), len(part.rows), unread=tuple(unread))
+        return part, Seen(rows, len(part.rows), len(part.rows), "", tuple(unread), passing)
     if part.groups is not None:
         taken = np.isin(part.groups, part.groups[taken])
     left = part.take(np.flatnonzero(~taken))
     lacking = task.lacks(left.labels) if len(left.rows) else "no rows"
-    return part if lacking else left, Seen(rows, len(part.rows), len(left.rows), lacking, tuple(unread))
+    return part if lacking else left, Seen(rows, len(part.rows), len(left.rows), lacking, tuple(unread), passing)
 
 
 def _seen_by(store: ArtifactStore, model: str, part: Part, judged_by: tuple[str, str]) -> Mask:

@@ -86,8 +86,11 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families())), Sp
     Metrics are those of the task; so are the values of what is null.
     """
 
-    format_version: ClassVar[int] = 2
-    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"champion": {}}}
+    format_version: ClassVar[int] = 3
+    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {
+        1: {"champion": {}, "better_than_guessing": None},
+        2: {"better_than_guessing": None},
+    }
 
     approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")
     inconclusive: Literal["refuse", "approval"] = Field(

@@ -59,12 +59,12 @@ class EvaluateResult(StageModel):
     baseline_metrics: dict[str, float]
     boosted_trees_metrics: dict[str, float] = Field(default_factory=dict)
     summary: str = ""
-    unread: bool = Field(False, description="Part of the candidate's or champion's lineage could not be read.")
+    passing: bool = Field(False, description="What could not be read of the lineage may be back at the next request.")
 
     @property
     def provisional(self) -> bool:
-        """What could not be read may be back when the evaluation is requested again."""
-        return self.unread
+        """It is evaluated again when that is requested again."""
+        return self.passing
 
 
 class SelfComparisonError(GatehouseError):
@@ -141,7 +141,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         baseline_metrics=found.metrics[BASELINE],
         boosted_trees_metrics=found.metrics.get(TREES, {}),
         summary="; ".join(map(str, found.fairness)),
-        unread=bool(seen.unread) or origins.unread,
+        passing=seen.passing or origins.passing,
     )
 
 
@@ -319,7 +319,7 @@ def _verdict(found: "Judgement", policy: GatePolicy, data_checks: "tuple[DataChe
     return {
         "verdict": found.verdict,
         "rules": [asdict(rule) for rule in found.rules],
-        "guessing": {name: asdict(each) for name, each in found.guessing.items()},
+        "guessing": asdict(found.guessing) if found.guessing else None,
         "comparison": asdict(found.comparison) if found.comparison else None,
         "comparisons": {
             name: asdict(each) | {"smallest_shown": each.smallest_shown(policy.champion.confidence)}

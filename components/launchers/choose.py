@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import Launcher
 from gatehouse.components.launchers.spec import Launch, LocalLaunch, PyTorchJobLaunch
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import LaunchError
 
 LAUNCH = "GATEHOUSE_LAUNCH"
 
@@ -16,7 +16,7 @@ def launch_of(text: str) -> Launch:
     """Parse the launch settings in the JSON `text`; an empty text gives the local launcher's settings.
 
     Raises:
-        ConfigurationError: if they are not valid; the message names every problem.
+        LaunchError: if they are not valid; the message names every problem.
     """
     if not text.strip():
         return LocalLaunch()
@@ -24,7 +24,7 @@ def launch_of(text: str) -> Launch:
         launch: Launch = TypeAdapter(Launch).validate_json(text)
     except ValidationError as error:
         wrong = [f"launch.{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
-        raise ConfigurationError(f"{LAUNCH} is not valid: {'; '.join(wrong)}. See docs/launchers.md.") from None
+        raise LaunchError(f"{LAUNCH} is not valid: {'; '.join(wrong)}. See docs/launchers.md.") from None
     return launch
 
 
@@ -36,7 +36,7 @@ def launcher(store: ArtifactStore, launch: Launch | None = None) -> Launcher:
         launch: Settings to use instead of those of the environment.
 
     Raises:
-        ConfigurationError: if the settings are not valid.
+        LaunchError: if the settings are not valid.
         ClusterError: if they are for a cluster, and none is configured.
     """
     launch = launch or launch_of(os.environ.get(LAUNCH, ""))

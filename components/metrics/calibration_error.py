@@ -17,7 +17,6 @@ def _error(curve: tuple[Array, Array, Array]) -> float:
     better="lower",
     tasks=("binary",),
     reads="probabilities",
-    tells_skill=False,
     prepare=calibration_of_draws,
     of_counts=_error,
     gaps=gaps,

@@ -29,7 +29,6 @@ def _mean_distance(gap: float, spread: float) -> float:
     better="lower",
     tasks=("binary",),
     reads="probabilities",
-    tells_skill=False,
     prepare=calibration_of_draws,
     of_counts=_error,
     gaps=gaps,

@@ -6,9 +6,7 @@ from gatehouse.components.metrics.catalogue.declared import mean_metric
 from gatehouse.components.metrics.catalogue.metric import Array
 
 
-@mean_metric(
-    title="mean absolute error", better="lower", tasks=("regression",), reads="scores", form=".4g", tells_skill=False
-)
+@mean_metric(title="mean absolute error", better="lower", tasks=("regression",), reads="scores", form=".4g")
 def mae(labels: Array, values: Array) -> Array:
     """Absolute error of each row; all of shape (rows,)."""
     return np.asarray(np.abs(values - labels))

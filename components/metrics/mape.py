@@ -26,7 +26,6 @@ def _prepare(labels: Array, values: Array) -> OnDraw:
     better="lower",
     tasks=("regression",),
     reads="scores",
-    tells_skill=False,
     form=".4g",
     prepare=_prepare,
     caveat="it is that of the rows whose label is not 0, as an error is no share of 0; labels near 0 outweigh all "

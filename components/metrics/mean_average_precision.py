@@ -6,8 +6,7 @@ from gatehouse.components.metrics.catalogue.metric import Array
 from gatehouse.components.metrics.catalogue.rankings import Rankings, ranking_metric
 
 
-# Rows of equal score count as found last, so that the constant is worse than any order.
-@ranking_metric(title="MAP", tells_skill=False)
+@ranking_metric(title="MAP")
 def mean_average_precision(rankings: Rankings) -> Array:
     """Average precision, shape (groups,): the mean over a group's relevant rows of the precision down to them.
 

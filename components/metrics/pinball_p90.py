@@ -8,9 +8,7 @@ from gatehouse.components.metrics.catalogue.metric import Array
 _QUANTILE = 0.9
 
 
-@mean_metric(
-    title="pinball loss of P90", better="lower", tasks=("regression",), reads="scores", form=".4g", tells_skill=False
-)
+@mean_metric(title="pinball loss of P90", better="lower", tasks=("regression",), reads="scores", form=".4g")
 def pinball_p90(labels: Array, values: Array) -> Array:
     """Error of each row, shape (rows,), times 0.9 where the label is above the value, else times 0.1.
 

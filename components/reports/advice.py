@@ -13,8 +13,9 @@ _ON_TEST_ROWS = {
     "policy only where less is enough for its use",
     ("baseline",): "It was not shown to be better than a linear model on the same features: look for features that "
     "tell more, bring more rows, or give the search more trials and smaller models (`tuning` in project.yaml)",
-    ("guessing",): "It was not shown to know more than a model without any feature: bring more rows, or features that "
-    "tell something of the label; that a refused search found nothing is a result too",
+    ("guessing",): "It was not shown to know anything of single rows: its predictions fit other rows as well. Bring "
+    "more rows, or features that tell something of the label; where `evaluation.resample_by` is set, the test part "
+    "needs 20 of its units at least",
     ("leakage alarm",): "The model may have been told the outcome, or have seen rows like those of test. See in the "
     "report of the leakage check which features tell most, and take out those that are not known at the decision; mend "
     "what the checks of the split warn of; if a model can be that good, raise leakage_alarm in policy.yaml, the "

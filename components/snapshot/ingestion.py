@@ -245,16 +245,17 @@ def _stored(name: str, table: TableSpec, opened: Opened, store: ArtifactStore, a
 
 def _require_rows(name: str, spec: TableSpec, parts: tuple[Stored, ...], window: str) -> None:
     read, aside = sum(part.read for part in parts), sum(part.aside for part in parts)
+    reason = next((part.reason for part in parts if part.aside), "")
     if not read and aside:
         raise DeclarationError(
             f"Table {name}: all {aside:,} rows were rejected, so nothing is left. "
-            f"{next(part.reason for part in parts if part.aside)}. Correct the declaration; `on_invalid: fail` shows "
+            f"{reason}. Correct the declaration; `on_invalid: fail` shows "
             "the first value."
         )
     if aside > spec.reject_limit * (read + aside):
         raise DeclarationError(
             f"Table {name}: {aside:,} of {read + aside:,} rows do not fit their declaration, expected at most a share "
-            f"of {spec.reject_limit:g}. {next(part.reason for part in parts if part.aside)}. Correct the delivery or "
+            f"of {spec.reject_limit:g}. {reason}. Correct the delivery or "
             "the declaration, or raise reject_limit."
         )
     if not read:

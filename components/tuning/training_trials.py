@@ -34,10 +34,14 @@ from gatehouse.components.tuning.runner import Broken, Event, Failed, Reported, 
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.errors import (
     ConfigurationError,
+    CorruptArtifactError,
+    DeprecatedArtifactError,
+    ErasedArtifactError,
     LauncherError,
     MissingArtifactError,
     OutOfMemoryError,
     RepeatedError,
+    StoppedError,
     StoreError,
 )
 
@@ -47,7 +51,10 @@ _OF_ALL = (StoreError, SecondControllerError)
 """Errors that end the experiment. Every other error counts as a failed trial."""
 _MAY_PASS = (EvictedError, ClusterError)
 """Errors of a trial after which it is begun again at once."""
-_OUTSIDE = (LauncherError, OutOfMemoryError, MissingArtifactError, RuntimeError, OSError, MemoryError)
+_OUTSIDE = (
+    *(LauncherError, OutOfMemoryError, RuntimeError, OSError, MemoryError, StoppedError),
+    *(MissingArtifactError, CorruptArtifactError, ErasedArtifactError, DeprecatedArtifactError),
+)
 """Errors that may come from limits, machines, clusters or people: they are outside of the experiment and its key."""
 
 

@@ -45,7 +45,7 @@ from gatehouse.components.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
 from gatehouse.components.launchers.stopping import stop_here
 from gatehouse.components.launchers.timeouts import job_minutes
 from gatehouse.components.tracking.environment import COMMIT, IMAGE
-from gatehouse.errors import ConfigurationError, CorruptArtifactError, GatehouseError, MissingArtifactError
+from gatehouse.errors import CorruptArtifactError, GatehouseError, LaunchError, MissingArtifactError
 from gatehouse.images import TRAINING, image
 
 logger = logging.getLogger(__name__)
@@ -90,13 +90,13 @@ class ClusterLauncher:
         """Run `job`; see `Launcher`.
 
         Raises:
-            ConfigurationError: if the processes cannot be divided among the nodes.
+            LaunchError: if the processes cannot be divided among the nodes.
             TrainingStoppedError: if it was stopped; its pods get their grace period to save.
         """
         if stop_here().asked():
             raise stopped()
         if wrong := division_problem(self._launch, job.processes, "training.parallelism.processes", job.model_size):
-            raise ConfigurationError(wrong)
+            raise LaunchError(wrong)
         for name in (RESULT, WEIGHTS, FAILURE, PLACE):
             (job.directory / name).unlink(missing_ok=True)
         with uploaded_inputs(self._store, job.directory) as inputs:

@@ -78,9 +78,6 @@ class Metric:
         by_group: From labels and what it reads to a number for each group of a ranking by its number, shape (groups,),
             where the metric is their mean; NaN for one that does not count.
         caveat: When the number misleads, for those who read it.
-        tells_skill: Whether a model that is better than a constant one, which says train's mean or share of every row,
-            knows something of the rows. A good recall needs no knowledge, only to say yes; the mean absolute error is
-            least at the median; and no model is better calibrated than the constant one.
         has_interval: Whether the interval that goes with it is shown as its own. That of calibration errors is of the
             true error, which the plain one of some rows may be far above.
     """
@@ -101,7 +98,6 @@ class Metric:
     groups: int = 0
     by_group: Callable[..., Array] | None = None
     caveat: str = ""
-    tells_skill: bool = True
     has_interval: bool = True
 
     def __call__(self, labels: Array, *read: Array) -> float:
@@ -160,7 +156,6 @@ class About(TypedDict, total=False):
     chance: Mapping[str, float]
     aliases: tuple[str, ...]
     caveat: str
-    tells_skill: bool
 
 
 def all_on_draws(metrics: Sequence[Metric], labels: Array, predictions: Predictions) -> Callable[[Array], list[float]]:

@@ -22,6 +22,7 @@ STRICT = GatePolicy(
     leakage_alarm={"roc_auc": 0.65},
     slices={"roc_auc": 0.99},
     champion=ChampionRule(metric="brier", tolerance=0.0),
+    better_than_guessing=None,
     rules={"bar": Terms(severity="warn")},
     warnings="refuse",
     regressions=RegressionRule(metrics=("roc_auc",), slices=False),
@@ -98,6 +99,13 @@ def test_latency_is_read_where_the_evaluation_left_it(judged_bench: Bench, monke
     assert (found.verdict, found.not_measured) == ("not known", ("latency",))
 
 
+@pytest.mark.parametrize("policy", [{"champion": {"metric": "brier", "tolerance": 1.0}}, {"better_than_guessing": 0.9}])
+def test_guessing_in_another_metric_or_confidence_was_not_measured_then(recorded: Any, policy: Any) -> None:
+    asked = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}} | policy)
+    found = rejudged(*recorded(lambda files: None), asked)
+    assert (found.verdict, found.not_measured) == ("not known", ("guessing",))
+
+
 def test_a_bound_of_another_confidence_was_not_measured_then(recorded: Any) -> None:
     policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=0.02, confidence=0.99)})
     found = rejudged(*recorded(lambda files: None), policy)
@@ -109,7 +117,7 @@ def test_a_policy_of_an_earlier_format_is_read_as_what_it_was(recorded: Any) -> 
         number = {"format_version": version} if version > 1 else {}
         policy = {"champion": {"metric": "log_loss"} | champion | number, "must_beat_baseline": []} | number
         held, reference = recorded(lambda files: files["verdict"].update(policy=policy))
-        assert rejudged(held, reference, LENIENT).not_measured == ()
+        assert rejudged(held, reference, LENIENT).not_measured == ("guessing",)
         return page(held, reference)
 
     of_the_first = drawn({}, 1)
