@@ -31,14 +31,14 @@ def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) ->
     run(connection, replacing_macros(repository.macros), "macros.sql", above=0)
 
 
-def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str) -> None:
-    """Create `raw.<table>` as it was at `as_of`, from `source.<table>`. A table without a history is copied whole.
+def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str, schema: str = "raw") -> None:
+    """Create `<schema>.<table>` as it was at `as_of`, from `source.<table>`. One without a history is copied whole.
 
     Raises:
         ConfigurationError: if `known/<table>.sql` does not run.
     """
     query = repository.known.get(table, f"SELECT * FROM source.{quoted(table)}")
-    run(connection, f"CREATE TABLE raw.{quoted(table)} AS\n{query}", f"known/{table}.sql")
+    run(connection, f"CREATE TABLE {schema}.{quoted(table)} AS\n{query}", f"known/{table}.sql")
 
 
 def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, queries: list[str]) -> None:

@@ -2,18 +2,30 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gatehouse.components.features.database import open_tables
 from gatehouse.components.features.definitions.repository import Repository
-from gatehouse.components.features.leakage.own_outcome import decided_with_outcome, own_outcomes, with_other_outcomes
-from gatehouse.components.features.leakage.pending_outcomes import Pending, columns_read, label_columns, told_early
-from gatehouse.components.features.leakage.replay import Difference, plan, replay
+from gatehouse.components.features.leakage.label_columns import RawColumns, columns_read
+from gatehouse.components.features.leakage.own_outcome import (
+    OwnOutcomes,
+    arrives_early,
+    find_own,
+    own_outcomes,
+    with_other_outcomes,
+)
+from gatehouse.components.features.leakage.pending_outcomes import told_early
+from gatehouse.components.features.leakage.replay import Difference, cut_times, plan, replay
+from gatehouse.components.features.leakage.told_labels import ToldLabels
 from gatehouse.components.features.table_files import Files
+
+_TIME = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True)
@@ -24,11 +36,13 @@ class Replayed:
         cuts: Each cut, with the number of rows of the training set and of each view that were compared.
         differences: Features that hold what was not known.
         unsure: By view whose outcomes the replay cannot take away, the reason.
+        doubts: What a person has to judge, as it may be known at the decision.
     """
 
     cuts: list[dict[str, Any]]
     differences: list[Difference]
     unsure: dict[str, str]
+    doubts: list[str]
 
 
 def replay_all(
@@ -53,19 +67,48 @@ def replay_all(
         count: At how many moments of its own rows each view is replayed.
         hidden: Sensitive columns; where there are any, no value is told.
     """
+    if not training_set.num_rows:
+        return Replayed([], [], {}, [])
     open_tables(connection, tables, "source")
-    reading: dict[str, Sequence[str]] = {}
-    if decided_with_outcome(training_set).num_rows:
-        outcome = label_columns(connection, repository)
-        reading = {name: names for name, names in views.items() if columns_read(connection, repository, name, outcome)}
-    cuts, differences, pending = list[dict[str, Any]](), list[Difference](), Pending()
-    own = list[Difference]()
-    for cut, chosen in plan(repository, feature_tables, training_set, views, count).items():
-        rows, compared, found, more = replay(connection, repository, tables, feature_tables, training_set, chosen, cut)
+    labels = ToldLabels(connection, repository, training_set)
+    reading = {name: _of_label(connection, repository, name, labels.columns) for name in views}
+    early, doubted = told_early(labels, repository, reading, shown=not hidden)
+    own = find_own(labels, repository, training_set, reading)
+    cuts, differences = list[dict[str, Any]](), list[Difference]()
+    holding, maybe = list[Difference](), list[Difference]()
+    planned = plan(repository, feature_tables, training_set, views, count)
+    for cut, chosen in _with_decisions(planned, own, views, count).items():
+        rows, compared, found = replay(connection, repository, tables, feature_tables, training_set, chosen, cut)
         cuts.append({"cut": cut.isoformat(), "rows": rows, "views": compared})
         differences += (one.without_values(hidden) for one in found) if hidden else found
-        pending += more
-        read = {name: names for name, names in chosen.items() if name in reading}
-        own += with_other_outcomes(connection, repository, feature_tables, training_set, read, cut)
-    early = told_early(connection, repository, views, pending, shown=not hidden)
-    return Replayed(cuts, differences, own_outcomes(repository, own, hidden) | early)
+        own_found, own_maybe = with_other_outcomes(connection, repository, feature_tables, own, chosen, cut)
+        holding += own_found
+        maybe += own_maybe
+    refused, own_doubted = own_outcomes(repository, own, holding, maybe, hidden)
+    refused |= early
+    told = {**doubted, **own_doubted}
+    doubts = [text for view, text in told.items() if view not in refused]
+    return Replayed(cuts, differences, refused, doubts + arrives_early(repository, own, training_set.num_rows))
+
+
+def _with_decisions(
+    planned: Mapping[datetime, dict[str, Sequence[str]]],
+    own: OwnOutcomes,
+    views: Mapping[str, Sequence[str]],
+    count: int,
+) -> dict[datetime, dict[str, Sequence[str]]]:
+    """The planned moments, and moments of decisions whose label arrives with them for the views that may hold it."""
+    if not own.reading:
+        return dict(planned)
+    met = pc.sum(pc.is_in(pa.array(planned, _TIME), value_set=own.rows["decision_time"].combine_chunks())).as_py() or 0
+    more = cut_times(own.rows["decision_time"], count) if met < count else []
+    reading = {name: views[name] for name in own.reading}
+    return {cut: {**planned.get(cut, {}), **(reading if cut in more else {})} for cut in sorted({*planned, *more})}
+
+
+def _of_label(
+    connection: duckdb.DuckDBPyConnection, repository: Repository, view: str, columns: RawColumns
+) -> RawColumns:
+    """The columns of the label that a view reads, of tables that can be taken back."""
+    known = frozenset((table, name) for table, name in columns if table in repository.known)
+    return columns_read(connection, repository, view, known)

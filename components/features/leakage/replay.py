@@ -25,7 +25,6 @@ from gatehouse.components.features.computing.compute import go_back, keep_view, 
 from gatehouse.components.features.database import empty_schemas, open_tables, quoted, set_time, time_literal
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import Repository, View, tables_of
-from gatehouse.components.features.leakage.pending_outcomes import Pending, pending_outcomes
 from gatehouse.components.features.point_in_time.asof_join import asof_join
 from gatehouse.components.features.point_in_time.view_join import joined
 from gatehouse.components.features.table_files import CORRECTED, Files
@@ -148,7 +147,7 @@ def replay(
     training_set: pa.Table,
     views: Mapping[str, Sequence[str]],
     cut: datetime,
-) -> tuple[int, dict[str, int], list[Difference], Pending]:
+) -> tuple[int, dict[str, int], list[Difference]]:
     """Replay one cut.
 
     Args:
@@ -161,8 +160,7 @@ def replay(
         cut: The moment to go back to. Rows in (cut - `WINDOW`, cut] are compared.
 
     Returns:
-        The number of entity rows compared, the number of feature rows compared by view, the differences, and what the
-        restored tables say of outcomes that were not known, where a view reads a table of the label.
+        The number of entity rows compared, the number of feature rows compared by view, and the differences.
     """
     decided = pc.and_(
         pc.greater(training_set["decision_time"], pa.scalar(cut - WINDOW, pa.timestamp("us", "UTC"))),
@@ -179,8 +177,6 @@ def replay(
     set_time(connection, "since", cut - WINDOW - repository.history if repository.history else _BEGINNING)
     run_macros(connection, repository)
     queries = [repository.views[name].query for name in views]
-    meets_label = not set(tables_of(repository, queries)).isdisjoint(tables_of(repository, [repository.entity_rows]))
-    queries += [repository.entity_rows] if meets_label else []
     for table in tables_of(repository, queries):
         go_back(connection, repository, table)
     stage_tables(connection, repository, queries)
@@ -189,8 +185,7 @@ def replay(
         compared[name], differing = _compare_tables(connection, repository.views[name], cut)
         found += differing
     found += joined_differences(connection, repository, stored, views, cut)
-    pending = pending_outcomes(connection, repository, training_set, cut) if meets_label else Pending()
-    return stored.num_rows, compared, found, pending
+    return stored.num_rows, compared, found
 
 
 def compute_again(

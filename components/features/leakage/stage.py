@@ -120,6 +120,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     together = joint_auc(training_set, *columns) if request.model_alarm < 1 and task.output == "probability" else None
     unchecked = _unchecked(lacking, static, replayed.cuts, replayed.unsure)
     refused, warnings = _consented(unchecked, request.unchecked)
+    warnings += replayed.doubts
     reasons = [*_reasons(replayed.differences, areas, request, _told(task, group)), *refused]
     if together and together.area > request.model_alarm:
         failing = request.model_alarm_severity == "refuse" and together.low > request.model_alarm

@@ -46,6 +46,8 @@ class Queries(NamedTuple):
     label: str = "days > 5"
     known_at: str = "placed"
     known: str = "SELECT * FROM source.orders WHERE placed <= getvariable('as_of')"
+    decided: str = "placed"
+    seed: int = 0
 
 
 def checked(folder: Path, queries: Queries, unchecked: str = "") -> LeakageResult:
@@ -60,20 +62,28 @@ def checked(folder: Path, queries: Queries, unchecked: str = "") -> LeakageResul
         "placed": pa.array(placed, pa.timestamp("us", "UTC")),
         "delivered": pa.array(delivered, pa.timestamp("us", "UTC")),
         "days": days,
+        "amount": np.round(rng.exponential(50, ROWS), 2),
+        "cancelled": (rng.random(ROWS) < 0.05).astype(int),
+        "broken": np.isin(np.arange(ROWS), np.random.default_rng(queries.seed).choice(ROWS, 12, replace=False)).astype(
+            int
+        ),
     }
     pq.write_table(pa.table(columns), folder / "orders.parquet")
     files = {"part-00000.parquet": (folder / "orders.parquet").read_bytes()}
     dataset = store.publish("datasets", "orders", files)
+    pq.write_table(pa.table({"number": np.arange(ROWS), "lost": rng.random(ROWS) < 0.02}), folder / "parcels.parquet")
+    parcels = store.publish("datasets", "parcels", {"part-00000.parquet": (folder / "parcels.parquet").read_bytes()})
     details = {"as_of": AS_OF.isoformat(), "window": ""}
-    snapshot = str(store.publish("snapshots", "orders", {}, derived_from={"orders": dataset}, details=details))
+    origin = {"orders": dataset, "parcels": parcels}
+    snapshot = str(store.publish("snapshots", "orders", {}, derived_from=origin, details=details))
     texts = {
         "definitions.py": DEFINITIONS,
         "feature_store.yaml": FEAST,
         "known/orders.sql": queries.known,
         "views/own.sql": f"SELECT number, placed AS event_timestamp, f FROM (SELECT *, {queries.feature} AS f FROM "
         f"raw.orders) WHERE {queries.where}",
-        "labels/late.sql": f"SELECT number, placed AS decision_time, {queries.label} AS label, {queries.known_at} AS "
-        "known_at FROM raw.orders",
+        "labels/late.sql": f"SELECT number, {queries.decided} AS decision_time, {queries.label} AS label, "
+        f"{queries.known_at} AS known_at FROM raw.orders",
     }
     definitions = publish_definitions(store, "orders", texts)
     computed = compute_features.function(
@@ -143,3 +153,93 @@ def test_outcomes_that_stay_in_the_table_before_they_are_known_are_told(tmp_path
     assert any("known/orders.sql leaves outcomes in" in reason for reason in result.reasons)
     # No feature is made of the outcome, so nothing is wrong with this view.
     assert checked(tmp_path, queries._replace(feature="customer")).verdict == "pass"
+
+
+_REFUND = "(days > 5 OR cancelled = 1)"
+_RATE = f"avg((days > 5)::INTEGER) {OVER.format('1 PRECEDING').replace(' ROW)', ')')}"
+_LOOKAHEAD = (
+    "coalesce(max(broken) OVER (ORDER BY placed RANGE BETWEEN INTERVAL 1 SECOND FOLLOWING AND INTERVAL 24 HOURS "
+    "FOLLOWING), 0) = 1"
+)
+
+
+@pytest.mark.parametrize("seed", [0, 11, 19, 38])
+def test_a_label_of_what_happens_next_accuses_no_count_of_what_happened(tmp_path: Path, seed: int) -> None:
+    """Before it arrives, such a label is told by the time that has passed, and a failure in it is known."""
+    counted = "sum(broken) OVER (ORDER BY placed RANGE BETWEEN INTERVAL 7 DAYS PRECEDING AND CURRENT ROW)"
+    result = checked(tmp_path, Queries(counted, label=_LOOKAHEAD, known_at="placed + INTERVAL 24 HOURS", seed=seed))
+    assert (result.verdict, result.reasons, result.warnings) == ("pass", (), ())
+
+
+@pytest.mark.parametrize("label", ["days > 5", _REFUND])
+def test_an_outcome_left_in_beside_one_that_is_hidden_is_told(tmp_path: Path, label: str) -> None:
+    hidden = Queries("").known.replace(
+        "*", "* REPLACE (CASE WHEN delivered <= getvariable('as_of') THEN cancelled ELSE 0 END AS cancelled)"
+    )
+    result = checked(tmp_path, Queries(_RATE, label=label, known_at="delivered", known=hidden))
+    (said,) = result.reasons
+    assert "leaves outcomes in" in said and "orders.days, which tells the label" in said
+
+
+@pytest.mark.parametrize("known_at", ["placed", "delivered"])
+def test_a_column_known_at_the_decision_is_no_outcome_because_the_label_reads_it(tmp_path: Path, known_at: str) -> None:
+    result = checked(tmp_path, Queries("amount", label="days > 5 AND amount > 5", known_at=known_at))
+    assert (result.verdict, result.reasons) == ("pass", ())
+
+
+def test_of_two_columns_the_one_is_named_that_tells_the_label(tmp_path: Path) -> None:
+    label = "days + (amount > 50)::INTEGER > 5"
+    result = checked(
+        tmp_path, Queries(f"amount + avg(days) {OVER.format('CURRENT')}", label=label, known_at="delivered")
+    )
+    (said,) = result.reasons
+    assert "orders.days, which tells the label" in said and "orders.amount" not in said
+
+
+def test_a_column_that_tells_a_part_of_the_label_is_a_question(tmp_path: Path) -> None:
+    for known_at, told in (
+        ("placed", "may hold the outcome"),
+        ("delivered", "stood in the raw tables at the decision"),
+    ):
+        (tmp_path / known_at).mkdir()
+        queries = Queries("amount", label="amount + days * 12 > 90", known_at=known_at)
+        result = checked(tmp_path / known_at, queries)
+        (said,) = result.warnings
+        assert result.verdict == "pass" and told in said and "orders.amount" in said
+        assert "was known at the decision, nothing is to be done" in said
+
+
+@pytest.mark.parametrize("frame", ["CURRENT ROW", "1 PRECEDING"])
+def test_an_outcome_that_arrives_before_the_decision_is_replaced_too(tmp_path: Path, frame: str) -> None:
+    feature = f"avg(days) OVER (PARTITION BY customer ORDER BY placed ROWS BETWEEN 3 PRECEDING AND {frame})"
+    result = checked(tmp_path, Queries(feature, decided="placed + INTERVAL 1 MINUTE"))
+    assert [reason.startswith("own: not checked, as the label arrives") for reason in result.reasons] == (
+        [True] if frame == "CURRENT ROW" else []
+    )
+    (said,) = result.warnings
+    assert said.startswith("The label arrives before its decision in 300 of 300 rows: known_at of labels/late.sql")
+
+
+def test_an_outcome_that_is_there_before_it_counts_as_known_is_a_question(tmp_path: Path) -> None:
+    """All labels arrive after the same ten days: the outcome may be known before, or `known/` may be wrong."""
+    rate = "avg(days) OVER (ORDER BY placed RANGE BETWEEN INTERVAL 20 DAYS PRECEDING AND INTERVAL 25 HOURS PRECEDING)"
+    known = _BLANKED.replace("delivered", "placed + INTERVAL 1 DAY")
+    queries = Queries(rate, known_at="placed + INTERVAL 10 DAY", known=known)
+    result = checked(tmp_path, queries)
+    (said,) = result.warnings
+    assert result.reasons == () and "before the label is known by known_at in labels/late.sql" in said
+
+
+def test_a_table_of_the_label_without_a_history_hides_no_other(tmp_path: Path) -> None:
+    label = "coalesce((SELECT lost FROM raw.parcels WHERE parcels.number = orders.number), false) OR days > 5"
+    result = checked(tmp_path, Queries(_RATE, label=label, known_at="delivered"))
+    (said,) = result.reasons
+    assert "known/orders.sql leaves outcomes in" in said and "orders.days, which tells the label" in said
+
+
+def test_a_label_whose_sql_cannot_be_followed_is_tried(tmp_path: Path) -> None:
+    label = "(SELECT days > 5 FROM range(1))"
+    result = checked(tmp_path, Queries(_RATE, label=label, known_at="delivered"))
+    assert any("orders.days, which tells the label" in reason for reason in result.reasons)
+    other = checked(tmp_path, Queries("customer", label=label, known_at="delivered"))
+    assert (other.verdict, other.reasons, other.warnings) == ("pass", (), ())
