@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import NOT_TRIED, Suite
 from gatehouse.components.evaluation.parts import Part
-from gatehouse.components.integration.spec import GOLDEN, NOT_CHECKED
+from gatehouse.components.integration.spec import FILE, GOLDEN, NOT_CHECKED, reasons_of
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.errors import ConfigurationError
 
@@ -38,7 +38,7 @@ def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candi
                 f"{tried}. Give the integration tests of this candidate."
             )
     details = manifest.details
-    found = Suite(details["verdict"], tuple(details["reasons"]), tuple(details["warnings"]), details.get("online", ""))
+    found = Suite(details["verdict"], online=details.get("online", ""), **reasons_of(store.read_json(reference, FILE)))
     return _golden(store, reference, found, candidate, part)
 
 

@@ -1,6 +1,7 @@
 """The page of the integration suite: what a candidate was asked as serving asks, and what it answered."""
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.integration.spec import FILE, reasons_of
 from gatehouse.components.reports.page import Report, Verdict
 
 
@@ -11,9 +12,9 @@ def page(store: ArtifactStore, reference: str) -> str:
         store: Where the artifact is.
         reference: Of the suite's artifact.
     """
-    manifest, checks = store.manifest(reference), store.read_json(reference, "integration.json")
-    details = manifest.details
-    verdict = Verdict(details["verdict"], reasons=tuple(details["reasons"]), unchecked=tuple(details["warnings"]))
+    manifest, checks = store.manifest(reference), store.read_json(reference, FILE)
+    told = reasons_of(checks)
+    verdict = Verdict(manifest.details["verdict"], reasons=told["reasons"], unchecked=told["warnings"])
     drawn = Report(f"Integration of {manifest.name}", "asked in a process that has the store alone", verdict)
     drawn.section("Checks").table(
         ["check", "verdict", "found"], [[each["check"], each["verdict"], each["found"]] for each in checks]

@@ -1,9 +1,14 @@
 """What is asked of a candidate before it is judged."""
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from pydantic import Field
 
 from gatehouse.components.artifacts.identity import Spec
 
+FILE = "integration.json"
+"""The file of a suite with its checks."""
+PASS, FAIL = "pass", "fail"
 GOLDEN = "golden.parquet"
 """The file of a suite with the numbers of the rows that were asked, and their predictions."""
 NOT_CHECKED = "not checked"
@@ -11,6 +16,17 @@ NOT_CHECKED = "not checked"
 
 ONLINE = "online features"
 """The check that online retrieval gives the features that the candidate was trained on."""
+
+
+def told_of(checks: Iterable[Mapping[str, str]], verdict: str) -> tuple[str, ...]:
+    """What the checks of a suite with some verdict found."""
+    return tuple(f"{each['check']}: {each['found']}" for each in checks if each["verdict"] == verdict)
+
+
+def reasons_of(checks: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
+    """The reasons why a suite failed, and as warnings what it did not check."""
+    unchecked = (f"{each} ({NOT_CHECKED})" for each in told_of(checks, NOT_CHECKED))
+    return {"reasons": told_of(checks, FAIL), "warnings": tuple(unchecked)}
 
 
 class IntegrationSpec(Spec):

@@ -11,15 +11,23 @@ from gatehouse.components.artifacts.identity import identity_of, operational
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.integration.spec import GOLDEN, NOT_CHECKED, ONLINE, IntegrationSpec
+from gatehouse.components.integration.spec import (
+    FAIL,
+    FILE,
+    GOLDEN,
+    NOT_CHECKED,
+    ONLINE,
+    PASS,
+    IntegrationSpec,
+    reasons_of,
+    told_of,
+)
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from gatehouse.components.metrics.catalogue.metric import Array
 
-FILE = "integration.json"
 PROGRAM = "gatehouse.components.integration.serving"
-PASS, FAIL = "pass", "fail"
 
 
 class IntegrateRequest(StageModel):
@@ -94,7 +102,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
         checks = [*_served(request, store, rows, predicted)]
         checks += _online(request, store)
         checks.append(_tested(request, store, rows, workspace / "tests"))
-        details = _details(checks)
+        details, told = _details(checks)
         published = store.publish(
             "integrations",
             Reference.parse(request.model).name,
@@ -103,24 +111,17 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
             configuration=identity_of(request.spec),
             details=details,
         )
-    return IntegrateResult(
-        integration=str(published), **{name: details[name] for name in ("verdict", "reasons", "warnings")}
-    )
+    return IntegrateResult(integration=str(published), **told)
 
 
 _INPUTS = ("model", "training_set", "split", "tests", "online")
 
 
-def _details(checks: list[dict[str, str]]) -> dict[str, Any]:
-    def told(verdict: str) -> list[str]:
-        return [f"{each['check']}: {each['found']}" for each in checks if each["verdict"] == verdict]
-
-    return {
-        "verdict": FAIL if told(FAIL) else PASS,
-        "reasons": told(FAIL),
-        "warnings": [f"{each} ({NOT_CHECKED})" for each in told(NOT_CHECKED)],
-        "online": next(each["verdict"] for each in checks if each["check"] == ONLINE),
-    }
+def _details(checks: list[dict[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the manifest says, which stays after an erasure and has no values of rows; and what the result says."""
+    verdict = FAIL if told_of(checks, FAIL) else PASS
+    online = next(each["verdict"] for each in checks if each["check"] == ONLINE)
+    return {"verdict": verdict, "online": online}, {"verdict": verdict, **reasons_of(checks)}
 
 
 def _check(name: str, problems: list[str], well: str) -> dict[str, str]:

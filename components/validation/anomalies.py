@@ -34,20 +34,23 @@ class Anomaly:
     examples: tuple[dict[str, Any], ...] = ()
 
     def __str__(self) -> str:
-        place = f"{self.table}.{self.column}" if self.column else self.table
         where = ", ".join(str(example["row"]) for example in self.examples)
         more = ", …" * bool(self.rows and self.rows > len(self.examples))
         at = f" (row{'s' * (len(self.examples) > 1 or bool(more))} {where}{more})" if where else ""
-        return f"{place}: {self.rule}: expected {self.expected}, found {self.observed}{at}"
+        return f"{self.place}: {self.rule}: expected {self.expected}, found {self.observed}{at}"
+
+    @property
+    def place(self) -> str:
+        """The column, or the table."""
+        return f"{self.table}.{self.column}" if self.column else self.table
 
     @property
     def told(self) -> str:
         """The anomaly, and what to do."""
-        place = f"{self.table}.{self.column}" if self.column else self.table
         instead = {
-            "table": f"remove {place} from the contract",
-            "extra_columns": f"add {place} to the contract",
-        }.get(self.rule, f"change {self.rule} of {place} in the contract")
+            "table": f"remove {self.place} from the contract",
+            "extra_columns": f"add {self.place} to the contract",
+        }.get(self.rule, f"change {self.rule} of {self.place} in the contract")
         return f"{self}; have {self.owner or 'whoever delivers it'} correct the data, or {instead}"
 
     def to_json(self) -> dict[str, Any]:
@@ -90,6 +93,10 @@ class Findings:
     def warnings(self) -> tuple[str, ...]:
         """What does not fail the contract, and is to be known, as short as `reasons`."""
         return _shortened([one.told for one in self.sorted() if one.severity == "warn"])
+
+    def warned_of(self) -> tuple[str, ...]:
+        """The warnings without values of rows, for the manifest, which stays after an erasure."""
+        return _shortened([f"{one.place}: {one.rule} does not hold" for one in self.sorted() if one.severity == "warn"])
 
 
 def _shortened(reasons: Sequence[str]) -> tuple[str, ...]:

@@ -36,13 +36,15 @@ class Replayed:
         cuts: Each cut, with the number of rows of the training set and of each view that were compared.
         differences: Features that hold what was not known.
         unsure: By view whose outcomes the replay cannot take away, the reason.
-        doubts: What a person has to judge, as it may be known at the decision.
+        doubts: By view, what a person has to judge, as it may be known at the decision.
+        warnings: What holds for the label and no view.
     """
 
     cuts: list[dict[str, Any]]
     differences: list[Difference]
     unsure: dict[str, str]
-    doubts: list[str]
+    doubts: dict[str, str]
+    warnings: list[str]
 
 
 def replay_all(
@@ -68,7 +70,7 @@ def replay_all(
         hidden: Sensitive columns; where there are any, no value is told.
     """
     if not training_set.num_rows:
-        return Replayed([], [], {}, [])
+        return Replayed([], [], {}, {}, [])
     open_tables(connection, tables, "source")
     labels = ToldLabels(connection, repository, training_set)
     reading = {name: _of_label(connection, repository, name, labels.columns) for name in views}
@@ -86,9 +88,8 @@ def replay_all(
         maybe += own_maybe
     refused, own_doubted = own_outcomes(repository, own, holding, maybe, hidden)
     refused |= early
-    told = {**doubted, **own_doubted}
-    doubts = [text for view, text in told.items() if view not in refused]
-    return Replayed(cuts, differences, refused, doubts + arrives_early(repository, own, training_set.num_rows))
+    doubts = {view: text for view, text in {**doubted, **own_doubted}.items() if view not in refused}
+    return Replayed(cuts, differences, refused, doubts, arrives_early(repository, own, training_set.num_rows))
 
 
 def _with_decisions(

@@ -40,6 +40,7 @@ _MODEL_TOO = (
 )
 _MEND = "Stamp the rows of the view with the time since when their values are known"
 _CONSENTED = "{} {}. Once that is mended, take the view out of features.unchecked, and it is checked."
+_DOUBTED = "{}: columns of the label that it reads may not be known at the decision; the report says which"
 _ADVICE = "Where that cannot be mended, state the view with a reason under features.unchecked in project.yaml."
 
 
@@ -120,11 +121,13 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     together = joint_auc(training_set, *columns) if request.model_alarm < 1 and task.output == "probability" else None
     unchecked = _unchecked(lacking, static, replayed.cuts, replayed.unsure)
     refused, warnings = _consented(unchecked, request.unchecked)
-    warnings += replayed.doubts
+    plain = _without_rows(unchecked, replayed.doubts, request.unchecked)
+    of_all = [*replayed.warnings]
     reasons = [*_reasons(replayed.differences, areas, request, _told(task, group)), *refused]
     if together and together.area > request.model_alarm:
         failing = request.model_alarm_severity == "refuse" and together.low > request.model_alarm
-        (reasons if failing else warnings).append(_too_good(together, request))
+        (reasons if failing else of_all).append(_too_good(together, request))
+    warnings += [*replayed.doubts.values(), *of_all]
     verdict = "fail" if reasons else "pass"
     body = {
         "verdict": verdict,
@@ -141,18 +144,20 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "together": asdict(together) if together else None,
         "model_alarm": request.model_alarm,
     }
-    reference = _publish(store, request, manifest.name, body)
+    reference = _publish(store, request, manifest.name, body, [*plain, *of_all])
     return LeakageResult(leakage=str(reference), verdict=verdict, reasons=tuple(reasons), warnings=tuple(warnings))
 
 
-def _publish(store: ArtifactStore, request: LeakageRequest, name: str, body: dict[str, Any]) -> Reference:
+def _publish(
+    store: ArtifactStore, request: LeakageRequest, name: str, body: dict[str, Any], warnings: list[str]
+) -> Reference:
     return store.publish(
         "leakage",
         name,
         {REPORT: canonical_json(body)},
         derived_from={name: getattr(request, name) for name in _INPUTS},
         configuration={name: getattr(request, name) for name in _JUDGED_BY},
-        details={"verdict": body["verdict"], "warnings": body["warnings"]},
+        details={"verdict": body["verdict"], "warnings": warnings},
     )
 
 
@@ -186,6 +191,12 @@ def _consented(unchecked: Mapping[str, str], given: Mapping[str, str]) -> tuple[
     refused = [f"{text} {_ADVICE}" for name, text in unchecked.items() if name not in given]
     accepted = {name: reason.rstrip(".") for name, reason in given.items()}
     return refused, [_CONSENTED.format(text, accepted[name]) for name, text in unchecked.items() if name in accepted]
+
+
+def _without_rows(unchecked: Mapping[str, str], doubts: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+    """The warnings of views without values of rows, for the manifest, which stays after an erasure."""
+    accepted = [f"{name}: not checked, with the reason: {given[name]}" for name in unchecked if name in given]
+    return accepted + [_DOUBTED.format(name) for name in doubts]
 
 
 def _status(view: str, static: Collection[str], unchecked: Collection[str]) -> str:

@@ -101,6 +101,8 @@ def test_what_is_measured_is_beside_the_candidate_and_in_the_artifact_where_it_i
         "memory: expected at most 0.5",
     ]
     assert failed.warnings[1:] == ("tests of the project: there are none (not checked)",)
+    # The manifest stays after an erasure, and what a check found may quote a row.
+    assert bench.store.manifest(failed.integration).details == {"verdict": "fail", "online": "not checked"}
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,9 @@ def test_a_feature_of_its_own_outcome_is_not_checked_where_the_label_arrives_at_
     assert "a later time in known_at of labels/late.sql" in said and "features.unchecked" in said
     accepted = checked(tmp_path, Queries(feature, where), unchecked="The outcome is told by the customer.")
     assert accepted.verdict == "pass" and "told by the customer" in accepted.warnings[0]
+    # The manifest stays after an erasure, so no value of a row is in it.
+    details = ArtifactStore.open(tmp_path / "store").manifest(accepted.leakage).details
+    assert details["warnings"] == ["own: not checked, with the reason: The outcome is told by the customer."]
 
 
 _BLANKED = (
@@ -207,6 +210,9 @@ def test_a_column_that_tells_a_part_of_the_label_is_a_question(tmp_path: Path) -
         (said,) = result.warnings
         assert result.verdict == "pass" and told in said and "orders.amount" in said
         assert "was known at the decision, nothing is to be done" in said
+        store = ArtifactStore.open(tmp_path / known_at / "store")
+        (kept,) = store.manifest(result.leakage).details["warnings"]
+        assert kept.startswith("own: columns of the label") and "number" not in kept
 
 
 @pytest.mark.parametrize("frame", ["CURRENT ROW", "1 PRECEDING"])
