@@ -1,6 +1,7 @@
 """Every check finds what it is for, passes where there is nothing, and says so where it could not run."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,66 @@ def test_a_column_that_names_groups_which_the_split_does_not_know_is_found(
     found = _checks(tmp_path, _of_people(**changes), **spec, details=details)["unnamed_groups"]
     assert (found.status, found.severity) == (status, severity), found.said
     assert all(text.startswith(PERSON) for text in found.said) and len(found.said) == (status != PASSED)
+
+
+def _with_more_people(rows: int, **changes: Any) -> dict[str, Any]:
+    """More rows, each of a person of its own."""
+    more = {"person": np.arange(1000, 1000 + rows), "income": np.random.default_rng(8).normal(size=rows)} | changes
+    columns = _of_people()
+    for name, column in columns.items():
+        added = more.get(name, column[:rows])
+        columns[name] = np.concatenate([column, added.astype(column.dtype)])
+    return columns | {"key": np.arange(len(columns["key"]))}
+
+
+@pytest.mark.parametrize("case", ["a missing income", "a wrong income", "a person with 30 rows", "people with one row"])
+def test_a_few_odd_rows_hide_no_groups(tmp_path: Path, case: str) -> None:
+    """Of 200 people, one lacks an income once, or has another once, or has many rows; or 20 more have one row each."""
+    columns = _of_people()
+    if case.endswith("income"):
+        columns["income"][17] = np.nan if case.startswith("a missing") else 7.0
+    elif case.endswith("30 rows"):
+        columns = _with_more_people(30, person=np.full(30, 5), income=np.full(30, columns["income"][20]))
+    else:
+        columns = _with_more_people(20)
+    details = {"numeric": ["person", "income", "size"], "categorical": []}
+    found = _checks(tmp_path, columns, strategy="random", details=details)["unnamed_groups"]
+    assert found.status == FAILED and "which agree in income" in found.said[0]
+    assert ("mostly at most 4 rows" in found.said[0]) == case.endswith("30 rows")
+
+
+COMPUTED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "price band": lambda price: price // 5,
+    "last digit": lambda price: price % 10,
+    "tax": lambda price: price * 0.19,
+    "rebate": lambda price: -price,
+    "is dear": lambda price: price > 200,
+}
+
+
+@pytest.mark.parametrize("computed", [*COMPUTED, "label"])
+def test_a_number_from_which_another_is_computed_names_nothing(tmp_path: Path, computed: str) -> None:
+    price = np.random.default_rng(9).integers(100, 400, 1500)
+    label = price > 250 if computed == "label" else np.arange(1500) % 2
+    tax = np.random.default_rng(10).normal(size=1500) if computed == "label" else COMPUTED[computed](price)
+    times = np.datetime64("2024-01-01", "us") + np.arange(1500) * HOUR
+    columns = {"key": np.arange(1500), "decision_time": times, "price": price, "tax": tax.astype(float)}
+    columns["label"] = label.astype(np.int8)
+    details = {"numeric": ["price", "tax"], "categorical": []}
+    assert _checks(tmp_path, columns, strategy="random", details=details)["unnamed_groups"].status == PASSED
+
+
+def test_columns_of_few_values_tell_groups_together(tmp_path: Path) -> None:
+    """A town and a language of each person: one may be computed from a number, the two together are a person's."""
+    generator, person = np.random.default_rng(11), np.repeat(np.arange(200), 4)
+    town, language = (generator.integers(0, 5, 200)[person].astype(float) for _ in range(2))
+    columns = _of_people(income=town, size=language)
+    details = {"numeric": ["person", "income", "size"], "categorical": []}
+    found = _checks(tmp_path, columns, strategy="random", details=details)["unnamed_groups"]
+    assert found.status == FAILED and len(found.said) == 1
+    label = _of_people(income=generator.normal(size=800), label=generator.integers(0, 2, 200)[person])
+    found = _checks(tmp_path, label, strategy="random", details=details)["unnamed_groups"]
+    assert found.status == FAILED and "which agree in label" in found.said[0]
 
 
 def test_groups_in_several_parts_are_noted_where_time_divides(tmp_path: Path) -> None:
