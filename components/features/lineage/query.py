@@ -48,7 +48,7 @@ class Query:
             scope = build_scope(tree)
             if scope is not None:
                 _require_known_forms(tree, scope)
-        except SqlglotError as error:
+        except (SqlglotError, AssertionError) as error:  # sqlglot asserts that it knows what is in a FROM.
             raise ConfigurationError(
                 f"{self.file}: the lineage cannot follow this SQL, though DuckDB may run it: {_in_one_line(error)}"
             ) from error
@@ -209,7 +209,7 @@ class Query:
         return found
 
 
-def _in_one_line(error: SqlglotError) -> str:
+def _in_one_line(error: SqlglotError | AssertionError) -> str:
     """The error message, without terminal colours."""
     listed = error.errors if isinstance(error, ParseError) else []
     return f"line {listed[0]['line']}: {listed[0]['description']}" if listed else str(error)

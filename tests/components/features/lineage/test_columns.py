@@ -298,6 +298,7 @@ def test_a_table_macro_is_followed(repository: Repository) -> None:
         ("SELECT k, one(a) AS f FROM raw.t", "CREATE MACRO one(x) AS x, (x, y) AS x + (SELECT max(d) FROM raw.u)"),
         ("SELECT k, f FROM (UNPIVOT raw.t ON a, b INTO NAME n VALUE f)", ""),
         ("SELECT k, a AS f FROM raw.t UNPIVOT (a FOR n IN (b, c))", ""),
+        ("SELECT k, (SELECT x FROM (PIVOT (SELECT a AS d) ON d IN (6) USING count(*)) AS p(x)) AS f FROM raw.t", ""),
         ("SELECT k, a AS f FROM query_table('raw.t')", ""),
     ],
 )
