@@ -95,8 +95,8 @@ class ToldLabels:
         match = " AND ".join(self._matches())
         order = ", ".join(f"r.{quoted(name)}" for name in reversed(self._keys))
         found = self._connection.sql(
-            f"SELECT r.*, t.{TOLD}, t.{ARRIVED} FROM __rows AS r JOIN (SELECT {keys}, avg(label) AS {TOLD}, "
-            f"max(arrived) AS {ARRIVED} FROM __labels GROUP BY ALL) AS t ON {match} ORDER BY {order}"
+            f"SELECT r.*, t.{TOLD}, t.{ARRIVED} FROM __rows AS r JOIN (SELECT {keys}, round(avg(label), 9) AS "
+            f"{TOLD}, max(arrived) AS {ARRIVED} FROM __labels GROUP BY ALL) AS t ON {match} ORDER BY {order}"
         ).to_arrow_table()
         self._connection.unregister("__labels")
         self._connection.unregister("__rows")
