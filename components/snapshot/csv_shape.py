@@ -149,15 +149,6 @@ def require_different(columns: Sequence[str], name: str) -> None:
         )
 
 
-def lone_return(plain: Path) -> int:
-    """The number of the first line without quotes that has a carriage return within it; 0 for none."""
-    with open(plain, "rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if b"\r" in line.rstrip(b"\r\n") and b'"' not in line:
-                return number
-    return 0
-
-
 @dataclass(frozen=True)
 class _Cut:
     """What a delimiter makes of the first rows.

@@ -5,7 +5,7 @@ has is told over all rows, so that what is declared here is what is read there.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.database import connect, out_of_memory
 from gatehouse.components.snapshot.column_types import NULLS, SniffedColumn, Texts, look, type_of, with_decimal
-from gatehouse.components.snapshot.csv_shape import in_utf8, lone_return, require_different, require_ending, shape_of
+from gatehouse.components.snapshot.csv_shape import in_utf8, require_different, require_ending, shape_of
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 from gatehouse.components.snapshot.typed_columns import TypedColumn
+from gatehouse.components.snapshot.undeclared_rows import UndeclaredRows
 from gatehouse.errors import DeclarationError
 
-_ROWS_AT_ONCE = 50_000
 USUAL_LIMIT: float = TableSpec.model_fields["reject_limit"].default
 _ROOM = 1.5
 _DEFAULT_NULLS = ("", "NA")
@@ -44,6 +44,7 @@ class Sniffed:
         event_time: The column whose times order the rows; empty for none.
         missing_as: Those of `nulls` that occur in a CSV, in which every missing value is one of them.
         repeated: Rows whose cells, as they are written, are those of an earlier row.
+        misfit_rows: Rows of a CSV with a value of another type than its column; they would be rejected too.
     """
 
     encoding: str
@@ -56,6 +57,7 @@ class Sniffed:
     event_time: str = ""
     missing_as: tuple[str, ...] = ()
     repeated: int = 0
+    misfit_rows: int = 0
 
     def ordered_by(self, time: str) -> "Sniffed":
         """The file with another column for its time, also of numbers since 1970; with none, its times are texts."""
@@ -79,10 +81,16 @@ class Sniffed:
         return tuple(column for column in self.columns if not column.left_out)
 
     @property
+    def with_misfits(self) -> tuple[SniffedColumn, ...]:
+        """The columns of a snapshot that some rows are rejected for."""
+        return tuple(column for column in self.kept if column.misfits and not column.almost)
+
+    @property
     def reject_limit(self) -> float:
         """The share of rows that may be rejected: the usual one, two rows, or half as many again as the file has."""
         rows = max(self.rows + self.uneven, 1)
-        rejected = self.uneven + sum(one.misfits for one in self.kept if not one.almost)
+        # Fewer columns may have misfits than in the file, where its times are read as texts.
+        rejected = self.uneven + min(self.misfit_rows, sum(one.misfits for one in self.with_misfits))
         limit = max(USUAL_LIMIT, min(1.0, max(2, _ROOM * rejected) / rows))
         return math.ceil(limit * 10**4) / 10**4
 
@@ -104,8 +112,6 @@ def sniff(path: Path, nulls: Sequence[str] = ()) -> Sniffed:
             f"write a null in place of {', '.join(map(repr, nulls))} at the source."
         )
     found = _parquet(path) if parquet else _csv(path, nulls)
-    columns = tuple(one if one.name else replace(one, left_out="it has no name") for one in found.columns)
-    found = replace(found, columns=columns)
     return replace(found, event_time=next((one.name for one in found.kept if one.kind is ColumnType.timestamp), ""))
 
 
@@ -119,8 +125,14 @@ def _parquet(path: Path) -> Sniffed:
                     column.look(cells)
     except (pa.ArrowInvalid, OSError) as error:
         raise DeclarationError(f"{path}: is not intact Parquet: {error}. Fetch it again.") from error
-    told = tuple(column.told() for column in columns)
-    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, told, rows, repeated=_repeated(path))
+    told = _named([column.told() for column in columns])
+    found = Sniffed("utf-8", "", ".", _DEFAULT_NULLS, told, rows, repeated=_repeated(path))
+    return replace(found, misfit_rows=sum(one.misfits for one in found.with_misfits))
+
+
+def _named(columns: Sequence[SniffedColumn]) -> tuple[SniffedColumn, ...]:
+    """Columns, of which those without a name are left out of a snapshot."""
+    return tuple(one if one.name else replace(one, left_out="it has no name") for one in columns)
 
 
 def _repeated(path: Path) -> int:
@@ -143,21 +155,28 @@ def _csv(path: Path, wanted: Sequence[str]) -> Sniffed:
     require_ending(path)
     if path.is_file() and not path.stat().st_size:
         raise DeclarationError(f"{path.name}: expected a header and rows below it, found an empty file.")
-    with in_utf8(path) as (plain, encoding), connect() as connection:
+    with in_utf8(path) as (plain, encoding):
         delimiter, header = shape_of(plain, path.name)
-        columns = [Texts(name) for name in header]
-        marks, digests = pa.array({*NULLS, *wanted}), []
-        for batch in _batches(connection, plain, delimiter, header, path.name):
-            *found, digest = batch.columns
-            digests.append(digest.to_numpy())
-            for column, cells in zip(columns, found, strict=True):
-                look(column, cells, marks)
-        uneven = int(connection.execute("SELECT count(DISTINCT line) FROM reject_errors").fetchall()[0][0])
+        file = UndeclaredRows(plain, path.name, delimiter)
+        found = _told(file, header, encoding, wanted)
+        return replace(found, misfit_rows=_misfit_rows(found, file))
+
+
+def _told(file: UndeclaredRows, header: Sequence[str], encoding: str, wanted: Sequence[str]) -> Sniffed:
+    """What the cells of a file tell, all of them looked at as texts."""
+    columns = [Texts(name) for name in header]
+    marks, digests, uneven = pa.array({*NULLS, *wanted}), [], 0
+    with connect() as connection:
+        for raw in file.read(dict.fromkeys(header, ColumnType.string)):
+            uneven += raw.rejected.num_rows if raw.rejected is not None else 0
+            digests.append(_digests(connection, raw.table, header))
+            for column, cells in zip(columns, raw.table.columns, strict=True):
+                look(column, cells.combine_chunks(), marks)
     rows = sum(map(len, digests))
     if not rows:
-        raise DeclarationError(f"{path.name}: expected rows below the header, found none.")
+        raise DeclarationError(f"{file.name}: expected rows below the header, found none.")
     told = [type_of(column) for column in columns]
-    commas = delimiter != "," and any(one.decimal == "," and not one.doubtful for one in told)
+    commas = file.delimiter != "," and any(one.decimal == "," and not one.doubtful for one in told)
     decimal = "," if commas else "."
     told = [with_decimal(one, decimal) for one in told]
     seen = {
@@ -174,36 +193,26 @@ def _csv(path: Path, wanted: Sequence[str]) -> Sniffed:
     ]
     repeated = rows - len(np.unique(np.concatenate(digests)))
     return Sniffed(
-        encoding, delimiter, decimal, nulls, tuple(told), rows, uneven, missing_as=missing_as, repeated=repeated
+        encoding, file.delimiter, decimal, nulls, _named(told), rows, uneven, missing_as=missing_as, repeated=repeated
     )
 
 
-def _batches(
-    connection: duckdb.DuckDBPyConnection, plain: Path, delimiter: str, header: Sequence[str], name: str
-) -> Iterator[pa.RecordBatch]:
-    """All rows of a file as texts, and a hash of the cells that have a name.
+def _digests(connection: duckdb.DuckDBPyConnection, texts: pa.Table, header: Sequence[str]) -> np.ndarray:
+    """A hash of the cells of each row that have a name, shape (rows,)."""
+    cells = texts.rename_columns([f"column{index}" for index in range(len(header))])
+    named = [f"column{index}" for index, column in enumerate(header) if column] or cells.column_names
+    found = connection.from_arrow(cells).project(f"hash({', '.join(named)})").fetchnumpy()
+    return next(iter(found.values()))
 
-    Rows of another width are left out, and stand in the table reject_errors.
-    """
-    types = ", ".join(f"'column{index}': 'VARCHAR'" for index in range(len(header)))
-    named = ", ".join(f"column{index}" for index, column in enumerate(header) if column) or "*COLUMNS(*)"
-    query = (
-        f"SELECT *, hash({named}) FROM read_csv('{plain}', auto_detect=false, header=true, columns={{{types}}}, "
-        f"delim='{delimiter}', quote='\"', escape='\"', store_rejects=true, nullstr='')"
-    )
-    try:
-        yield from connection.sql(query).to_arrow_reader(_ROWS_AT_ONCE)
-    except (duckdb.Error, OSError) as error:  # The rows after the first ones come through a reader of Arrow.
-        if not isinstance(error, duckdb.InvalidInputException) and not str(error).startswith("Invalid Input Error"):
-            raise out_of_memory(error, f"Reading {name}") or error from error
-        line = lone_return(plain)
-        where = f"the lone carriage return in line {line:,}" if line else "a lone carriage return within one"
-        # DuckDB's words name a temporary file, and may quote a row.
-        raise DeclarationError(
-            f"{name}: expected rows of {len(header)} columns separated by {delimiter!r}, found text that cannot be "
-            f"divided into rows, such as {where}. Write the file again with the same end of line everywhere, and quote "
-            "cells that hold one."
-        ) from None
+
+def _misfit_rows(told: Sniffed, file: UndeclaredRows) -> int:
+    """How many rows have a value of another type, in whatever columns."""
+    misfits = told.with_misfits
+    if len(misfits) < 2:
+        return sum(one.misfits for one in misfits)
+    times = {one.name: one.form for one in misfits if one.form}
+    again = replace(file, decimal=told.decimal, nulls=told.nulls).read({one.name: one.kind for one in misfits}, times)
+    return int(sum(raw.rejected.num_rows for raw in again if raw.rejected is not None)) - told.uneven
 
 
 def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[str, Any]:

@@ -287,7 +287,7 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
 
 def _misfits(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> Iterator[str]:
     """What is said of values that have another type than most; with `hidden` none of them is shown."""
-    if not column.misfits:
+    if not column.misfits or column.left_out:
         return
     if column.almost:
         told = f"text, as {column.misfits:,} of {sniffed.rows - column.missing:,} values are no {column.almost}"

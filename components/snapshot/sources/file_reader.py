@@ -40,7 +40,7 @@ from gatehouse.components.snapshot.sources.unquoted import Cut, unquoted_cuts
 from gatehouse.errors import DeclarationError, SourceError
 
 _AHEAD = 2
-_LONGEST_ROW = 64 * 2**20
+LONGEST_ROW = 64 * 2**20
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
@@ -132,7 +132,7 @@ class FileReader:
 
     def _blocks(self, table: str, file: RawFile, windows: Iterator[bytes]) -> Iterator[Block]:
         name = f"Table {table}: {file.name}"
-        longest = max(_LONGEST_ROW, 4 * self._spec.block_bytes)
+        longest = max(LONGEST_ROW, 4 * self._spec.block_bytes)
         delimiter = self._spec.tables[table].delimiter.encode()
         return blocks(windows, quotes=file.suffix not in JSON_LINES, longest=longest, name=name, delimiter=delimiter)
 
