@@ -124,11 +124,15 @@ def shape_of(plain: Path, name: str) -> tuple[str, list[str]]:
                 f"{name}: {found.above} lines stand before the table. Remove them: a header is the first line."
             )
         raise DeclarationError(
-            f"{name}: expected a header of {found.width} cells, as most rows have, found {len(first)}: {first[:4]}. "
+            f"{name}: expected a header of {found.width} cells, as most rows have, found a first line of {len(first)}. "
             "Correct the first line."
         )
-    if any(_is_number(name) and _is_number(cell) for name, cell in zip(first, second, strict=False)):
-        raise DeclarationError(f"{name}: expected a header in the first line, found {first[:4]}. Add one.")
+    for place, (above, below) in enumerate(zip(first, second, strict=False), 1):
+        if _is_number(above) and _is_number(below):  # The cells are not shown: they may be those of a person.
+            raise DeclarationError(
+                f"{name}: expected a header in the first line, but cell {place} of it is a number, as the cell below "
+                "it is. Add a line with the names of the columns."
+            )
     require_different(first, name)
     return found.delimiter, first
 
@@ -141,11 +145,18 @@ def require_different(columns: Sequence[str], name: str) -> None:
         name: Of the file, for the message.
 
     Raises:
-        DeclarationError: naming those that are there more than once.
+        DeclarationError: with the places of those that are there more than once.
     """
-    if repeated := sorted({column or "(no name)" for column, count in Counter(columns).items() if count > 1}):
+    places: dict[str, list[str]] = {}
+    for place, column in enumerate(columns, 1):
+        places.setdefault(column, []).append(str(place))
+    if repeated := [
+        f"{'no name' if not column else 'one name'} for columns {', '.join(each)}"
+        for column, each in places.items()
+        if len(each) > 1
+    ]:  # The names are not shown: without a header they are the cells of a row.
         raise DeclarationError(
-            f"{name}: expected columns with different names, found more than one {', '.join(repeated)}. Rename them."
+            f"{name}: expected columns with different names, found {'; '.join(repeated)}. Rename them."
         )
 
 

@@ -220,13 +220,13 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStor
     ("name", "text", "said"),
     [
         ("t.parquet", "x", "is not intact Parquet"),
-        ("t.csv", "1.5,2\n3.5,4\n", "expected a header in the first line"),
+        ("t.csv", "Eve,2\nAdam,4\n", "expected a header in the first line, but cell 2 of it is a number"),
         ("t.csv", "", "expected a header and rows below it, found an empty file"),
         ("t.csv", "\n \n", "expected"),
         ("t.csv", "a,b\n", "expected rows below the header"),
-        ("t.csv", "a,b,a\n1,2,3\n", "expected columns with different names, found more than one a"),
+        ("t.csv", "a,b,a\n1,2,3\n", "expected columns with different names, found one name for columns 1, 3"),
         ("t.csv", "My table\n\na,b\n" + "1,2\n" * 9, "2 lines stand before the table"),
-        ("t.csv", "a,b\n" + "1,2,\n" * 9, "expected a header of 3 cells, as most rows have, found 2"),
+        ("t.csv", "a,b\n" + "1,2,\n" * 9, "expected a header of 3 cells, as most rows have, found a first line of 2"),
         ("t.csv", "a,b\n1,\x00\n", "found a NUL byte in line 2"),
         ("t.csv.gz", "a,b\n1,2\n", "is not intact gzip"),
         ("t.inter", "a,b\n1,2\n", "rename it to .csv or .tsv"),
@@ -237,6 +237,13 @@ def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str, said: st
     path.write_text(text)
     with pytest.raises(DeclarationError, match=said):
         source_of(sniff(path), path, "t", DELIVERED)
+
+
+@pytest.mark.parametrize("text", ["7,eve@x.org\n8,adam@x.org\n", "eve@x.org,7\n1,2,3\n1,2,3\n"])
+def test_a_first_line_that_may_be_a_persons_row_is_not_shown(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DeclarationError, match="expected a header") as told:
+        sniff(_file(tmp_path, text))
+    assert "eve" not in str(told.value)
 
 
 def _counted(store: ArtifactStore, path: Path) -> tuple[int, int]:
