@@ -5,7 +5,7 @@ has is told over all rows, so that what is declared here is what is read there.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -179,22 +179,42 @@ def _told(file: UndeclaredRows, header: Sequence[str], encoding: str, wanted: Se
     commas = file.delimiter != "," and any(one.decimal == "," and not one.doubtful for one in told)
     decimal = "," if commas else "."
     told = [with_decimal(one, decimal) for one in told]
-    seen = {
-        null
-        for column, one in zip(columns, told, strict=True)
-        for null in column.nulls
-        if one.kind is not ColumnType.string
-    }
-    nulls = (*_DEFAULT_NULLS, *sorted(seen.union(wanted) - set(_DEFAULT_NULLS)))
+    first: dict[str, str] = {}  # column that makes a text a missing value, by text
+    for column, one in zip(columns, told, strict=True):
+        if one.kind is not ColumnType.string:
+            first = dict.fromkeys(column.nulls, column.name) | first
+    nulls = (*_DEFAULT_NULLS, *sorted({*first, *wanted} - set(_DEFAULT_NULLS)))
     missing_as = tuple(null for null in nulls if any(column.nulls[null] for column in columns))
     told = [
-        replace(one, missing=sum(column.nulls[null] for null in nulls))
+        replace(
+            one,
+            missing=sum(column.nulls[null] for null in nulls),
+            note=_lost(column, {null: first.get(null, "") for null in missing_as if null not in ("", *wanted)})
+            if one.kind is ColumnType.string
+            else one.note,
+        )
         for column, one in zip(columns, told, strict=True)
     ]
     repeated = rows - len(np.unique(np.concatenate(digests)))
     return Sniffed(
         encoding, file.delimiter, decimal, nulls, _named(told), rows, uneven, missing_as=missing_as, repeated=repeated
     )
+
+
+def _lost(column: Texts, nulls: Mapping[str, str]) -> str:
+    """Which texts of a text column are read as missing values, though they may be values of it.
+
+    Args:
+        column: The column.
+        nulls: The column of numbers or times that has such a text too, by text; empty where none has it.
+    """
+    found = [
+        f"{column.nulls[null]:,} {null!r} {'is' if column.nulls[null] == 1 else 'are'} read as missing, "
+        + (f"as in column {other}" if other else "as `nulls` has it by default")
+        for null, other in nulls.items()
+        if column.nulls[null]
+    ]
+    return "; ".join([*found, "write values that are not missing in another way in the file"] if found else [])
 
 
 def _digests(connection: duckdb.DuckDBPyConnection, texts: pa.Table, header: Sequence[str]) -> np.ndarray:

@@ -197,6 +197,18 @@ def test_marks_of_missing_values_are_found_where_they_matter(tmp_path: Path, sto
     assert [(row["n"], row["s"]) for row in _read(store, path)[1]] == [(None, "None"), (2, "x"), (3, "y")]
 
 
+def test_a_word_of_a_text_column_that_another_column_makes_a_missing_value_is_told(tmp_path: Path) -> None:
+    lines = "".join(f"{('card', 'none', 'NA', '')[n % 4]},{n % 3 or 'none'},x\n" for n in range(1, 4001))
+    path = _file(tmp_path, f"pay,n,s\n{lines}")
+    pay, n, s = sniff(path).columns
+    told = (
+        "1,000 'NA' are read as missing, as `nulls` has it by default; 1,000 'none' are read as missing, as in "
+        "column n; write values that are not missing in another way in the file"
+    )
+    assert (pay.note, pay.missing, n.note, n.missing, s.note) == (told, 3000, "", 1333, "")
+    assert "none" not in sniff(path, ["none"]).columns[0].note, "it was asked for"
+
+
 def test_a_file_without_times_gets_a_time(tmp_path: Path, store: ArtifactStore) -> None:
     path = _file(tmp_path, "Größe|it's\n1|a\n2|NULL\n", encoding="latin-1")
     taken, rows = _read(store, path)
