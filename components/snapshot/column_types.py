@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from gatehouse.components.snapshot.epoch_units import unit_by_name, unit_of_our_years
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.spec import ColumnType
-from gatehouse.components.snapshot.written_numbers import COMMAS, DECIMAL_COMMA, THOUSANDS, WrittenNumbers
+from gatehouse.components.snapshot.written_numbers import COMMAS, DECIMAL_COMMA, POINTS, THOUSANDS, WrittenNumbers
 from gatehouse.counting import counted
 
 _MOST_MISFITS = 0.05
@@ -51,7 +51,7 @@ class SniffedColumn:
         left_out: Why it is left out of a snapshot; empty where it is not.
         note: What more there is to say of how it is read.
         marks: Signs in its numbers for which they are not read as numbers; empty for none.
-        doubtful: Whether all its decimal commas may also stand between thousands.
+        doubtful: Whether its decimal signs may also stand between thousands.
     """
 
     name: str
@@ -101,8 +101,10 @@ class Texts:
     low: float = float("inf")
     high: float = float("-inf")
     numbers: WrittenNumbers = field(default_factory=WrittenNumbers)
-    decimals: int = 0
-    """Commas that stand before decimals, and not between thousands."""
+    signs: Counter[str] = field(default_factory=Counter)
+    """Values with a point or a comma, by this sign."""
+    decimals: Counter[str] = field(default_factory=Counter)
+    """Those in which it cannot stand between thousands."""
 
 
 def _candidates() -> Iterator[_Candidate]:
@@ -150,9 +152,11 @@ def look(column: Texts, cells: pa.Array, marks: pa.Array = _MARKS) -> None:
         column.numbers.count(min(no_numbers.values(), key=len).view(pa.string()))
     else:
         column.numbers.look(texts)
-    if "," in no_numbers and len(no_numbers.get(".", texts)) and not column.decimals:
-        commas = texts.filter(pc.match_substring(texts, ","))
-        column.decimals = len(commas) - _matching(commas, THOUSANDS)
+    for sign, pattern in THOUSANDS.items():
+        if sign in no_numbers:
+            signed = texts.filter(pc.match_substring(texts, sign))
+            column.signs[sign] += len(signed)
+            column.decimals[sign] += len(signed) - _matching(signed, pattern)
 
 
 def _leave_out(column: Texts, sample: pa.Array) -> None:
@@ -183,7 +187,10 @@ def type_of(column: Texts) -> SniffedColumn:
     """The first way to read a column of those that fit nearly all of its values; a text where none does."""
     told = _type_of(column)
     marks = () if too_many(column.numbers.others, column.rows) else column.numbers.told()
-    return replace(told, marks=marks, doubtful=told.decimal == "," and not column.decimals)
+    # A few odd values do not tell what the signs of all others are.
+    signs, decimals = column.signs[told.decimal], column.decimals[told.decimal]
+    doubtful = told.kind is ColumnType.double and signs > 0 and decimals <= _MOST_MISFITS * signs
+    return replace(told, marks=marks, doubtful=doubtful)
 
 
 def _type_of(column: Texts) -> SniffedColumn:
@@ -245,15 +252,30 @@ def _repeated_word(odd: Counter[bytes], misfits: int) -> tuple[str, int]:
     return (text, count) if short and count > 1 and 2 * count >= misfits else ("", 0)
 
 
-def with_decimal(told: SniffedColumn, decimal: str) -> SniffedColumn:
-    """A column as it is with the decimal sign of the file: numbers with another one are texts."""
-    if told.kind is not ColumnType.double or told.decimal == decimal:
+def with_decimal(told: SniffedColumn, decimal: str, delimiter: str, *, sure: bool) -> SniffedColumn:
+    """A column as it is with the decimal sign of the file: numbers with another one are texts.
+
+    Args:
+        told: The column.
+        decimal: The decimal sign.
+        delimiter: Between cells; where it is a semicolon, points may well stand between thousands.
+        sure: Whether some column shows that this is the decimal sign.
+    """
+    if told.kind is not ColumnType.double:
         return told
-    marks: tuple[str, ...] = ()
-    if told.doubtful:
-        why, marks = "its commas may stand between thousands or before decimals", (COMMAS,)
+    own = told.decimal == decimal
+    marks: tuple[str, ...] = (COMMAS,) if told.decimal == "," else (POINTS,)
+    if own and told.doubtful and not sure and delimiter == ";":
+        why = "its points may stand between thousands or before decimals"
+    elif own:
+        note = "its commas may stand between thousands, and are read as decimal, as those of other columns are"
+        return replace(told, note=note) if told.doubtful and decimal == "," else told
+    elif told.doubtful and told.decimal == ",":
+        clear = "its commas stand between thousands: numbers of other columns have a decimal point"
+        why = clear if sure else "its commas may stand between thousands or before decimals"
     elif told.decimal == ",":
         why, marks = "its numbers have a decimal comma, and commas separate the cells", (DECIMAL_COMMA,)
     else:
-        why = "its numbers have a decimal point, those of other columns a comma"
-    return SniffedColumn(told.name, ColumnType.string, why_text=why, marks=marks)
+        why, marks = "its numbers have a decimal point, those of other columns a comma", ()
+    doubtful = told.doubtful and not sure
+    return SniffedColumn(told.name, ColumnType.string, why_text=why, marks=marks, doubtful=doubtful)

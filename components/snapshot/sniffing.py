@@ -178,7 +178,8 @@ def _told(file: UndeclaredRows, header: Sequence[str], encoding: str, wanted: Se
     told = [type_of(column) for column in columns]
     commas = file.delimiter != "," and any(one.decimal == "," and not one.doubtful for one in told)
     decimal = "," if commas else "."
-    told = [with_decimal(one, decimal) for one in told]
+    sure = any(one.kind is ColumnType.double and one.decimal == decimal and not one.doubtful for one in told)
+    told = [with_decimal(one, decimal, file.delimiter, sure=sure) for one in told]
     first: dict[str, str] = {}  # column that makes a text a missing value, by text
     for column, one in zip(columns, told, strict=True):
         if one.kind is not ColumnType.string:

@@ -29,8 +29,8 @@ _MARKS = {
     "blanks or apostrophes between thousands": rf"\d{_APART}\d",
     DECIMAL_COMMA: r",(?:\d{1,2}|\d{4,})\D*$",
 }
-THOUSANDS = rf"^[+-]?{_WHOLE}(?:,\d{{3}})+$"
-"""Whole numbers with commas between thousands, which may also be numbers with a decimal comma and three decimals."""
+THOUSANDS = {sign: rf"^[+-]?{_WHOLE}(?:[{sign}]\d{{3}})+$" for sign in ".,"}
+"""By sign, whole numbers with it between thousands; with one, they may also be numbers with three decimals."""
 
 
 @dataclass

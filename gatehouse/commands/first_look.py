@@ -238,7 +238,7 @@ def _tell_marks(console: Console, sniffed: "Sniffed") -> None:
     """Print how to read numbers that have signs in them, if there are any."""
     from gatehouse.components.snapshot.written_numbers import as_number
 
-    marked = [column for column in sniffed.kept if column.marks]
+    marked = [column for column in sniffed.kept if column.marks and not column.doubtful]
     if marked:
         first, names = marked[0], ", ".join(column.name for column in marked)
         told = (
@@ -246,6 +246,24 @@ def _tell_marks(console: Console, sniffed: "Sniffed") -> None:
         )
         told += "with a query, as docs/sources.md shows under Numbers with signs in them: "
         console.print(Text(f"{told}{as_number(first.name, first.marks)}", style="yellow"))
+    for column in sniffed.kept:
+        if column.doubtful and column.marks:
+            console.print(Text(_of_two_meanings(column, sniffed), style="yellow"))
+
+
+def _of_two_meanings(column: "SniffedColumn", sniffed: "Sniffed") -> str:
+    """How to read numbers whose points or commas may stand between thousands or before decimals."""
+    from gatehouse.components.snapshot.written_numbers import COMMAS, as_number
+
+    sign = "commas" if COMMAS in column.marks else "points"
+    told = f"{column.name}: its {sign} may stand between thousands or before decimals, the file does not tell which. "
+    told += "If between thousands, remove them from the file, or read it with a query, as docs/sources.md shows under "
+    told += f"Numbers with signs in them: {as_number(column.name, column.marks)}. If before decimals, "
+    if sign == "points":
+        return f"{told}declare the column as double."
+    if sniffed.delimiter == ",":
+        return f"{told}write points in their place in the file."
+    return f'{told}set decimal: "," in the source, and declare the column as double.'
 
 
 def _missing(sniffed: "Sniffed") -> str:

@@ -169,6 +169,26 @@ def test_numbers_with_signs_in_them_are_told(
     assert "CAST(regexp_replace(\"price\", '[^0-9.-]', '', 'g') AS DOUBLE)" in output
 
 
+@pytest.mark.parametrize(
+    ("delimiter", "sign", "advice"),
+    [
+        (";", ",", 'set decimal: "," in the source, and declare the column as double'),
+        (",", ",", "write points in their place in the file"),
+        (";", ".", "declare the column as double"),
+    ],
+)
+def test_an_ambiguous_number_is_told_with_what_to_do(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, delimiter: str, sign: str, advice: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = (f"{n * 7:,}".replace(",", sign) for n in range(600))
+    lines = "".join(f'{n}{delimiter}"{cell}"\n' for n, cell in enumerate(cells))
+    (tmp_path / "t.csv").write_text(f"id{delimiter}price\n{lines}")
+    output = _try(tmp_path / "t.csv", store).output
+    assert "may stand between thousands or before decimals, the file does not tell which" in output
+    assert f"If before decimals, {advice}." in output and "numbers with signs in them are not read" not in output
+
+
 def test_a_name_in_brackets_is_shown_as_it_is(
     tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -423,6 +423,28 @@ def test_commas_that_may_stand_between_thousands_are_no_decimal_commas(tmp_path:
     # Another column of the file tells what a comma is.
     path = _file(tmp_path, "id;v;w\n" + "".join(f"{n};{cell};{n},5\n" for n, cell in enumerate(cells)))
     assert sniff(path).decimal == "," and _kinds(sniff(path))["v"] == "double"
+    assert "are read as decimal, as those of other columns are" in sniff(path).columns[1].note
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "cells", "others", "kind", "why"),
+    [
+        ("\t", [f"{n * 70:,}" for n in range(400)], "1.5", "string", "commas stand between thousands"),
+        (",", [f'"{n * 70:,}"' for n in range(400)], "1.5", "string", "commas stand between thousands"),
+        ("\t", [*(f"{n * 70:,}" for n in range(400)), "1,5"], "x", "string", "or before decimals"),
+        ("\t", ["1,5", *map(str, range(400))], "x", "double", ""),
+        (";", [f"{n * 70:,}".replace(",", ".") for n in range(400)], "x", "string", "points may stand between"),
+        (";", [f"{n * 70:,}".replace(",", ".") for n in range(400)], "1.5", "double", ""),
+        (",", [f"{n * 70:,}".replace(",", ".") for n in range(400)], "x", "double", ""),
+        (";", [f"{n / 8}" for n in range(400)], "x", "double", ""),
+    ],
+)
+def test_numbers_that_may_be_a_thousand_times_as_large_are_not_guessed(
+    tmp_path: Path, delimiter: str, cells: list[str], others: str, kind: str, why: str
+) -> None:
+    path = _file(tmp_path, f"v{delimiter}w\n" + "".join(f"{cell}{delimiter}{others}\n" for cell in cells))
+    column = sniff(path).columns[0]
+    assert (str(column.kind), bool(column.why_text)) == (kind, bool(why)) and why in column.why_text
 
 
 @pytest.mark.parametrize(
