@@ -43,4 +43,6 @@ def unit_of_our_years(low: float, high: float) -> str:
 
 def _unit(low: float, high: float, years: tuple[float, float]) -> str:
     first, last = years
+    if low > high:  # no number was seen
+        return ""
     return next((unit for unit, each in _PER_SECOND.items() if first * each <= low and high <= last * each), "")
