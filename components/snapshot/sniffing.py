@@ -4,6 +4,7 @@ The delimiter is the one that cuts most rows into one number of cells, whatever 
 has is told over all rows, so that what is declared here is what is read there.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,6 +80,13 @@ class Sniffed:
     def kept(self) -> tuple[SniffedColumn, ...]:
         """The columns that a snapshot has."""
         return tuple(column for column in self.columns if not column.left_out)
+
+    @property
+    def delivered(self) -> str:
+        """The column that a file without times gets for its time: delivered_at, or with a number if it has one."""
+        names = {column.name.lower() for column in self.columns}
+        numbered = (f"{_DELIVERED}_{number}" for number in itertools.count(2))
+        return next(name for name in itertools.chain((_DELIVERED,), numbered) if name not in names)
 
     @property
     def with_misfits(self) -> tuple[SniffedColumn, ...]:
@@ -239,7 +247,7 @@ def _misfit_rows(told: Sniffed, file: UndeclaredRows) -> int:
 def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[str, Any]:
     """The declaration that reads a file as it was told, as `source` of a project has it.
 
-    A file without times gets one that all its rows have, as the column delivered_at.
+    A file without times gets one that all its rows have, in a column of its own.
 
     Args:
         sniffed: What was told.
@@ -259,7 +267,8 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
     if sniffed.event_time:
         table |= {"columns": columns, "event_time": sniffed.event_time}
     else:
-        table |= {"columns": {_DELIVERED: "timestamp", **columns}, "event_time": _DELIVERED, "delivered": delivered}
+        time = sniffed.delivered
+        table |= {"columns": {time: "timestamp", **columns}, "event_time": time, "delivered": delivered}
     defaults = {"delimiter": "," if sniffed.delimiter else "", "decimal": ".", "encoding": "utf-8"}
     table |= {key: found for key, default in defaults.items() if (found := getattr(sniffed, key)) != default}
     if times := {column.name: column.form for column in sniffed.kept if column.form}:

@@ -230,7 +230,8 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
         told = f"{counted(sniffed.uneven, 'row')} {have} more or fewer cells than the header, {are} rejected."
         console.print(Text(told, style="yellow"))
     if not sniffed.event_time:
-        told = "No column is read as a time: unless you name one, each row gets the file's own time, as delivered_at."
+        told = "No column is read as a time: unless you name one, each row gets the file's own time, as "
+        told += f"{sniffed.delivered}."
         console.print(Text(told, style="yellow"))
 
 

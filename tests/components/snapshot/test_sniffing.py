@@ -217,6 +217,19 @@ def test_a_file_without_times_gets_a_time(tmp_path: Path, store: ArtifactStore) 
     assert [(row["Größe"], row["it's"]) for row in rows] == [(1, "a"), (2, "NULL")]
 
 
+def test_the_time_of_a_file_without_times_takes_the_name_of_no_column(tmp_path: Path, store: ArtifactStore) -> None:
+    path = _file(tmp_path, "delivered_at,Delivered_at_2,n\nlate,x,1\nsoon,y,2\n")
+    taken, rows = _read(store, path)
+    assert taken.as_of == "2024-05-01T12:00:00+00:00" and sniff(path).delivered == "delivered_at_3"
+    assert [row["delivered_at"] for row in rows] == ["late", "soon"]
+
+
+def test_hexadecimal_numbers_are_no_times(tmp_path: Path, store: ArtifactStore) -> None:
+    path = _file(tmp_path, "created_at,n\n" + "".join(f"0x{n:02x},{n}\n" for n in range(100)))
+    assert _kinds(sniff(path))["created_at"] == "int64" and not sniff(path).columns[0].epoch
+    assert [row["created_at"] for row in _read(store, path)[1]] == [*range(100)]
+
+
 def test_a_day_that_two_formats_fit_is_told(tmp_path: Path) -> None:
     found = sniff(_file(tmp_path, "day,n\n01/02/2013,1\n03/04/2013,2\n")).columns[0]
     assert (found.form, found.also) == ("%m/%d/%Y", "%d/%m/%Y")
