@@ -23,6 +23,15 @@ _OF_WINDOWS = re.compile(rb"[\x80\x82-\x8c\x8e\x91-\x9c\x9e\x9f]")
 _SEPARATORS = ",;\t|"
 _NEWLINE = b"\n"
 _ROWS_CUT = 20_000
+_OTHER_FORMATS = {
+    b"PK\x03\x04": ("an Excel file or a zip", "Save the table as CSV, or unpack it."),
+    b"\xd0\xcf\x11\xe0": ("an old Excel file", "Save the table as CSV."),
+    b"\x1f\x8b": ("gzip", "Rename it to .csv.gz."),
+    b"PAR1": ("Parquet", "Rename it to .parquet."),
+}
+"""By the first bytes, what a file is whatever its name is, and what to do."""
+_FIXED = re.compile(r"\S {2,}\S+ {2,}\S")
+_SEP = re.compile(r"sep=.$")
 csv.field_size_limit(2**31 - 1)
 
 
@@ -75,6 +84,13 @@ def _no_text(path: Path) -> DeclarationError:
     )
 
 
+def _require_text(path: Path, beginning: bytes) -> None:
+    """Refuse what another program wrote in a format of its own, which a CSV was never in."""
+    for sign, (found, advice) in _OTHER_FORMATS.items():
+        if beginning.startswith(sign):
+            raise DeclarationError(f"{path}: expected a CSV, found {found}. {advice}")
+
+
 def _opened(path: Path) -> Any:
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
 
@@ -87,6 +103,7 @@ def _encoding(path: Path) -> str:
         data = stream.read(2**20)
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return "utf-16"
+        _require_text(path, data)
         while data:
             if (at := data.find(b"\0")) >= 0:
                 line = lines + data.count(_NEWLINE, 0, at) + 1
@@ -118,6 +135,7 @@ def shape_of(plain: Path, name: str) -> tuple[str, list[str]]:
     if found.width <= 1 < blanks.width == len(blanks.first[0]):
         found = blanks
     first, second = found.first
+    _require_table(plain, name, found)
     if len(first) != found.width:
         if found.above and not any(map(_is_number, found.top)):
             raise DeclarationError(
@@ -135,6 +153,24 @@ def shape_of(plain: Path, name: str) -> tuple[str, list[str]]:
             )
     require_different(first, name)
     return found.delimiter, first
+
+
+def _require_table(plain: Path, name: str, found: "_Cut") -> None:
+    """Refuse a text that is no table with a header, by its first line."""
+    with open(plain, encoding="utf-8") as stream:
+        line = next((each.strip() for each in stream if each.strip()), "")
+    if _SEP.match(line):
+        raise DeclarationError(f"{name}: expected a header in the first line, found {line}. Remove this line.")
+    if line.startswith('{"'):
+        raise DeclarationError(
+            f"{name}: expected a CSV, found JSON. JSON lines are read by a source whose member ends with .jsonl; for a "
+            "first look, write them as CSV or Parquet."
+        )
+    if found.width == 1 and _FIXED.search(line):
+        raise DeclarationError(
+            f"{name}: expected a comma, a semicolon, a tab or a bar between the cells, found columns of a fixed width. "
+            "Write it as CSV."
+        )
 
 
 def require_different(columns: Sequence[str], name: str) -> None:
