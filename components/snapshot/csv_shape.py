@@ -196,6 +196,16 @@ def require_different(columns: Sequence[str], name: str) -> None:
         )
 
 
+def empty_lines(plain: Path) -> int:
+    """How many lines between the rows of a file of one column are empty: they are no rows to any reader of CSV."""
+    found = since = 0
+    with open(plain, encoding="utf-8", newline="") as stream:
+        rows = itertools.dropwhile(lambda row: not row, csv.reader(stream))
+        for row in rows:
+            found, since = (found + since, 0) if row else (found, since + 1)
+    return found
+
+
 @dataclass(frozen=True)
 class _Cut:
     """What a delimiter makes of the first rows.

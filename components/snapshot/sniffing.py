@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.database import connect, out_of_memory
 from gatehouse.components.snapshot.column_types import NULLS, SniffedColumn, Texts, look, type_of, with_decimal
-from gatehouse.components.snapshot.csv_shape import in_utf8, require_different, require_ending, shape_of
+from gatehouse.components.snapshot.csv_shape import empty_lines, in_utf8, require_different, require_ending, shape_of
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 from gatehouse.components.snapshot.typed_columns import TypedColumn
 from gatehouse.components.snapshot.undeclared_rows import UndeclaredRows
@@ -46,6 +46,7 @@ class Sniffed:
         missing_as: Those of `nulls` that occur in a CSV, in which every missing value is one of them.
         repeated: Rows whose cells, as they are written, are those of an earlier row.
         misfit_rows: Rows of a CSV with a value of another type than its column; they would be rejected too.
+        empty_lines: Of a CSV of one column, empty lines between its rows, which are no rows.
     """
 
     encoding: str
@@ -59,6 +60,7 @@ class Sniffed:
     missing_as: tuple[str, ...] = ()
     repeated: int = 0
     misfit_rows: int = 0
+    empty_lines: int = 0
 
     def ordered_by(self, time: str) -> "Sniffed":
         """The file with another column for its time, also of numbers since 1970; with none, its times are texts."""
@@ -167,7 +169,8 @@ def _csv(path: Path, wanted: Sequence[str]) -> Sniffed:
         delimiter, header = shape_of(plain, path.name)
         file = UndeclaredRows(plain, path.name, delimiter)
         found = _told(file, header, encoding, wanted)
-        return replace(found, misfit_rows=_misfit_rows(found, file))
+        empty = empty_lines(plain) if len(header) == 1 else 0
+        return replace(found, misfit_rows=_misfit_rows(found, file), empty_lines=empty)
 
 
 def _told(file: UndeclaredRows, header: Sequence[str], encoding: str, wanted: Sequence[str]) -> Sniffed:

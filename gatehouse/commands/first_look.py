@@ -229,6 +229,9 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
         have, are = ("has", "it is") if sniffed.uneven == 1 else ("have", "they are")
         told = f"{counted(sniffed.uneven, 'row')} {have} more or fewer cells than the header, {are} rejected."
         console.print(Text(told, style="yellow"))
+    if sniffed.empty_lines:
+        told = f"{counted(sniffed.empty_lines, 'empty line')} between the rows: an empty line is no row. "
+        console.print(Text(f'{told}If it stands for a missing value, write "" in its place.', style="yellow"))
     if not sniffed.event_time:
         told = "No column is read as a time: unless you name one, each row gets the file's own time, as "
         told += f"{sniffed.delivered}."

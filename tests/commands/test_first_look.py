@@ -234,6 +234,20 @@ def test_the_snapshot_is_the_one_that_a_run_takes(tmp_path: Path, store: Artifac
     assert snapshot(SnapshotRequest(source=slice_of_run, force="again"), store).snapshot in output
 
 
+def test_empty_lines_of_a_file_of_one_column_are_told(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("\nv\n1\n\n2\n\n\n3\n\n")
+    output = _try(tmp_path / "t.csv", store).output
+    assert (
+        '3 empty lines between the rows: an empty line is no row. If it stands for a missing value, write ""' in output
+    )
+    (tmp_path / "t.csv").write_text('v\n1\n""\n3\n\n')
+    output = _try(tmp_path / "t.csv", store).output
+    assert "3 rows" in output and "empty line" not in output
+
+
 def test_rows_of_another_width_are_told(tmp_path: Path, store: ArtifactStore) -> None:
     (tmp_path / "t.csv").write_text("z,day,n\n1,2024-01-01,1\n2,2024-01-02\n")
     output = _try(tmp_path / "t.csv", store, "--out", str(tmp_path / "made")).output
