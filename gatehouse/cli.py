@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.errors import ConfigurationError, GatehouseError, is_interruption
 
 app = typer.Typer(
@@ -256,11 +257,11 @@ def main() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()
         else:
-            print(f"error: {_misused(error)}", file=sys.stderr)
+            print(f"error: {redacted(_misused(error))}", file=sys.stderr)
         # Typer's own exit code is 2, which here means that a verdict ended a run.
         sys.exit(ConfigurationError.exit_code)
     except GatehouseError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {redacted(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except RuntimeError as error:
         if not is_interruption(error):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import at_line, lines_of, nearest
+from gatehouse.yaml_lines import at_line, lines_of, nearest, shown
 
 KEYS = (
     *("project", "project_description", "provider", "registry", "online_store", "offline_store", "batch_engine"),
@@ -40,7 +40,9 @@ def settings_problems(folder: Path) -> Iterator[str]:
     named, online = str(settings.get("project", "")), settings.get("online_store") or {}
     kind = online.get("type", "sqlite") if isinstance(online, dict) else "sqlite"
     if kind == "sqlite" and "mean project?" not in told and not _FEAST_NAME.fullmatch(named):
-        yield (
-            f"{SETTINGS_FILE}: project: expected letters, digits and '_', as the SQLite online store makes names of "
-            f"tables of it, found {named!r}; write {re.sub('[^A-Za-z0-9_]', '_', named).strip('_') or 'shop'}"
+        meant = "" if "://" in named else re.sub("[^A-Za-z0-9_]", "_", named).strip("_")
+        problem = (
+            "project: expected letters, digits and '_', as the SQLite online store makes names of tables of it, found "
+            f"{shown(named)}; write {meant or 'shop'}"
         )
+        yield at_line(SETTINGS_FILE, lines, problem)

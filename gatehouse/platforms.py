@@ -34,7 +34,7 @@ Name = Annotated[str, Field(pattern=_NAME, max_length=253)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class Mounted(_Part):

@@ -31,7 +31,7 @@ PROJECT_FILE = "project.yaml"
 class ProjectFile(BaseModel):
     """The content of `project.yaml`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     name: str = Field(
         pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Lower-case name; references and spec names begin with it."

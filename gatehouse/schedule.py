@@ -15,7 +15,7 @@ _MOST_AT_ONCE = 10
 class Schedule(BaseModel):
     """When a pipeline recurs, as `gatehouse schedule apply` tells KFP. A text alone is `cron`; an empty one is none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     pipeline: str = Field(
         "", pattern=r"^[a-z_]*$", description="The pipeline; empty for the one with the schedule's name."

@@ -13,7 +13,7 @@ _Value = TypeVar("_Value")
 class TaskResources(BaseModel):
     """What the pod of one task gets; what is empty stays as its stage declares it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     cpu: str = Field("", description="CPUs, as Kubernetes writes them.")
     memory: str = Field("", description="Memory, such as 32G or 512Mi.")
@@ -56,7 +56,7 @@ def of_stages(given: dict[str, _Value]) -> dict[str, _Value]:
 class StageSettings(BaseModel):
     """Who answers for a stage, and what happens where it fails."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     owner: str = Field("", max_length=200, description="Who is named if the task fails; empty for the project's owner.")
     on_failure: Literal["stop", "warn"] = Field(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from gatehouse.components.artifacts.redaction import redacted, without_secrets
 from gatehouse.rules_between_keys import broken_rules, chooser, misspelled
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -55,7 +56,8 @@ _SECTION = (dict, list, date)
 _NAMES = re.compile("'([^']*)'")
 _NEXT = re.compile(r"; (?=[\w.]+: )")
 """Between two problems of one rule, each of which begins with its key."""
-_PASSWORD = re.compile(r"://[^/@\s'\"]+@")
+_LOGIN = re.compile(r"://[^\s'\"]+@")
+"""What an address holds before its host, up to the last `@`: a password may hold `/` and `@`."""
 
 
 class _TextKeys(yaml.CSafeLoader):
@@ -165,7 +167,7 @@ def at_line(name: str, lines: Mapping[tuple[Any, ...], int], problem: str) -> st
     """A problem that begins with a dotted key, with the line of that key, or of the nearest one above it."""
     where = tuple(problem.partition(":")[0].split("."))
     line = next((lines[where[:length]] for length in range(len(where), 0, -1) if where[:length] in lines), 1)
-    return f"{name}:{line}: {problem}"
+    return redacted(f"{name}:{line}: {problem}")
 
 
 def in_words(detail: Any) -> str:
@@ -270,28 +272,29 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: Sequence[set[st
     where = tuple(detail["loc"])
     known = next((where[:length] for length in range(len(where), -1, -1) if where[:length] in lines), ())
     # A rule may be written without its key `value`.
-    shown = where[:-1] if where not in lines and where[-1:] == ("value",) and detail["type"] != "missing" else where
+    path = where[:-1] if where not in lines and where[-1:] == ("value",) and detail["type"] != "missing" else where
     given = detail.get("ctx", {}).get("tag", detail["input"])
     # A rule of our own says what it found.
     told = detail["type"] == "missing" or (detail["type"] == "value_error" and ", found " in detail["msg"])
-    found = "" if told else f", found {_short(given)}"
+    found = "" if told else f", found {shown(given)}"
     ruled = detail["type"] in ("value_error", "impossible") and isinstance(given, dict | list)
     # The text says more of a section than a rule between its keys, or than the beginning of a long one.
     if ruled or (isinstance(given, _SECTION) and found.endswith("…")):
         found = ""
-    key = ".".join(str(part) for part in shown) or "the file"
+    key = ".".join(str(part) for part in path) or "the file"
     said = detail["words"]
     if ", found " in said:  # What says itself what it found does so in few words.
         found = ""
-    if not shown and detail["type"] == "value_error":
+    if not path and detail["type"] == "value_error":
         return at_line(name, lines, said)
     if detail["type"] == "missing":
         said = "expected this key, found none"
     if detail["type"] == "extra_forbidden":
-        beside = {str(path[-1]) for path in lines if path and path[:-1] == where[:-1]} - {where[-1]}
+        found = ""  # Nobody knows what an unknown key holds: it may be a password.
+        beside = {str(other[-1]) for other in lines if other and other[:-1] == where[:-1]} - {where[-1]}
         meant = nearest(str(where[-1]), _meant(keys, beside) - {str(where[-1])}, 0.7)
         said = detail["msg"] if " has no such setting" in detail["msg"] else f"there is no such key{meant}"
-    return f"{name}:{lines.get(known, 1)}: {key}: {said}{found}"
+    return redacted(f"{name}:{lines.get(known, 1)}: {key}: {said}{found}")
 
 
 @cache
@@ -310,15 +313,16 @@ def _meant(keys: Sequence[set[str]], beside: set[str]) -> set[str]:
 _DURATION = TypeAdapter(timedelta)
 
 
-def _short(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value of a file for a message: in one line, not too long, and without what may be a password."""
     if isinstance(value, timedelta):
         value = _DURATION.dump_python(value, mode="json")
-    # A password that was written where it does not belong must not get into logs as well.
+    value = without_secrets(value)
     written = (
         yaml.safe_dump(value, default_flow_style=True, width=10**6) if isinstance(value, _SECTION) else repr(value)
     )
-    shown = _PASSWORD.sub("://***@", written.removesuffix("\n...\n").strip())
-    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+    told = redacted(_LOGIN.sub("://***@", written.removesuffix("\n...\n").strip()))
+    return told if len(told) <= _LONGEST else f"{told[: _LONGEST - 1]}…"
 
 
 def _repeated(text: str) -> Iterator[tuple[int, str]]:

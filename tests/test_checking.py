@@ -298,7 +298,7 @@ MISTAKES = {
         "features/feature_store.yaml",
         "project: {name}",
         "project: my-{name}",
-        r"feature_store.yaml: project: expected letters, digits and '_'.*found 'my-returns'; write my_returns",
+        r"feature_store.yaml:2: project: expected letters, digits and '_'.*found 'my-returns'; write my_returns",
     ),
     "a semicolon": (
         HISTORY,

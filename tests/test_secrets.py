@@ -102,7 +102,7 @@ def test_trouble_with_mlflow_is_told_without_its_password(
 @pytest.mark.parametrize(
     ("said", "kept"),
     [
-        ("redis://:hidden-word@host:1 and sftp://a:b/c@d", "redis://:***@host:1 and sftp://a:b/c@d"),
+        ("redis://:hidden-word@host:1 and http://a:80/c@d", "redis://:***@host:1 and http://a:80/c@d"),
         ("https://host:8080/a@b and http://[::1]:8080/a@b", "https://host:8080/a@b and http://[::1]:8080/a@b"),
         ("the key abcdefgh is wrong", "the key *** is wrong"),
         ("a short one: abc", "a short one: abc"),
@@ -121,7 +121,8 @@ def test_what_is_no_secret_stays(said: str, kept: str, monkeypatch: pytest.Monke
         ("postgresql://h/db?user=u&sslPassword=hidden/word&x=1", "postgresql://h/db?user=u&sslPassword=***&x=1"),
         ("passwd=hidden; client_secret=word token=other", "passwd=***; client_secret=*** token=***"),
         ("postgresql://u:hidden/word@host/db", "postgresql://u:***@host/db"),
-        ("postgresql://u:hidden@word@host:1/a@b", "postgresql://u:***@host:1/a@b"),
+        ("sftp://a:b/c@d and 'sftp://a:b/c@d@e'", "sftp://a:***@d and 'sftp://a:***@e'"),
+        ("postgresql://u:hidden@word@host:1/a@b", "postgresql://u:***@b"),
     ],
 )
 def test_a_password_is_cleared_wherever_an_address_has_it(said: str, kept: str) -> None:

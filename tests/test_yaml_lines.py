@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from gatehouse.checking import check_project
 from gatehouse.commands.init import create_project
+from gatehouse.components.training.spec import train_spec
 from gatehouse.errors import ConfigurationError
+from gatehouse.project_file import ProjectFile
 from gatehouse.yaml_lines import load_model, nearest
 
 
@@ -95,7 +97,7 @@ def test_other_files_are_looked_at_though_keys_are_wrong(tmp_path: Path) -> None
     for found in (
         "batch_size",
         "slices.0",
-        "features/feature_store.yaml: project: ",
+        "features/feature_store.yaml:2: project: ",
         "customer_history.sql does not run",
     ):
         assert found in str(caught.value), str(caught.value)
@@ -192,7 +194,7 @@ def test_a_project_that_is_no_yaml_says_nothing_of_its_features(tmp_path: Path) 
         (
             "type: double, min: 0.0,",
             "type: double, mn: 0.0,",
-            r"tuning\.parameters\.1\.mn: there is no such key \(did you mean min\?\), found 0\.0",
+            r"tuning\.parameters\.1\.mn: there is no such key \(did you mean min\?\)$",
         ),
         (
             "stopping:\n    epochs: 5",
@@ -309,3 +311,44 @@ def test_one_mistake_of_another_file_is_one_problem(
         check_project(project)
     first, *problems = str(caught.value).splitlines()
     assert first.startswith("1 problem ") and re.search(told, problems[0]), str(caught.value)
+
+
+_SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [
+        ("project.yaml", "  kind: files\n", f"  kind: files\n  password: {_SECRET}\n"),
+        ("project.yaml", "  kind: files\n", f"  kind: files\n  x: postgresql://u:pa/{_SECRET}@h/db\n"),
+        ("project.yaml", "  kind: files\n", f"  kind: postgresql://u:p@{_SECRET}@h/db\n"),
+        ("project.yaml", "  kind: files\n", f"  kind: postgresql://u:p/{_SECRET}@h/db\n"),
+        ("project.yaml", "store: .gatehouse/store", f"store: ftp://u:p/{_SECRET}@h/db"),
+        ("project.yaml", "store: .gatehouse/store", f"store: [{{password: {_SECRET}}}]"),
+        ("project.yaml", "  path: data\n", f"  path: s3://u:{_SECRET}@bucket\n"),
+        ("project.yaml", "  gap: P30D", f"  gap: postgresql://u:p/{_SECRET}@h/db"),
+        ("project.yaml", 'training: ""', f"training: {{cron: 'x://u:p/{_SECRET}@h'}}"),
+        ("contract.yaml", "owner: nobody yet", f"password: {_SECRET}"),
+        ("policy.yaml", "approval: automatic", f"approval: a://u:p/{_SECRET}@h"),
+        ("features/feature_store.yaml", "type: sqlite", f"type: redis://u:p/{_SECRET}@h"),
+        ("features/feature_store.yaml", "project: returns", f"project: redis://:p@{_SECRET}@h"),
+        ("features/definitions.py", 'entities=("customer_id",)', f'entities="a://u:p/{_SECRET}@h"'),
+    ],
+)
+def test_no_password_is_told(tmp_path: Path, file: str, before: str, after: str) -> None:
+    project = create_project("returns", tmp_path)
+    _replace(project / file, before, after)
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    assert _SECRET not in str(caught.value)
+    key = after.strip().splitlines()[-1].partition(":")[0].strip().partition("=")[0]
+    assert f"{key}:" in str(caught.value) or f"{key}." in str(caught.value)
+
+
+def test_no_traceback_holds_what_a_person_wrote() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ProjectFile.model_validate({"name": "n", "source": {"kind": "files", "password": _SECRET}, "store": [_SECRET]})
+    assert _SECRET not in str(caught.value) + repr(caught.value)
+    with pytest.raises(ValidationError) as caught:
+        train_spec({"seed": _SECRET})
+    assert _SECRET not in str(caught.value)

@@ -30,7 +30,8 @@ class Spec(BaseModel):
         earlier: By earlier version, the defaults that were different then.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # What a person wrote may be a password, and tracebacks get into logs.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     format_version: ClassVar[int] = 1
     earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {}

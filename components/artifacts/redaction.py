@@ -2,10 +2,12 @@
 
 import os
 import re
+from typing import Any
 
-_PASSWORD = re.compile(r"(://[^/\s:@\[]*):(?:[^/\s]+|(?!\d{1,5}[/?#])[^\s@]{6,})@")
-"""A password in an address. With a slash it has at least six characters, and does not look like a port and a path."""
-_SETTING = re.compile(r"\b(\w*(?:password|passwd|secret|token))=[^\s,&;]+", re.IGNORECASE)
+_PASSWORD = re.compile(r"(://[^/\s:@\[]*):(?!\d{1,5}[/?#])[^\s'\"]+@")
+"""A password in an address, up to the last `@`, as one that is not quoted may hold `/` and `@`; no port with a path."""
+_SETTING = re.compile(r"\b(\w*(?:password|passwd|pwd|secret|token))=[^\s,&;]+", re.IGNORECASE)
+_KEY = re.compile(r"password|passwd|pwd|secret|token|credential|access_?key|api_?key", re.IGNORECASE)
 _NAMES = re.compile(r"(?:PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|API_KEY|WEBHOOK)$", re.IGNORECASE)
 _SHORTEST = 6
 """Minimum length of a secret. Shorter values would also be hidden in unrelated words."""
@@ -17,3 +19,10 @@ def redacted(text: str) -> str:
     for value in sorted(held, key=len, reverse=True):
         text = text.replace(value, "***")
     return _SETTING.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
+
+
+def without_secrets(value: Any) -> Any:
+    """A value of a file as it may be shown: `***` for what stands under a key such as `password`."""
+    if isinstance(value, dict):
+        return {key: "***" if _KEY.search(str(key)) else without_secrets(each) for key, each in value.items()}
+    return [without_secrets(each) for each in value] if isinstance(value, list) else value

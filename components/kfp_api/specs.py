@@ -9,7 +9,7 @@ import yaml
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import nearest
+from gatehouse.yaml_lines import nearest, shown
 
 _DIGITS = 32
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -115,6 +115,6 @@ def problems_of(known: Mapping[str, dict[str, Any]], values: Mapping[str, Any]) 
             continue
         value, kind = values[name], described["parameterType"]
         if not isinstance(value, _TYPES.get(kind, ())) or (isinstance(value, bool) and kind != "BOOLEAN"):
-            yield f"{name}: expected {kind.lower()}, found {value!r}"
+            yield f"{name}: expected {kind.lower()}, found {shown(value)}"
         elif (choices := described.get("literals")) and value not in choices:
-            yield f"{name}: expected one of {', '.join(map(str, choices))}, found {value!r}"
+            yield f"{name}: expected one of {', '.join(map(str, choices))}, found {shown(value)}"

@@ -56,7 +56,8 @@ def in_words(owners: dict[str, list[str]], tags: Sequence[str]) -> Callable[[Any
         try:
             return handler(given)
         except ValidationError as error:
-            raise ValidationError.from_exception_data(error.title, [_line(each) for each in error.errors()]) from None
+            told = [_line(each) for each in error.errors()]
+            raise ValidationError.from_exception_data(error.title, told, hide_input=True) from None
 
     def _line(error: Any) -> InitErrorDetails:
         path = [part for part in error["loc"] if part not in tags]

@@ -6,7 +6,7 @@ A neural network and gradient-boosted trees have settings of their own; `model.a
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter, WrapValidator, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, WrapValidator, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, operational
 from gatehouse.components.tasks.found import task_of_loss
@@ -154,7 +154,7 @@ TrainSpec = Annotated[
 ]
 """One training: all that decides the bits of a model apart from its data, and how it is run."""
 
-_TRAINING: TypeAdapter[TrainSpec] = TypeAdapter(TrainSpec)
+_TRAINING: TypeAdapter[TrainSpec] = TypeAdapter(TrainSpec, config=ConfigDict(hide_input_in_errors=True))
 
 
 def train_spec(body: Mapping[str, Any]) -> TrainSpec:

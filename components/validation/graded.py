@@ -20,7 +20,7 @@ class Part(BaseModel):
     means is told by the code digest, and not by the request.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class Graded(Part):

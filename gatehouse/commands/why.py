@@ -13,6 +13,7 @@ from gatehouse.commands.output import JsonOption, StoreOption, open_store, print
 from gatehouse.components.artifacts.identity import is_operational
 from gatehouse.components.artifacts.json_changes import changes
 from gatehouse.components.artifacts.records import read_record
+from gatehouse.components.artifacts.redaction import redacted, without_secrets
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event, events
 from gatehouse.components.artifacts.stage import Stage, declared_stages
@@ -224,4 +225,4 @@ def _short(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return redacted(value if isinstance(value, str) else json.dumps(without_secrets(value)))

@@ -12,7 +12,7 @@ from gatehouse.yaml_lines import nearest
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
 """Common resource names; other names are accepted unless they are similar to one of these."""
-_STRICT = ConfigDict(frozen=True, extra="forbid")
+_STRICT = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class Quota(BaseModel):

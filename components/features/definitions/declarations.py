@@ -15,7 +15,7 @@ from gatehouse.components.artifacts.identity import Spec, operational
 from gatehouse.components.tasks.task import TaskName
 from gatehouse.duration import Duration, LengthError
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import in_words, nearest
+from gatehouse.yaml_lines import in_words, nearest, shown
 
 Kind = Literal["numeric", "double", "categorical"]
 """Kind of a feature: a 32-bit number, a 64-bit number, or a text."""
@@ -50,7 +50,7 @@ def _told(detail: Any, names: Iterable[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"{value.total_seconds() / 3600:g} hours" if isinstance(value, timedelta) else repr(value)
+    return f"{value.total_seconds() / 3600:g} hours" if isinstance(value, timedelta) else shown(value)
 
 
 class _Definition(Spec):

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import nearest, not_text, not_yaml
+from gatehouse.yaml_lines import nearest, not_text, not_yaml, shown
 
 SETTINGS_FILE = "feature_store.yaml"
 OFFLINE_STORE = "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore"
@@ -31,7 +31,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, TypeError) as error:  # ValueError: impossible date. TypeError: `!!set [1]`.
         raise ConfigurationError(not_yaml(SETTINGS_FILE, text, error)) from error
     if not isinstance(body, dict):
-        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {body!r}.")
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {shown(body)}.")
     return body
 
 
@@ -42,14 +42,14 @@ def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
     if kind != OFFLINE_STORE:
         yield (
             f"offline_store.type: expected {OFFLINE_STORE}, the only one that joins point-in-time as training sets "
-            f"want it, found {kind or 'none'}"
+            f"want it, found {shown(kind) if kind else 'none'}"
         )
     kind = online.get("type", "sqlite") if isinstance(online, dict) else online
     if kind not in ONLINE_STORES:
         meant = nearest(str(kind), ONLINE_STORES)
-        yield f"online_store.type: expected one of {', '.join(ONLINE_STORES)}{meant}, found {kind!r}"
+        yield f"online_store.type: expected one of {', '.join(ONLINE_STORES)}{meant}, found {shown(kind)}"
     elif isinstance(online, dict) and kind == "redis" and online.get("redis_type", "redis") != "redis":
-        yield f"online_store.redis_type: expected redis, found {online['redis_type']!r}"
+        yield f"online_store.redis_type: expected redis, found {shown(online['redis_type'])}"
 
 
 def feast_name(project: str) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.identity import Unordered, operational
+from gatehouse.components.snapshot.access.credentials import holds_credentials
 from gatehouse.components.snapshot.spec import SourceBase, TableSpec
 
 MEBIBYTE = 2**20
@@ -126,6 +127,13 @@ class FolderSource(FilesBase):
 
     kind: Literal["files"] = "files"
     path: str = operational(min_length=1, description="The folder or address.")
+
+    @field_validator("path")
+    @classmethod
+    def _holds_no_password(cls, path: str) -> str:
+        if holds_credentials(path):
+            raise ValueError("holds a password: leave it out, as the storage's client takes it from the environment")
+        return path
 
 
 class SdistSource(FilesBase):

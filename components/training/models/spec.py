@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from gatehouse.components.artifacts.identity import Spec
 
@@ -100,7 +100,7 @@ NetworkSpec = Annotated[
 ]
 """The settings of any network."""
 
-_NETWORK: TypeAdapter[NetworkSpec] = TypeAdapter(NetworkSpec)
+_NETWORK: TypeAdapter[NetworkSpec] = TypeAdapter(NetworkSpec, config=ConfigDict(hide_input_in_errors=True))
 
 
 def network_spec(body: dict[str, Any]) -> NetworkSpec:

@@ -15,7 +15,9 @@ ODBC = "mssql+pyodbc:///?odbc_connect=DRIVER%3D%7BODBC+Driver+18%7D%3BUID%3Dme%3
     ("url", "holds"),
     [
         ("postgresql://me:hunter2@host/db", True),
+        ("postgresql://me:hun/ter2@host/db", True),
         ("postgresql://me@host/db?password=hunter2", True),
+        ("http://host:80/a@b", False),
         ("postgresql://me@host/db?sslpassword=hunter2", True),
         ("postgresql://me@host/db?p%61ssword=hunter2", True),
         (ODBC.format("hunter2"), True),
@@ -47,6 +49,18 @@ def test_a_message_is_shown_without_the_url_and_its_password() -> None:
     url = "postgresql://reader:s3cr3t%2Fpass@host/db?sslpassword=0ther"
     message = f"cannot reach {url}\n(password s3cr3t/pass, as sent s3cr3t%2Fpass, 0ther)"
     assert redacted(message, url) == "cannot reach *** (password ***, as sent ***, ***)"
+
+
+def test_a_password_that_is_not_quoted_is_not_shown() -> None:
+    url = "postgresql://reader:s3/cr3t@host/db"
+    assert "cr3t" not in redacted(f"cannot reach {url[5:]}: no user with s3/cr3t", url)
+
+
+def test_the_address_of_files_holds_no_password() -> None:
+    table = {"member": "t.csv", "columns": {"a": "int64"}}
+    with pytest.raises(ValidationError, match="path\n.*holds a password: leave it out") as caught:
+        parse_source({"name": "s", "kind": "files", "path": "s3://me:hunter2@bucket", "tables": {"t": table}})
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
