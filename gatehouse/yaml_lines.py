@@ -15,6 +15,9 @@ from gatehouse.rules_between_keys import broken_rules, chooser, misspelled
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 120
+_DEEPEST = 100
+_MOST_COPIED = 100_000
+"""Values that aliases may stand for in all."""
 _OF_NOTHING = ("missing", "impossible")
 """Errors about a key that does not stand in the text."""
 _EXPECTED = {
@@ -71,6 +74,14 @@ class _TextKeys(yaml.CSafeLoader):
                 key.tag = "tag:yaml.org,2002:str"
         return super().construct_mapping(node, deep)
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node; a YAMLError with its line where it is none, as of `!!int x` or `0x_`."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            told = "a value cannot be read; put it in quotes, or correct it"
+            raise yaml.constructor.ConstructorError(None, None, told, node.start_mark) from error
+
     def construct_day(self, node: yaml.ScalarNode) -> Any:
         """The time of a node; the text where the calendar has no such day, for whoever wants a time to refuse."""
         try:
@@ -92,8 +103,6 @@ def not_yaml(name: str, text: str, error: Exception) -> str:
     """Why a text is no YAML, with its line and what to do."""
     mark, begun = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     said = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    if not isinstance(error, yaml.YAMLError):
-        return f"{name}: is not YAML: a value cannot be read ({error}); put it in quotes, or correct it"
     if not mark:
         line = text.count("\n", 0, getattr(error, "position", 0)) + 1
         return f"{name}:{line}: is not YAML: {said}; remove what no editor shows"
@@ -105,6 +114,44 @@ def not_yaml(name: str, text: str, error: Exception) -> str:
         mark = begun  # Where it began says more than where the file ended.
     found = rows[min(mark.line, len(rows) - 1)][mark.column :][:1]
     return f"{name}:{mark.line + 1}: is not YAML: {told.format(found=found)}"
+
+
+def read_yaml(text: str | bytes) -> Any:
+    """What a YAML text holds, with its keys as they are written.
+
+    Raises:
+        yaml.YAMLError: if it is no YAML, or is deeper or holds more aliases than any configuration.
+    """
+    require_bounded(text)
+    return yaml.load(text, Loader=_TextKeys)  # noqa: S506 - a safe loader
+
+
+def require_bounded(text: str | bytes) -> None:
+    """Refuse a YAML text that would take all memory or never end: too deep, or with aliases of themselves or of many.
+
+    Raises:
+        yaml.YAMLError: with the line.
+    """
+    around, sizes, read, copied = list[tuple[str | None, int]](), dict[str, int](), 0, 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        told, anchor = "", getattr(event, "anchor", None)
+        if isinstance(event, yaml.AliasEvent):
+            copied, read = copied + sizes.get(anchor, 1), read + sizes.get(anchor, 1)
+            if anchor in (outer for outer, _ in around):
+                told = f"found the alias *{anchor} inside of &{anchor}, so that it never ends; remove the alias"
+            elif copied > _MOST_COPIED:
+                told = f"found aliases that stand for more than {_MOST_COPIED:,} values; write fewer of them"
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = around.pop()
+            sizes |= {anchor: read - before} if anchor else {}
+        elif isinstance(event, yaml.NodeEvent):
+            sizes |= {anchor: 1} if anchor else {}
+            around += [(anchor, read)] if isinstance(event, yaml.CollectionStartEvent) else []
+            read += 1
+            if len(around) > _DEEPEST:
+                told = f"found more than {_DEEPEST} lists or sections inside of each other; write fewer levels"
+        if told:
+            raise yaml.composer.ComposerError(None, None, told, event.start_mark)
 
 
 def load_model(
@@ -126,15 +173,15 @@ def load_model(
         instead: Gives what is read instead of the content of `text`, such as one with a mistake less.
     """
     try:
-        body = yaml.load(text, Loader=_TextKeys)  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, ValueError, TypeError) as error:  # Such as `0x_`, or `!!set [1]`.
+        body = read_yaml(text)
+    except yaml.YAMLError as error:
         problems.append(not_yaml(name, text, error))
         return None
     if body is None:
         problems.append(f"{name}: expected keys with values, found an empty file")
         return None
     twice = [f"{name}:{line}: {key}: stands twice; keep one of them" for line, key in _repeated(text)]
-    problems.extend(twice)
+    problems.extend(dict.fromkeys(twice))  # An alias may lead to a key again.
     try:
         body = instead(body)
         return model.model_validate(body)

@@ -8,6 +8,8 @@ from pydantic import BaseModel, ValidationError
 
 from gatehouse.checking import check_project
 from gatehouse.commands.init import create_project
+from gatehouse.commands.place import DEFAULT_STORE, prices_of, store_address
+from gatehouse.components.features.definitions.settings import read_settings
 from gatehouse.components.training.spec import train_spec
 from gatehouse.errors import ConfigurationError
 from gatehouse.project_file import ProjectFile
@@ -16,6 +18,9 @@ from gatehouse.yaml_lines import load_model, nearest
 
 class _Anything(BaseModel, extra="allow"):
     pass
+
+
+_BOMB = "x0: &x0 [1]\n" + "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]\n" for n in range(1, 20))
 
 
 @pytest.mark.parametrize(
@@ -32,6 +37,15 @@ class _Anything(BaseModel, extra="allow"):
         ("a: 1\nb:2\nc: 3\n", "f:2: is not YAML: expected a key with its colon and a space"),
         ("a: 1\n---\nb: 2\n", "f:2: is not YAML: found a second document"),
         ("a:\n  b: 1\n c: 2\n", "f:3: is not YAML: found a line that is indented otherwise"),
+        ("a: 1\nb: !!int c\n", "f:2: is not YAML: a value cannot be read; put it in quotes, or correct it"),
+        ("a: 1\nb: 0x_\n", "f:2: is not YAML: a value cannot be read"),
+        ("a: 1\nb: !!timestamp c\n", "f:2: is not YAML: a value cannot be read"),
+        ("a: 1\nb: &c {d: *c}\n", "f:2: is not YAML: found the alias *c inside of &c, so that it never ends; remove"),
+        ("a: 1\nb: &c {<<: *c}\n", "f:2: is not YAML: found the alias *c inside of &c"),
+        ("a: 1\nb: &c [1, [*c]]\n", "f:2: is not YAML: found the alias *c inside of &c"),
+        ("a: 1\nb: " + "[" * 3000, "f:2: is not YAML: found more than 100 lists or sections inside of each other"),
+        ("a: 1\nb: " + "{c: " * 100_000, "f:2: is not YAML: found more than 100 lists or sections"),
+        ("a: 1\n" + _BOMB, "f:7: is not YAML: found aliases that stand for more than 100,000 values; write fewer"),
         ("a: 1\nb: c\x00d\n", "f:2: is not YAML: control characters are not allowed"),
     ],
 )
@@ -40,6 +54,38 @@ def test_what_is_no_yaml_is_told_with_its_line_and_what_to_do(text: str, told: s
     read = load_model("f", text, _Anything, problems)
     assert read is None and [problem.startswith(told) for problem in problems] == [True], problems
     assert "<unicode" not in "".join(problems) and "{" not in "".join(problems)
+
+
+def test_aliases_and_levels_that_a_person_writes_are_read() -> None:
+    deep = "[" * 99 + "]" * 99
+    text = f"a: &a {{x: 1}}\nb: {{<<: *a, y: 2}}\nc: [*a, *a]\nd: {deep}\n"
+    read = load_model("f", text, _Anything, problems := [])
+    assert read is not None and not problems
+    assert read.model_dump()["b"] == {"x": 1, "y": 2} and read.model_dump()["c"] == [{"x": 1}, {"x": 1}]
+
+
+def test_a_key_that_stands_twice_under_an_alias_is_told_once() -> None:
+    problems: list[str] = []
+    load_model("f", "a: &a {x: 1, x: 2}\nb: *a\n", _Anything, problems)
+    assert problems == ["f:1: x: stands twice; keep one of them"]
+
+
+@pytest.mark.parametrize("value", ["&m {retrain: *m}", "[" * 100_000])
+def test_no_command_reads_a_project_that_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    project = create_project("returns", tmp_path)
+    _replace(project / "project.yaml", "monitoring: {}", f"monitoring: {value}")
+    _replace(project / "features/feature_store.yaml", "online_store:", f"flags: {value}\nonline_store:")
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    assert "project.yaml:82: is not YAML: found " in str(caught.value)
+    with pytest.raises(ConfigurationError, match=r"project\.yaml:82: is not YAML: found "):
+        prices_of(project)
+    monkeypatch.chdir(project)
+    assert store_address("") == str(project / DEFAULT_STORE)
+    with pytest.raises(ConfigurationError, match=r"feature_store\.yaml:7: is not YAML: found "):
+        read_settings(project / "features")
 
 
 def test_a_day_that_is_none_is_a_text() -> None:

@@ -13,6 +13,7 @@ from gatehouse.components.tasks.direction import is_minimized
 from gatehouse.components.training.spec import SETTINGS
 from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import not_yaml, require_bounded
 
 _KIND, _VERSION = "Experiment", "kubeflow.org/v1beta1"
 _SHORT = {
@@ -81,9 +82,10 @@ def imported(text: str, names: Mapping[str, str] | None = None) -> Imported:
 
 def _experiment(text: str) -> tuple[dict[str, Any], str]:
     try:
+        require_bounded(text)
         documents = [one for one in yaml.safe_load_all(text) if one is not None]
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"expected a YAML file of Katib, found what is not YAML: {error}") from error
+        raise ConfigurationError(not_yaml("the Experiment", text, error)) from error
     kinds = [one.get("kind") if isinstance(one, dict) else type(one).__name__ for one in documents]
     matching = [one for one, kind in zip(documents, kinds, strict=True) if kind == _KIND]
     if len(matching) != 1:

@@ -39,9 +39,11 @@ def store_address(given: str, project: Path | None = None) -> str:
     folder = project or Path.cwd()
     if given or not (folder / PROJECT_FILE).is_file():
         return given or DEFAULT_STORE
+    from gatehouse.yaml_lines import read_yaml  # Late, because it imports pydantic.
+
     try:
-        body = yaml.load((folder / PROJECT_FILE).read_bytes(), Loader=yaml.CSafeLoader)
-    except (yaml.YAMLError, ValueError):
+        body = read_yaml((folder / PROJECT_FILE).read_bytes())
+    except (OSError, yaml.YAMLError):
         body = None  # The command that reads the project reports its problems.
     named = body.get("store") if isinstance(body, dict) else None
     return in_folder(folder, str(named or DEFAULT_STORE))
@@ -56,17 +58,18 @@ def prices_of(folder: Path) -> str | None:
     from pydantic import ValidationError
 
     from gatehouse.components.tracking.cost import Prices
+    from gatehouse.yaml_lines import not_yaml, read_yaml
 
     path = folder / PROJECT_FILE
     try:
-        body = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader) if path.is_file() else None
+        body = read_yaml(path.read_bytes()) if path.is_file() else None
         prices = body.get("prices") if isinstance(body, dict) else None
         return Prices.model_validate(prices).model_dump_json() if prices else None
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise ConfigurationError(f"{path}: prices: expected currency and per_hour, found {wrong}.") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigurationError(f"{path}: expected YAML, found another text: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(not_yaml(str(path), path.read_text(errors="replace"), error)) from error
 
 
 def in_folder(folder: Path, address: str) -> str:

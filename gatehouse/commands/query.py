@@ -22,6 +22,7 @@ from gatehouse.components.artifacts.tables import tables_in
 from gatehouse.components.validation.sensitivity import sensitive_columns
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import read_yaml
 
 if TYPE_CHECKING:
     import duckdb
@@ -86,9 +87,9 @@ def head(
 def _declared_first(table: str, columns: list[str]) -> list[int]:
     """Indices of the columns in the order of the project's declaration in this folder, as a snapshot sorts them."""
     try:
-        body = yaml.load(Path(PROJECT_FILE).read_bytes(), Loader=yaml.CSafeLoader)
+        body = read_yaml(Path(PROJECT_FILE).read_bytes())
         declared = list(body["source"]["tables"][table]["columns"])
-    except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError):
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
         declared = []
     of = {column: place for place, column in enumerate(declared)}
     return sorted(range(len(columns)), key=lambda place: of.get(columns[place], len(of)))

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import nearest, not_text, not_yaml, shown
+from gatehouse.yaml_lines import nearest, not_text, not_yaml, read_yaml, shown
 
 SETTINGS_FILE = "feature_store.yaml"
 OFFLINE_STORE = "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore"
@@ -25,10 +25,10 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{SETTINGS_FILE}: expected Feast's settings in the feature repository, found none.")
     try:
         text = path.read_text()
-        body = yaml.load(text, Loader=yaml.CSafeLoader) or {}
+        body = read_yaml(text) or {}
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{SETTINGS_FILE}: {not_text(error)}") from error
-    except (yaml.YAMLError, ValueError, TypeError) as error:  # ValueError: impossible date. TypeError: `!!set [1]`.
+    except yaml.YAMLError as error:
         raise ConfigurationError(not_yaml(SETTINGS_FILE, text, error)) from error
     if not isinstance(body, dict):
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {shown(body)}.")

@@ -58,7 +58,7 @@ def test_a_password_that_is_not_quoted_is_not_shown() -> None:
 
 def test_the_address_of_files_holds_no_password() -> None:
     table = {"member": "t.csv", "columns": {"a": "int64"}}
-    with pytest.raises(ValidationError, match="path\n.*holds a password: leave it out") as caught:
+    with pytest.raises(ValidationError, match=r"path\n.*holds a password: leave it out") as caught:
         parse_source({"name": "s", "kind": "files", "path": "s3://me:hunter2@bucket", "tables": {"t": table}})
     assert "hunter2" not in str(caught.value)
 
