@@ -1,5 +1,6 @@
 """Every duration of every file takes one form, and says of any other what to write instead."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -59,6 +60,21 @@ def test_every_duration_is_iso_8601_and_nothing_else(model: type[BaseModel], nam
 @pytest.mark.parametrize(
     ("value", "lines"),
     [
+        ("6h", "gap: PT6H"),
+        ("6 hours", "gap: PT6H"),
+        ("1d", "gap: P1D"),
+        ("1 Day", "gap: P1D"),
+        ("1.5 h", "gap: PT90M"),
+        ("30 min", "gap: PT30M"),
+        ("30m", "gap: PT30M"),
+        ("45s", "gap: PT45S"),
+        ("2 weeks", "gap: P14D"),
+        ("1h30m", "gap: PT90M"),
+        ("1 day, 6 hours", "gap: PT30H"),
+        ("P\uff16D", "gap: P6D"),
+        ("6x", "gap: P1D"),
+        ("h", "gap: P1D"),
+        ("99999999999h", "gap: P1D"),
         (6, "gap: P6D or gap: PT6H or gap: PT6S"),
         ("1 day", "gap: P1D"),
         ("36:00:00", "gap: PT36H"),
@@ -82,6 +98,32 @@ def test_the_line_to_write_is_said(value: Any, lines: str) -> None:
     for line in lines.split(" or "):
         form = line.removeprefix("gap: ")
         assert in_iso(form, "gap") == form and isinstance(TypeAdapter(Duration).validate_python(form), timedelta)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("PT1.5M30S", "of which only the last number may have a fraction; write gap: PT2M"),
+        ("P1.5DT6H", "of which only the last number may have a fraction; write gap: PT42H"),
+        ("P99999999999D", "which is longer than 999,999,999 days; write a shorter one"),
+        ("PT99999999999999H", "which is longer than 999,999,999 days; write a shorter one"),
+        ("P3000000Y", "which is longer than 999,999,999 days; write a shorter one"),
+    ],
+)
+def test_what_pydantic_does_not_read_is_refused_with_the_reason(value: str, told: str) -> None:
+    with pytest.raises(ValueError, match=rf"such as P1D or PT12H, found {re.escape(repr(value))}, {told}$"):
+        in_iso(value, "gap")
+
+
+def test_every_duration_that_is_accepted_is_read() -> None:
+    parts = ("", "1Y"), ("", "2W"), ("", "3D", "1.5D"), ("", "4H", "1.5H"), ("", "5M", "1.5M"), ("", "6S", "1.5S")
+    for years, weeks, days, *times in itertools.product(*parts):
+        form = f"P{years}{weeks}{days}" + ("T" if any(times) else "") + "".join(times)
+        try:
+            accepted = in_iso(form, "gap")
+        except ValueError:
+            continue
+        assert isinstance(TypeAdapter(timedelta).validate_python(accepted), timedelta), form
 
 
 @pytest.mark.parametrize(
