@@ -51,10 +51,12 @@ class ParameterSpec(Spec):
             return self
         if self.choices:
             raise ValueError(f"choices: a parameter of type {self.type} has min and max; remove them")
-        if self.min is None or self.max is None or not self.min <= self.max:
-            raise ValueError(f"a parameter of type {self.type} needs min and max, with min at most max")
+        if self.min is None or self.max is None:
+            raise ValueError(f"a parameter of type {self.type} needs min and max")
+        if not self.min <= self.max:
+            raise ValueError(f"expected min at most max, found min {self.min:g} and max {self.max:g}")
         if self.log and self.min <= 0:
-            raise ValueError("log: expected min above 0")
+            raise ValueError(f"log: expected min above 0, found {self.min:g}")
         if self.log and self.step is not None:
             raise ValueError("step: values of a logarithm have no even steps; remove step or log")
         if self.step is not None and self.step > self.max - self.min:

@@ -27,6 +27,10 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
         ({"parameters": [RATE | {"min": 0.0}]}, "log: expected min above 0"),
         ({"parameters": [RATE | {"min": 0.1, "max": 0.01}]}, "min at most max"),
         ({"parameters": [{"name": "model.dropout", "type": "double", "min": 0.1}]}, "needs min and max"),
+        (
+            {"parameters": [{"name": "model.dropout", "type": "double", "min": 6, "max": 2}]},
+            "expected min at most max, found min 6 and max 2",
+        ),
         ({"parameters": [{"name": "model.hidden", "type": "categorical"}]}, "needs choices"),
         ({"parameters": [RATE, RATE]}, "optimizer.learning_rate and optimizer.learning_rate overlap"),
         ({"parameters": [RATE | {"name": "seed"}]}, "seed and seed overlap"),
