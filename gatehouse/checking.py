@@ -93,7 +93,7 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
         _run_queries(parts, repository, tables, first, lines)
     parts.note(lambda: _placed(repo, _of_files(file, repository)))
     parts.problems.extend(_placed(repo, settings_problems(repository.folder)))
-    parts.note(_of_slices, file, repository)
+    parts.note(_of_slices, file, repository, lines)
     parts.note(_of_protected, parts, file, repository)
     if parts.policy:
         parts.note(views_warned_of, file, parts.policy, repository)
@@ -335,14 +335,14 @@ def _columns(file: ProjectFile, repository: Repository) -> tuple[str, ...]:
     return (*repository.entity_keys, "decision_time", "label", "label_time", *kept, *requested, *features)
 
 
-def _of_slices(file: ProjectFile, repository: Repository) -> Iterator[str]:
+def _of_slices(file: ProjectFile, repository: Repository, lines: Mapping[_Key, int]) -> Iterator[str]:
     """Slice expressions that are not valid SQL, or use columns that the training set lacks."""
     from gatehouse.components.evaluation.slice_columns import problems_of
 
     if isinstance(file.evaluation.slices, dict) and file.features.service in repository.services:
         for name, expression in file.evaluation.slices.items():
             for problem in problems_of(expression, _columns(file, repository)):
-                yield f"{PROJECT_FILE}: evaluation.slices.{name}: {problem}"
+                yield at_line(PROJECT_FILE, lines, f"evaluation.slices.{name}: {problem}")
 
 
 def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository) -> Iterator[str]:
@@ -350,20 +350,28 @@ def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository
     if file.features.service not in repository.services:
         return
     columns, marked = _columns(file, repository), parts.contract.protected() if parts.contract else {}
-    named = dict.fromkeys(file.evaluation.protected, f"{PROJECT_FILE}: evaluation.protected")
-    named |= {name: f"{file.contract}: tables.{table}.columns.{name}.protected" for name, table in marked.items()}
-    for name, where in named.items():
+    named = dict.fromkeys(file.evaluation.protected, (PROJECT_FILE, "evaluation.protected"))
+    named |= {name: (file.contract, f"tables.{table}.columns.{name}.protected") for name, table in marked.items()}
+    for name, (place, key) in named.items():
         if name not in columns:
-            yield (
-                f"{where}: expected a column of the training set, found {name!r}{nearest(name, columns)}; a LabelView "
-                "has columns of its query stay there that it names under `keeps`"
+            yield _at(
+                parts.folder / place,
+                place,
+                f"{key}: expected a column of the training set, found {name!r}{nearest(name, columns)}; a LabelView "
+                "has columns of its query stay there that it names under `keeps`",
             )
     for name in parts.policy.fairness if parts.policy else ():
         if name not in named:
-            yield (
-                f"{file.policy}: fairness.{name}: expected a column that {file.contract} or evaluation.protected calls "
-                f"protected ({', '.join(named) or 'none'}){nearest(name, named)}"
+            yield _at(
+                parts.folder / file.policy,
+                file.policy,
+                f"fairness.{name}: expected a column that {file.contract} or evaluation.protected calls protected "
+                f"({', '.join(named) or 'none'}){nearest(name, named)}",
             )
+
+
+def _at(path: Path, name: str, problem: str) -> str:
+    return at_line(name, lines_of(path.read_text()), problem)
 
 
 def _of_environment(file: ProjectFile) -> Iterator[str]:

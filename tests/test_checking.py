@@ -83,25 +83,28 @@ MISTAKES = {
         PROJECT,
         "slices: [category]",
         "slices: {odd: categry = 1}",
-        r"evaluation\.slices\.odd: expected columns of the training set, found categry in",
+        r"project\.yaml:\d+: evaluation\.slices\.odd: expected columns of the training set, found categry in",
     ),
     "a protected column that is none": (
         PROJECT,
         "slices: [category]",
         "slices: [category]\n  protected: [categry]",
-        r"evaluation\.protected: expected a column of the training set, found 'categry'.*mean category\?.*`keeps`",
+        r"project\.yaml:\d+: evaluation\.protected: expected a column "
+        r"of the training set, found 'categry'.*mean category\?.*`keeps`",
     ),
     "a protected column that the training set lacks": (
         CONTRACT,
         "settled_at: {",
         "settled_at: {{protected: true, ",
-        r"tables\.orders\.columns\.settled_at\.protected: expected a column of the training set, found 'settled_at'",
+        r"contract\.yaml:16: tables\.orders\.columns\.settled_at\.protected: expected a column "
+        r"of the training set, found 'settled_at'",
     ),
     "fairness by a column that is not protected": (
         POLICY,
         "slices:",
         "fairness: {{category: {{equal_opportunity_difference: 0.1}}}}\nslices:",
-        r"fairness\.category: expected a column that contract.yaml or evaluation.protected calls protected \(none\)",
+        r"policy\.yaml:\d+: fairness\.category: expected a column "
+        r"that contract.yaml or evaluation.protected calls protected \(none\)",
     ),
     "a column that is kept and there already": (
         DEFINITIONS,

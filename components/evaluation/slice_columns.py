@@ -57,18 +57,23 @@ def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str,
 
 def problems_of(expression: str, columns: Collection[str]) -> Iterator[str]:
     """What is wrong with an expression over rows with these columns, without any row."""
-    with connect(threads=1) as database:
-        (found,) = (
-            database.execute("SELECT json_serialize_sql(?)", [f"SELECT ({expression}) FROM rows"]).fetchone() or ()
-        )
-    parsed = json.loads(found)
-    if parsed.get("error"):
-        yield f"expected a SQL expression, found {expression!r}: {parsed['error_message'].splitlines()[0]}"
+    parsed = _parsed(f"SELECT ({expression}) FROM rows")
+    if not expression.strip() or parsed.get("error"):
+        # Without the brackets, which the user did not write.
+        alone = _parsed(f"SELECT {expression}")
+        why = f": {alone['error_message'].splitlines()[0]}" if alone.get("error") else ""
+        yield f"expected one SQL expression, found {expression!r}{why}"
     elif len(parsed["statements"]) != 1 or len(parsed["statements"][0]["node"]["select_list"]) != 1:
         yield f"expected one SQL expression, found more in {expression!r}"
     else:
         unknown = sorted({name for name in _columns_in(parsed) if name not in columns})
         yield from (f"expected columns of the training set, found {name} in {expression!r}" for name in unknown)
+
+
+def _parsed(query: str) -> Any:
+    with connect(threads=1) as database:
+        (found,) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchone() or ()
+    return json.loads(found)
 
 
 def _columns_in(node: Any) -> Iterator[str]:

@@ -125,7 +125,10 @@ def test_an_expression_that_cannot_be_evaluated_is_named(expression: str, told: 
     [
         ("number % 2 = 0", None),
         ("nmber % 2 = 0", "found nmber in"),
-        ("number +", "syntax error"),
+        ("number +", "expected one SQL expression, found 'number +': syntax error at or near \"+\""),
+        ("number ** (", "found 'number ** (': syntax error at or near \"(\""),
+        ("1 FROM rows", "expected one SQL expression, found '1 FROM rows'"),
+        (" ", "expected one SQL expression, found ' '"),
         ("1) FROM rows; SELECT (2", "found more"),
     ],
 )
