@@ -41,7 +41,7 @@ def broken_rules(model: type[_Model], body: Any, place: _Place = ()) -> tuple[_M
         body: The parsed content.
         place: The key of `body`, with which errors begin.
     """
-    errors, written = _errors(model, body), set(body if isinstance(body, dict) else ())
+    errors, written = errors_of(model, body), set(body if isinstance(body, dict) else ())
     wrong, unchosen = (
         {each["loc"][0] for each in errors if each["loc"]},
         {each["loc"] for each in errors if chooser(each)},
@@ -89,7 +89,7 @@ def _sections(annotation: Any, body: Any) -> Iterator[tuple[_Place, type[BaseMod
     parts = (body.items() if isinstance(body, dict) else enumerate(body)) if several else [((), body)]
     if models := list(models_in(annotation)):
         for key, part in parts:
-            wrong = {model: _errors(model, part) for model in models}
+            wrong = {model: errors_of(model, part) for model in models}
             best = min(models, key=lambda model: len(wrong[model]))
             if list(wrong.values()).count([]) > 1:
                 continue  # Nobody knows which one is meant, as without the key that says it.
@@ -105,7 +105,8 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from models_in(part)
 
 
-def _errors(model: type[BaseModel], body: Any) -> list[Any]:
+def errors_of(model: type[BaseModel], body: Any) -> list[Any]:
+    """What pydantic says of a value that does not fit a model."""
     try:
         model.model_validate(body)
     except ValidationError as error:

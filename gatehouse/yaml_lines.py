@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gatehouse.components.artifacts.redaction import redacted, without_secrets
-from gatehouse.rules_between_keys import broken_rules, chooser, misspelled
+from gatehouse.rules_between_keys import broken_rules, chooser, errors_of, misspelled
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 120
@@ -39,6 +39,9 @@ _NO_YAML = {
     "expected ','": "found {found} that is never closed; close it, or put the text in quotes",
     "end of stream": "found {found} that is never closed; close it",
     "undefined alias": "found a value that begins with *; put it in quotes",
+    "unhashable key": "found a list or a section as a key; write a text",
+    "expected node content": "found a [ or {{ that is never closed, or a comma with nothing before it; close it, or "
+    "remove the comma",
     "the tag": "found a value that begins with !; put it in quotes",
     "expected ':'": "expected a key with its colon and a space, as `key: value`",
     "another document": "found a second document, which begins with ---; keep one",
@@ -55,6 +58,14 @@ _ELSEWHERE = {
     **dict.fromkeys(("temporal", "chronological"), "time"),
 }
 """What other programs call a type of column or a way to split, and our name."""
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+    "timestamp": "a time",
+}
+"""What YAML reads a value as, by the end of its tag."""
 _SECTION = (dict, list, date)
 _NAMES = re.compile("'([^']*)'")
 _NEXT = re.compile(r"; (?=[\w.]+: )")
@@ -93,6 +104,17 @@ class _TextKeys(yaml.CSafeLoader):
 _TextKeys.add_constructor("tag:yaml.org,2002:timestamp", _TextKeys.construct_day)
 
 
+class _EveryKeyText(_TextKeys):
+    """Reads every key as a text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node, with texts for keys."""
+        self.flatten_mapping(node)
+        for key, _ in node.value:
+            key.tag = "tag:yaml.org,2002:str"
+        return super().construct_mapping(node, deep)
+
+
 def not_text(error: UnicodeDecodeError) -> str:
     """Why a file is no text, and what to do."""
     line = error.object.count(b"\n", 0, error.start) + 1
@@ -109,11 +131,15 @@ def not_yaml(name: str, text: str, error: Exception) -> str:
     rows = [*text.splitlines(), ""]
     if "\t" in (row := rows[min(mark.line, len(rows) - 1)])[: len(row) - len(row.lstrip())]:
         return f"{name}:{mark.line + 1}: is not YAML: found a tab before the key; indent with spaces"
+    if row.lstrip().startswith(":"):
+        return f"{name}:{mark.line + 1}: is not YAML: found a colon with no key before it; write the key"
     told = next((told for words, told in _NO_YAML.items() if words in said), said)
-    if begun and any(words in said for words in ("expected ','", "end of stream", "expected ':'")):
+    if begun and any(
+        words in said for words in ("expected ','", "expected node content", "end of stream", "expected ':'")
+    ):
         mark = begun  # Where it began says more than where the file ended.
     found = rows[min(mark.line, len(rows) - 1)][mark.column :][:1]
-    return f"{name}:{mark.line + 1}: is not YAML: {told.format(found=found)}"
+    return f"{name}:{min(mark.line + 1, max(len(rows) - 1, 1))}: is not YAML: {told.format(found=found)}"
 
 
 def read_yaml(text: str | bytes) -> Any:
@@ -186,11 +212,13 @@ def load_model(
         body = instead(body)
         return model.model_validate(body)
     except ValidationError as error:
-        lines, keys = lines_of(text), _keys_of(model)
+        lines, keys, errors = lines_of(text), _keys_of(model), error.errors()
+        if any(each["type"] == "invalid_key" or "[key]" in each["loc"] for each in errors):
+            problems.extend(_no_texts(name, text))
+            body = instead(yaml.load(text, Loader=_EveryKeyText))  # noqa: S506 - a safe loader
+            errors = [each for each in errors_of(model, body) if not _is_no_text(each, text)]
         read, broken = broken_rules(model, body)
-        details = _together(
-            _own(_at_keys(body, [part for each in (*error.errors(), *broken) for part in _apart(each)]))
-        )
+        details = _together(_own(_at_keys(body, [part for each in (*errors, *broken) for part in _apart(each)])))
         problems.extend(dict.fromkeys(_explain(name, lines, keys, detail) for detail in details))
         return read if partly else None
 
@@ -282,6 +310,42 @@ def _at_named(detail: Any, within: Any) -> Any:
     return _at_named({**moved, "msg": rest.removeprefix(f"{inner}: ")}, inner)
 
 
+def _no_texts(name: str, text: str) -> Iterator[str]:
+    """A problem for every key that YAML does not read as a text."""
+    for key in _keys_in(text):
+        if kind := _kind_of(key):
+            told = f"expected a text as the key, found {kind}; write the name of a key, or put it in quotes"
+            yield f"{name}:{key.start_mark.line + 1}: {key.value or 'a key'}: {told}"
+
+
+def _kind_of(key: yaml.ScalarNode) -> str:
+    """What YAML reads a key as; empty for a text."""
+    kind = key.tag.rpartition(":")[2]
+    return "" if kind == "bool" and key.value.lower() not in ("true", "false") else _KINDS.get(kind, "")
+
+
+def _is_no_text(error: Any, text: str) -> bool:
+    """Whether an error is of an unknown key that `_no_texts` tells."""
+    unknown = error["type"] == "extra_forbidden"
+    return unknown and error["loc"][-1] in {key.value for key in _keys_in(text) if _kind_of(key)}
+
+
+def _keys_in(text: str) -> Iterator[yaml.ScalarNode]:
+    """Every key of a YAML text, once."""
+    pending, seen = [yaml.compose(text, Loader=yaml.CSafeLoader)], set[int]()
+    while pending:
+        node = pending.pop(0)
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                yield from [key] if isinstance(key, yaml.ScalarNode) else []
+                pending.append(value)
+        elif isinstance(node, yaml.SequenceNode):
+            pending.extend(node.value)
+
+
 def _together(details: list[Any]) -> list[Any]:
     """Errors of which those that are none for another form of the same value are one, that offers each form."""
     found: dict[Any, Any] = {}
@@ -328,7 +392,7 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: Sequence[set[st
     # The text says more of a section than a rule between its keys, or than the beginning of a long one.
     if ruled or (isinstance(given, _SECTION) and found.endswith("…")):
         found = ""
-    key = ".".join(str(part) for part in path) or "the file"
+    key = ".".join(str(part) or "''" for part in path) or "the file"
     said = detail["words"]
     if ", found " in said:  # What says itself what it found does so in few words.
         found = ""

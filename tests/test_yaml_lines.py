@@ -37,6 +37,10 @@ _BOMB = "x0: &x0 [1]\n" + "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)
         ("a: 1\nb:2\nc: 3\n", "f:2: is not YAML: expected a key with its colon and a space"),
         ("a: 1\n---\nb: 2\n", "f:2: is not YAML: found a second document"),
         ("a:\n  b: 1\n c: 2\n", "f:3: is not YAML: found a line that is indented otherwise"),
+        ("a: 1\nb: {\n", "f:2: is not YAML: found a [ or { that is never closed, or a comma with nothing before it"),
+        ("a: 1\nb: [, 1]\n", "f:2: is not YAML: found a [ or { that is never closed, or a comma"),
+        ("a: 1\n: 2\n", "f:2: is not YAML: found a colon with no key before it; write the key"),
+        ("a: 1\n? [b]\n: 2\n", "f:2: is not YAML: found a list or a section as a key; write a text"),
         ("a: 1\nb: !!int c\n", "f:2: is not YAML: a value cannot be read; put it in quotes, or correct it"),
         ("a: 1\nb: 0x_\n", "f:2: is not YAML: a value cannot be read"),
         ("a: 1\nb: !!timestamp c\n", "f:2: is not YAML: a value cannot be read"),
@@ -53,7 +57,7 @@ def test_what_is_no_yaml_is_told_with_its_line_and_what_to_do(text: str, told: s
     problems: list[str] = []
     read = load_model("f", text, _Anything, problems)
     assert read is None and [problem.startswith(told) for problem in problems] == [True], problems
-    assert "<unicode" not in "".join(problems) and "{" not in "".join(problems)
+    assert "<unicode" not in "".join(problems) and not re.search(r"{\w*}", "".join(problems))
 
 
 def test_aliases_and_levels_that_a_person_writes_are_read() -> None:
@@ -398,3 +402,38 @@ def test_no_traceback_holds_what_a_person_wrote() -> None:
     with pytest.raises(ValidationError) as caught:
         train_spec({"seed": _SECRET})
     assert _SECRET not in str(caught.value)
+
+
+class _Snapshots(BaseModel, extra="forbid"):
+    name: str
+    snapshots: dict[str, str] = {}
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("1", "a whole number"),
+        ("1.5", "a number"),
+        ("true", "true or false"),
+        ("~", "nothing"),
+        ("2024-01-01", "a time"),
+        ("0x10", "a whole number"),
+    ],
+)
+def test_a_key_that_is_no_text_is_told_with_its_line(key: str, kind: str) -> None:
+    told = f"expected a text as the key, found {kind}; write the name of a key, or put it in quotes"
+    for text in (f"name: n\n{key}: 3\n", f"name: n\nsnapshots:\n  {key}: s\n"):
+        problems: list[str] = []
+        assert load_model("f", text, _Snapshots, problems) is None
+        assert problems == [f"f:{text.count(chr(10))}: {key}: {told}"]
+
+
+def test_what_else_is_wrong_is_told_beside_a_key_that_is_no_text() -> None:
+    problems: list[str] = []
+    load_model("f", "nam: n\n1: 3\nsnapshots: {2: s, on: [3]}\n", _Snapshots, problems)
+    assert [each.partition(": expected")[0] for each in problems] == [
+        "f:2: 1",
+        "f:3: 2",
+        "f:3: snapshots.on",
+        "f:1: nam: there is no such key (did you mean name?)",
+    ]
