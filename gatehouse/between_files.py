@@ -16,7 +16,7 @@ from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.training.spec import task_of
 from gatehouse.components.validation.contract import Contract
 from gatehouse.project_file import PROJECT_FILE, ProjectFile
-from gatehouse.yaml_lines import at_line, lines_of, nearest
+from gatehouse.yaml_lines import at_line, lines_of, nearest, read_yaml, shown
 
 TESTS = "integration"
 """The folder of the tests of candidates."""
@@ -25,12 +25,21 @@ TESTS = "integration"
 def loss_problem(folder: Path, file: ProjectFile, repository: Repository) -> str:
     """That the loss trains for another task than that of the label; empty if they fit each other."""
     task, loss = repository.label.task, getattr(getattr(file, "training", None), "loss", None)
-    losses, found = TASKS[task].losses, getattr(loss, "kind", "")  # Where a key is wrong, there is none.
+    text = (folder / PROJECT_FILE).read_text()
+    # Where the key is wrong, the file has none, and nobody but the label says which losses may be meant.
+    losses, found = TASKS[task].losses, getattr(loss, "kind", "") or _kind_as_written(read_yaml(text))
     if not found or found in losses:
         return ""
     why = f"as the label's task in {file.features.repo} is {task}"
-    problem = f"training.loss.kind: expected {' or '.join(losses)}, {why}, found {found!r}{nearest(found, losses)}"
-    return at_line(PROJECT_FILE, lines_of((folder / PROJECT_FILE).read_text()), problem)
+    told = f"training.loss.kind: expected {' or '.join(losses)}, {why}, found {shown(found)}{nearest(found, losses)}"
+    return at_line(PROJECT_FILE, lines_of(text), told)
+
+
+def _kind_as_written(body: Any) -> str:
+    """The kind of the loss in the content of `project.yaml`; empty where it is no text, or none is written."""
+    for key in ("training", "loss", "kind"):
+        body = body.get(key) if isinstance(body, dict) else None
+    return body if isinstance(body, str) else ""
 
 
 def with_fitting_loss(body: Any, repository: Repository) -> Any:

@@ -217,7 +217,7 @@ def test_a_project_that_is_no_yaml_says_nothing_of_its_features(tmp_path: Path) 
         (
             "    hidden: [64, 32]\n",
             "    hidden: [64, 32]\n  loss: {kind: bianry}\n",
-            r"training\.loss\.kind: expected one of .* \(did you mean binary\?\), found 'bianry'",
+            r"training\.loss\.kind: expected binary, as .* is binary, found 'bianry' \(did you mean binary\?\)",
         ),
         (
             "    hidden: [64, 32]\n",
@@ -437,3 +437,15 @@ def test_what_else_is_wrong_is_told_beside_a_key_that_is_no_text() -> None:
         "f:3: snapshots.on",
         "f:1: nam: there is no such key (did you mean name?)",
     ]
+
+
+@pytest.mark.parametrize("kind", ["squared", "mae", "pairwise"])
+def test_a_loss_that_is_none_is_answered_with_those_of_the_label(tmp_path: Path, kind: str) -> None:
+    project = create_project("returns", tmp_path)
+    _replace(
+        project / "project.yaml", "    hidden: [64, 32]\n", f"    hidden: [64, 32]\n  loss: {{kind: {kind}, x: 1}}\n"
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    told = f"training.loss.kind: expected binary, as the label's task in features is binary, found '{kind}'"
+    assert str(caught.value).count("training.loss") == 1 and told in str(caught.value)
