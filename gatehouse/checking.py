@@ -67,7 +67,7 @@ def check_project(folder: Path, store: ArtifactStore | None = None, data: bool =
 def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, data: bool) -> None:
     before, contract, repository = len(parts.problems), parts.contract, parts.repository
     if contract is not None:
-        parts.note(_of_contract, file, contract, lines_of((parts.folder / file.contract).read_text()))
+        parts.note(_of_contract, parts.folder, file, contract)
     unfit = len(parts.problems) > before
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     if not parts.partly:
@@ -268,8 +268,9 @@ def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:
             )
 
 
-def _of_contract(file: ProjectFile, contract: Contract, lines: Mapping[_Key, int]) -> Iterator[str]:
+def _of_contract(folder: Path, file: ProjectFile, contract: Contract) -> Iterator[str]:
     """What `_unfitting` yields, each with its line."""
+    lines = lines_of((folder / file.contract).read_text())
     return (at_line(file.contract, lines, problem) for problem in _unfitting(file, contract))
 
 

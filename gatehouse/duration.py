@@ -86,7 +86,7 @@ def _spans(value: Any) -> Iterator[timedelta]:
     """The lengths that may be meant: a number without a unit may be days, hours or seconds."""
     try:
         if isinstance(value, str):
-            yield _read_as_meant(value.strip().upper())
+            yield abs(_read_as_meant(value.strip().upper()))
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield from (timedelta(days=value), timedelta(hours=value), timedelta(seconds=value))
     except (ValueError, LookupError, OverflowError):  # It is no length, or one that is too long.

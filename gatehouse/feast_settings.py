@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import at_line, lines_of, nearest, shown
+from gatehouse.yaml_lines import at_line, lines_of, nearest, repeated_keys, shown
 
 KEYS = (
     *("project", "project_description", "provider", "registry", "online_store", "offline_store", "batch_engine"),
@@ -26,8 +26,9 @@ def settings_problems(folder: Path) -> Iterator[str]:
     except ConfigurationError as error:
         yield str(error)
         return
-    lines = lines_of((folder / SETTINGS_FILE).read_text())
-    told = ""
+    text = (folder / SETTINGS_FILE).read_text()
+    lines, told = lines_of(text), ""
+    yield from repeated_keys(SETTINGS_FILE, text)
     for key in map(str, settings):
         if key not in KEYS:
             meant = nearest(key, [each for each in KEYS if each not in settings], 0.7)

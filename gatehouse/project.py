@@ -29,7 +29,7 @@ from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, co
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
 from gatehouse.project_file import PROJECT_FILE, ProjectFile
-from gatehouse.yaml_lines import load_model, not_text
+from gatehouse.yaml_lines import at_line, lines_of, load_model, read_text
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -219,20 +219,17 @@ def _load(
     instead: Callable[[Any], Any] = lambda body: body,
 ) -> _Model | None:
     path = folder / name
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        problems.append(f"{name}: expected a file in {folder}, found none; `gatehouse init` writes one")
-        return None
-    except UnicodeDecodeError as error:
-        problems.append(f"{name}: {not_text(error)}")
+    if (text := read_text(path, name, problems)) is None:
+        if problems[-1].endswith("found none"):
+            problems[-1] += "; `gatehouse init` writes one"
         return None
     return load_model(name, text, model, problems, partly=model is ProjectFile, instead=instead)
 
 
 def _repository(folder: Path, repo: str, problems: list[str]) -> Repository | None:
     if not (folder / repo / FILE).is_file():
-        problems.append(f"{PROJECT_FILE}: features.repo: expected a folder with {FILE}, found none in {folder / repo}")
+        told = f"features.repo: expected a folder with {FILE}, found none in {folder / repo}"
+        problems.append(at_line(PROJECT_FILE, lines_of((folder / PROJECT_FILE).read_text()), told))
         return None
     try:
         return read_repository(folder / repo)

@@ -42,7 +42,7 @@ class ProjectFile(BaseModel):
         description="Where everything is kept: an address, or a folder relative to this file. `--store` overrides it.",
     )
     source: Annotated[SourceSpec, Field(description="Where the raw tables come from.")]
-    contract: str = Field("contract.yaml", description="The data contract, relative to this file.")
+    contract: str = Field("contract.yaml", min_length=1, description="The data contract, relative to this file.")
     baseline: str = Field(
         "", description="Reference of an earlier validation to measure drift against; empty for none."
     )
@@ -75,7 +75,7 @@ class ProjectFile(BaseModel):
         None,
         description="Settings of the integration tests of the candidate, before it is judged; null for none.",
     )
-    policy: str = Field("policy.yaml", description="The promotion policy, relative to this file.")
+    policy: str = Field("policy.yaml", min_length=1, description="The promotion policy, relative to this file.")
     monitoring: MonitoringSpec
     statistics: StatisticsSpec = Field(StatisticsSpec(), description="Where the statistics of a snapshot are computed.")
     alerts: When = Field(

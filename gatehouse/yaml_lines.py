@@ -2,10 +2,12 @@
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from functools import cache
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -32,6 +34,11 @@ _EXPECTED = {
     "bool_": "expected true or false",
     "datetime_": "expected a time such as 2024-07-01T00:00:00Z",
 }
+_WORDS = (
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+    ("String should", "Input should"),
+)
 _NO_YAML = {
     "cannot start any token": "found a value that begins with {found}; put it in quotes",
     "mapping values are not allowed": "found a second ': ' in a line, or a key that is indented more than its "
@@ -121,6 +128,24 @@ def not_text(error: UnicodeDecodeError) -> str:
     return f"expected text in UTF-8, found the byte {error.object[error.start]:#04x} in line {line}; save it as UTF-8"
 
 
+def read_text(path: Path, name: str, problems: list[str]) -> str | None:
+    """The text of a file of a project; None where it cannot be read, with the problem added."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        told = f"expected a file in {path.parent}, found none"
+    except IsADirectoryError:
+        told = f"expected a file in {path.parent}, found a folder"
+    except PermissionError:
+        told = "expected a file that you may read, found one that you may not; change its permissions"
+    except UnicodeDecodeError as error:
+        told = not_text(error)
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte.
+        told = f"expected a file that can be read, found none ({getattr(error, 'strerror', None) or error})"
+    problems.append(f"{name}: {told}")
+    return None
+
+
 def not_yaml(name: str, text: str, error: Exception) -> str:
     """Why a text is no YAML, with its line and what to do."""
     mark, begun = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
@@ -138,7 +163,10 @@ def not_yaml(name: str, text: str, error: Exception) -> str:
         words in said for words in ("expected ','", "expected node content", "end of stream", "expected ':'")
     ):
         mark = begun  # Where it began says more than where the file ended.
-    found = rows[min(mark.line, len(rows) - 1)][mark.column :][:1]
+    row = rows[min(mark.line, len(rows) - 1)]
+    if odd := [each for each in "\u00a0\uff1a" if each in row and "expected ':'" in said]:
+        told = f"found {', '.join(_odd(''.join(odd)))}, which is no colon and no space; write `key: value` anew"
+    found = row[mark.column :][:1]
     return f"{name}:{min(mark.line + 1, max(len(rows) - 1, 1))}: is not YAML: {told.format(found=found)}"
 
 
@@ -158,9 +186,9 @@ def require_bounded(text: str | bytes) -> None:
     Raises:
         yaml.YAMLError: with the line.
     """
-    around, sizes, read, copied = list[tuple[str | None, int]](), dict[str, int](), 0, 0
+    around, sizes, read, copied = list[tuple[str, int]](), dict[str, int](), 0, 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        told, anchor = "", getattr(event, "anchor", None)
+        told, anchor = "", str(getattr(event, "anchor", None) or "")
         if isinstance(event, yaml.AliasEvent):
             copied, read = copied + sizes.get(anchor, 1), read + sizes.get(anchor, 1)
             if anchor in (outer for outer, _ in around):
@@ -177,7 +205,7 @@ def require_bounded(text: str | bytes) -> None:
             if len(around) > _DEEPEST:
                 told = f"found more than {_DEEPEST} lists or sections inside of each other; write fewer levels"
         if told:
-            raise yaml.composer.ComposerError(None, None, told, event.start_mark)
+            raise yaml.composer.ComposerError(None, None, told, cast(Any, event.start_mark))
 
 
 def load_model(
@@ -206,8 +234,7 @@ def load_model(
     if body is None:
         problems.append(f"{name}: expected keys with values, found an empty file")
         return None
-    twice = [f"{name}:{line}: {key}: stands twice; keep one of them" for line, key in _repeated(text)]
-    problems.extend(dict.fromkeys(twice))  # An alias may lead to a key again.
+    problems.extend(repeated_keys(name, text))
     try:
         body = instead(body)
         return model.model_validate(body)
@@ -235,7 +262,14 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.75, elsewhere: Ma
     names = list(known)
     meant = [each for each in (elsewhere.get(name.lower()),) if each in names]
     found = meant or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
-    return f" (did you mean {found[0]}?)" if found else ""
+    # A letter of another script looks the same, and some characters are not seen.
+    alike = "" if name.isascii() or not found or not found[0].isascii() else f" It holds {', '.join(_odd(name))}"
+    return f" (did you mean {found[0]}?{alike})" if found else ""
+
+
+def _odd(text: str) -> list[str]:
+    """The Unicode names of the characters that are not of ASCII, each once."""
+    return [unicodedata.name(each, f"U+{ord(each):04X}") for each in dict.fromkeys(text) if not each.isascii()]
 
 
 def at_line(name: str, lines: Mapping[tuple[Any, ...], int], problem: str) -> str:
@@ -261,6 +295,8 @@ def in_words(detail: Any) -> str:
     for beginning, expected in _EXPECTED.items():
         if kind.startswith(beginning):
             return expected
+    for theirs, ours in _WORDS:
+        said = said.replace(theirs, ours)
     return said.replace("Input should be ", "expected ").replace("Input should ", "expected to ")
 
 
@@ -376,6 +412,12 @@ def _own(details: list[Any]) -> list[Any]:
         for each, place in zip(details, places, strict=True)
         if place not in (meant & absent)
         and (each["type"] != "too_short" or not any(other[:-1][: len(place)] == place for other in places))
+        # Another form of a list is not meant where one of its values is wrong.
+        and not (
+            each["member"]
+            and isinstance(each["input"], list)
+            and any(other[:-1][: len(place)] == place and len(other) > len(place) for other in places)
+        )
     ]
 
 
@@ -405,6 +447,8 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: Sequence[set[st
         beside = {str(other[-1]) for other in lines if other and other[:-1] == where[:-1]} - {where[-1]}
         meant = nearest(str(where[-1]), _meant(keys, beside) - {str(where[-1])}, 0.7)
         said = detail["msg"] if " has no such setting" in detail["msg"] else f"there is no such key{meant}"
+    if said == "expected a text" and isinstance(given, bool | int | float | date):
+        found += "; put it in quotes"
     return redacted(f"{name}:{lines.get(known, 1)}: {key}: {said}{found}")
 
 
@@ -428,12 +472,20 @@ def shown(value: Any) -> str:
     """A value of a file for a message: in one line, not too long, and without what may be a password."""
     if isinstance(value, timedelta):
         value = _DURATION.dump_python(value, mode="json")
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "true", False: "false"}[value]
     value = without_secrets(value)
     written = (
         yaml.safe_dump(value, default_flow_style=True, width=10**6) if isinstance(value, _SECTION) else repr(value)
     )
     told = redacted(_LOGIN.sub("://***@", written.removesuffix("\n...\n").strip()))
     return told if len(told) <= _LONGEST else f"{told[: _LONGEST - 1]}…"
+
+
+def repeated_keys(name: str, text: str) -> list[str]:
+    """A problem for every key that its mapping has twice."""
+    twice = (f"{name}:{line}: {key}: stands twice; keep one of them" for line, key in _repeated(text))
+    return list(dict.fromkeys(twice))  # An alias may lead to a key again.
 
 
 def _repeated(text: str) -> Iterator[tuple[int, str]]:

@@ -74,6 +74,7 @@ def test_every_duration_is_iso_8601_and_nothing_else(model: type[BaseModel], nam
         ("P\uff16D", "gap: P6D"),
         ("6x", "gap: P1D"),
         ("h", "gap: P1D"),
+        ("-P30D", "gap: P30D"),
         ("99999999999h", "gap: P1D"),
         (6, "gap: P6D or gap: PT6H or gap: PT6S"),
         ("1 day", "gap: P1D"),

@@ -1,7 +1,9 @@
 """What is no YAML is told in a person's words, with its line; names of other programs lead to ours."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -13,7 +15,7 @@ from gatehouse.components.features.definitions.settings import read_settings
 from gatehouse.components.training.spec import train_spec
 from gatehouse.errors import ConfigurationError
 from gatehouse.project_file import ProjectFile
-from gatehouse.yaml_lines import load_model, nearest
+from gatehouse.yaml_lines import load_model, nearest, read_text
 
 
 class _Anything(BaseModel, extra="allow"):
@@ -37,6 +39,11 @@ _BOMB = "x0: &x0 [1]\n" + "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)
         ("a: 1\nb:2\nc: 3\n", "f:2: is not YAML: expected a key with its colon and a space"),
         ("a: 1\n---\nb: 2\n", "f:2: is not YAML: found a second document"),
         ("a:\n  b: 1\n c: 2\n", "f:3: is not YAML: found a line that is indented otherwise"),
+        (
+            "a: 1\nb:\u00a02\n",
+            "f:2: is not YAML: found NO-BREAK SPACE, which is no colon and no space; write `key: value`",
+        ),
+        ("a: 1\nb\uff1a 2\nc: 3\n", "f:2: is not YAML: found FULLWIDTH COLON, which is no colon and no space"),
         ("a: 1\nb: {\n", "f:2: is not YAML: found a [ or { that is never closed, or a comma with nothing before it"),
         ("a: 1\nb: [, 1]\n", "f:2: is not YAML: found a [ or { that is never closed, or a comma"),
         ("a: 1\n: 2\n", "f:2: is not YAML: found a colon with no key before it; write the key"),
@@ -449,3 +456,138 @@ def test_a_loss_that_is_none_is_answered_with_those_of_the_label(tmp_path: Path,
         check_project(project)
     told = f"training.loss.kind: expected binary, as the label's task in features is binary, found '{kind}'"
     assert str(caught.value).count("training.loss") == 1 and told in str(caught.value)
+
+
+def test_a_character_that_looks_like_another_is_named() -> None:
+    assert nearest("s\u0435ed", ["seed"]) == " (did you mean seed? It holds CYRILLIC SMALL LETTER IE)"
+    assert nearest("seed\u200b", ["seed"]) == " (did you mean seed? It holds ZERO WIDTH SPACE)"
+    assert nearest("gr\u00f6se", ["gr\u00f6sse"]) == " (did you mean gr\u00f6sse?)"
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("file", ["project.yaml", "contract.yaml", "policy.yaml"])
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (Path.unlink, "expected a file in {}, found none; `gatehouse init` writes one"),
+        (_folder, "expected a file in {}, found a folder"),
+        (_link, "expected a file that can be read, found none \\(Too many levels of symbolic links\\)"),
+        (lambda path: path.write_bytes(b"a: \xe9"), "expected text in UTF-8, found the byte 0xe9 in line 1"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, file: str, spoil: Callable[[Path], Any], told: str) -> None:
+    project = create_project("returns", tmp_path)
+    spoil(project / file)
+    with pytest.raises(ConfigurationError, match=f"(?s)^1 problem.*  - {file}: {told.format(project)}"):
+        check_project(project)
+
+
+def test_a_file_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "read_text", refuse)  # Who runs tests as root may read everything.
+    assert read_text(tmp_path / "f", "f", problems := []) is None
+    assert problems == ["f: expected a file that you may read, found one that you may not; change its permissions"]
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "told"),
+    [
+        (
+            "project.yaml",
+            "contract: contract.yaml",
+            "contract: 5",
+            "project.yaml:33: contract: expected a text, found 5; ",
+        ),
+        (
+            "project.yaml",
+            "contract: contract.yaml",
+            "contract: ''",
+            "project.yaml:33: contract: expected to have at least",
+        ),
+        (
+            "project.yaml",
+            "contract: contract.yaml",
+            "contract: features",
+            "features: expected a file in .*, found a fold",
+        ),
+        (
+            "project.yaml",
+            "contract: contract.yaml",
+            f"contract: {'a' * 300}",
+            "a: expected a file that can be read, found",
+        ),
+        (
+            "project.yaml",
+            "contract: contract.yaml",
+            'contract: "a\\0b"',
+            "expected a file that can be read, found none .*null",
+        ),
+        (
+            "project.yaml",
+            "repo: features",
+            "repo: nothing",
+            "project.yaml:37: features.repo: expected a folder with defin",
+        ),
+        ("project.yaml", "repo: features", "repo:", "project.yaml:37: features.repo: expected a text, found nothing$"),
+        (
+            "project.yaml",
+            "slices: [category]",
+            "slices: [no]",
+            "slices.0: expected a text, found false; put it in quotes$",
+        ),
+        ("project.yaml", "batch_size: 512", "batch_size: -5", "batch_size: expected at least 1, found -5$"),
+        (
+            "project.yaml",
+            "train_until: 2024-07-01",
+            "train_until: 2024-02-30",
+            "expected a day of the calendar, such as 2",
+        ),
+        (
+            "project.yaml",
+            "validation_until: 2024-09-01",
+            "validation_until: 2024-05-01",
+            "found 2024-07-01 00:00, 2024-05",
+        ),
+        (
+            "project.yaml",
+            "store: .gatehouse",
+            "store: \u201c.gatehouse",
+            "in quotes that YAML does not know; write none$",
+        ),
+        (
+            "features/feature_store.yaml",
+            "provider: local",
+            "provider: local\nprovider: x",
+            "4: provider: stands twice; ke",
+        ),
+    ],
+)
+def test_one_mistake_is_told_once_and_plainly(tmp_path: Path, file: str, before: str, after: str, told: str) -> None:
+    project = create_project("returns", tmp_path)
+    _replace(project / file, before, after)
+    with pytest.raises(ConfigurationError, match=f"(?s)^1 problem .*{told}"):
+        check_project(project)
+
+
+def test_a_query_that_is_no_text_and_settings_that_are_empty_are_told(tmp_path: Path) -> None:
+    project = create_project("returns", tmp_path)
+    (project / "features/views/order_content.sql").write_bytes(b"SELECT 1 -- \xe9")
+    (project / "features/staging/orders.sql").write_bytes(b"SELECT 1 -- \xe9")
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    for name in ("views/order_content.sql", "staging/orders.sql"):
+        assert f"  - features/{name}: expected text in UTF-8, found the byte 0xe9 in line 1" in str(caught.value)
+    (project / "features/feature_store.yaml").write_text("# nothing\n")
+    with pytest.raises(ConfigurationError, match="expected keys with Feast's settings, found an empty file"):
+        read_settings(project / "features")

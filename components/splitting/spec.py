@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -37,6 +37,7 @@ def _in_utc(moment: datetime) -> datetime:
 Moment = Annotated[datetime, AfterValidator(_in_utc)]
 
 
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME_OR_DURATION = re.compile(r"P(?=.*[1-9])[T\d]|\d{4}-\d\d-\d\d")
 
 
@@ -44,7 +45,16 @@ def _in_its_form(value: Any) -> Any:
     """Refuse numbers, and other forms of a duration that pydantic takes, as `81 days`: YAML has one form of each."""
     if isinstance(value, int | float) or (isinstance(value, str) and not _TIME_OR_DURATION.match(value)):
         raise ValueError(f"expected a time such as 2024-07-01, or a duration such as P90D, found {value!r}")
+    if isinstance(value, str) and _DAY.match(value) and not _is_day(value[:10]):
+        raise ValueError(f"expected a day of the calendar, such as 2024-07-01, found {value!r}")
     return value
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return bool(date.fromisoformat(text))
+    except ValueError:
+        return False
 
 
 Boundary = Annotated[Moment | Annotated[Duration, Field(gt=timedelta(0))], BeforeValidator(_in_its_form)]
@@ -148,7 +158,8 @@ class TimeSplit(_Split):
         bounds = [self.train_from, self.train_until, self.validation_until, self.test_until]
         given = [bound for bound in bounds if isinstance(bound, datetime)]
         if any(earlier >= later for earlier, later in itertools.pairwise(given)):
-            raise ValueError("expected train_from < train_until < validation_until < test_until")
+            found = ", ".join(f"{bound:%Y-%m-%d %H:%M}" for bound in given)
+            raise ValueError(f"expected train_from < train_until < validation_until < test_until, found {found}")
         before = [bound for bound in bounds if isinstance(bound, timedelta)]
         if len(before) == 2 and before[0] <= before[1]:
             raise ValueError("expected train_until longer before the newest decision than validation_until")
@@ -271,7 +282,8 @@ class RollingOriginSplit(_Split):
     @model_validator(mode="after")
     def _in_order(self) -> "RollingOriginSplit":
         if self.test_until is not None and self.test_until <= self.test_from:
-            raise ValueError("expected test_from < test_until")
+            found = f"{self.test_from:%Y-%m-%d %H:%M} and {self.test_until:%Y-%m-%d %H:%M}"
+            raise ValueError(f"expected test_from < test_until, found {found}")
         if self.window is not None and self.window <= self.gap:
             raise ValueError("window: expected more than the gap, found a train part without rows")
         if self.train_from is not None and self.train_from >= self.origin(0):

@@ -10,6 +10,7 @@ from gatehouse.errors import ConfigurationError, StoreError
 STORES = ("gs", "s3", "abfs", "abfss", "az", "gcs", "hdfs", "lakefs", "local", "memory", "oci", "oss", "s3a", "tos")
 """Schemes that hold a store, beside files: others need a login in the address, or can only be read."""
 _FORM = "expected a folder, or an address such as gs://<bucket>/<folder> or s3://<bucket>/<folder>"
+_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u00ab"
 _ALMOST_REMOTE = re.compile(rf"[a-z][a-z0-9]+:|(?:file|{'|'.join(STORES)})//")
 
 
@@ -19,6 +20,8 @@ def address_problem(address: str) -> str:
     scheme, remote, place = text.partition("://")
     if not text:
         return f"{_FORM}, found {'none' if not address else repr(address)}"
+    if text[0] in _QUOTES:
+        return f"{_FORM}, found {address!r}, in quotes that YAML does not know; write none"
     if not remote:
         almost = _ALMOST_REMOTE.match(text)
         return f"{_FORM}, found {address!r}; write ./ before it if it is a folder" if almost else ""

@@ -34,6 +34,7 @@ from gatehouse.components.features.definitions.sql_text import (
     parameter_problems,
 )
 from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import read_text
 
 
 @dataclass(frozen=True)
@@ -161,10 +162,10 @@ def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repos
     on_demand = {name: _on_demand(folder, spec, defined, problems) for name, spec in defined.on_demand.items()}
     rows = {label.name: _query(folder, "labels", label.name, problems) for label in defined.labels}
     problems += problems_of(defined)
-    staging = _in_order(_queries(folder / "staging"), problems)
-    known = _queries(folder / "known")
+    staging = _in_order(_queries(folder / "staging", problems), problems)
+    known = _queries(folder / "known", problems)
     path = folder / "macros.sql"
-    macros = path.read_text() if path.is_file() else ""
+    macros = (read_text(path, path.name, problems) or "") if path.is_file() else ""
     problems += macro_problems(macros)
     texts = {f"staging/{name}.sql": text for name, text in staging.items()}
     texts |= {f"views/{name}.sql": view.query for name, view in views.items()}
@@ -237,13 +238,16 @@ def _on_demand(folder: Path, spec: OnDemandView, defined: Definitions, problems:
 def _query(folder: Path, kind: str, name: str, problems: list[str]) -> str:
     path = folder / kind / f"{name}.sql"
     if path.is_file():
-        return path.read_text()
+        return read_text(path, f"{kind}/{name}.sql", problems) or ""
     problems.append(f"{FILE}: {name}: expected its query in {kind}/{name}.sql, found none")
     return ""
 
 
-def _queries(folder: Path) -> dict[str, str]:
-    return {path.stem: path.read_text() for path in sorted(folder.glob("*.sql"))}
+def _queries(folder: Path, problems: list[str]) -> dict[str, str]:
+    found = {
+        path.stem: read_text(path, f"{folder.name}/{path.name}", problems) for path in sorted(folder.glob("*.sql"))
+    }
+    return {name: text for name, text in found.items() if text is not None}
 
 
 def _in_order(queries: Mapping[str, str], problems: list[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import nearest, not_text, not_yaml, read_yaml, shown
+from gatehouse.yaml_lines import nearest, not_yaml, read_text, read_yaml, shown
 
 SETTINGS_FILE = "feature_store.yaml"
 OFFLINE_STORE = "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore"
@@ -23,13 +23,15 @@ def read_settings(folder: Path) -> dict[str, Any]:
     path = folder / SETTINGS_FILE
     if not path.is_file():
         raise ConfigurationError(f"{SETTINGS_FILE}: expected Feast's settings in the feature repository, found none.")
+    problems: list[str] = []
+    if (text := read_text(path, SETTINGS_FILE, problems)) is None:
+        raise ConfigurationError(problems[0])
     try:
-        text = path.read_text()
-        body = read_yaml(text) or {}
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{SETTINGS_FILE}: {not_text(error)}") from error
+        body = read_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigurationError(not_yaml(SETTINGS_FILE, text, error)) from error
+    if body is None:
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found an empty file.")
     if not isinstance(body, dict):
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {shown(body)}.")
     return body
