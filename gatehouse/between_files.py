@@ -16,7 +16,8 @@ from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.training.spec import task_of
 from gatehouse.components.validation.contract import Contract
 from gatehouse.project_file import PROJECT_FILE, ProjectFile
-from gatehouse.yaml_lines import at_line, lines_of, nearest, read_yaml, shown
+from gatehouse.yaml_lines import at_line, nearest, shown
+from gatehouse.yaml_text import lines_of, read_yaml
 
 TESTS = "integration"
 """The folder of the tests of candidates."""

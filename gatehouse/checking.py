@@ -36,7 +36,8 @@ from gatehouse.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.refused_warnings import rows_warned_of, views_warned_of
 from gatehouse.sensitive_columns import with_sensitive_columns
 from gatehouse.signatures import NAMES, parameters
-from gatehouse.yaml_lines import at_line, lines_of, nearest
+from gatehouse.yaml_lines import at_line, nearest
+from gatehouse.yaml_text import lines_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import typer
 
-from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.errors import ConfigurationError, GatehouseError, is_interruption
+from gatehouse.redaction import redacted
 
 app = typer.Typer(
     no_args_is_help=True,

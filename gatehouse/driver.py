@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
@@ -24,6 +23,7 @@ from gatehouse.forkserver import ForkServer
 from gatehouse.importing import without
 from gatehouse.pipelines.choices import require_choices
 from gatehouse.process import OWNER, follow_owner, here, owner_env
+from gatehouse.redaction import redacted
 
 if TYPE_CHECKING:
     from gatehouse.pipelines.catalog import Pipeline

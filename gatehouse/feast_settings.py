@@ -6,7 +6,8 @@ from pathlib import Path
 
 from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import at_line, lines_of, nearest, repeated_keys, shown
+from gatehouse.yaml_lines import at_line, nearest, shown
+from gatehouse.yaml_text import lines_of, repeated_keys
 
 KEYS = (
     *("project", "project_description", "provider", "registry", "online_store", "offline_store", "batch_engine"),

@@ -15,7 +15,8 @@ from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, co
 from gatehouse.errors import GatehouseError, SourceError
 from gatehouse.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.sensitive_columns import with_sensitive_columns
-from gatehouse.yaml_lines import at_line, lines_of
+from gatehouse.yaml_lines import at_line
+from gatehouse.yaml_text import lines_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -29,7 +29,8 @@ from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, co
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
 from gatehouse.project_file import PROJECT_FILE, ProjectFile
-from gatehouse.yaml_lines import at_line, lines_of, load_model, read_text
+from gatehouse.yaml_lines import at_line, load_model
+from gatehouse.yaml_text import lines_of, read_text
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

@@ -8,7 +8,6 @@ import pytest
 import requests
 
 from gatehouse.components.artifacts.declaration import Declaration
-from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.stage import Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -16,6 +15,7 @@ from gatehouse.components.tracking.mlflow_client import tracking_of
 from gatehouse.components.tracking.shown import warning_on_failure
 from gatehouse.errors import GatehouseError
 from gatehouse.local_run import LocalRun
+from gatehouse.redaction import redacted
 from gatehouse.server.app import create_app
 from gatehouse.server.tokens import create_token
 from tests.server.serving import serving

@@ -16,6 +16,8 @@ LIBRARIES = {
     "gatehouse.limits": "Says how much of its machine a process may use, which no result depends on.",
     "gatehouse.importing": "Imports libraries without what they only try.",
     "gatehouse.images": "Names the images that tasks run in.",
+    "gatehouse.redaction": "Removes secrets from what is shown.",
+    "gatehouse.yaml_text": "Reads YAML, or says in which line it cannot be read.",
     "gatehouse.yaml_lines": "Finds the line of a mistake in a YAML file.",
     "gatehouse.duration": "Refuses all forms of a duration but one, whose meaning is pydantic's.",
     "gatehouse.rules_between_keys": "Finds further mistakes of what is refused anyway.",

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.components.artifacts.records import read_record, whoami
-from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.redaction import redacted
 
 logger = logging.getLogger(__name__)
 

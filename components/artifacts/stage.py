@@ -26,7 +26,6 @@ from gatehouse.components.artifacts.declaration import PURE, USUAL, Declaration,
 from gatehouse.components.artifacts.hidden_values import hiding, without_values
 from gatehouse.components.artifacts.identity import Spec, identity_of
 from gatehouse.components.artifacts.pages import draw
-from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -42,6 +41,7 @@ from gatehouse.errors import (
     is_interruption,
 )
 from gatehouse.process import follow_owner
+from gatehouse.redaction import redacted
 
 FAULT = "GATEHOUSE_FAULT"
 TOLERATE = "GATEHOUSE_TOLERATE"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ErasedArtifactError, GatehouseError, MissingArtifactError
+from gatehouse.redaction import redacted
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from gatehouse.components.tasks.direction import is_minimized
 from gatehouse.components.training.spec import SETTINGS
 from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import not_yaml, require_bounded
+from gatehouse.yaml_text import not_yaml, require_bounded
 
 _KIND, _VERSION = "Experiment", "kubeflow.org/v1beta1"
 _SHORT = {

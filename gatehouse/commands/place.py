@@ -39,7 +39,7 @@ def store_address(given: str, project: Path | None = None) -> str:
     folder = project or Path.cwd()
     if given or not (folder / PROJECT_FILE).is_file():
         return given or DEFAULT_STORE
-    from gatehouse.yaml_lines import read_yaml  # Late, because it imports pydantic.
+    from gatehouse.yaml_text import read_yaml  # Late, because it imports pydantic.
 
     try:
         body = read_yaml((folder / PROJECT_FILE).read_bytes())
@@ -58,7 +58,7 @@ def prices_of(folder: Path) -> str | None:
     from pydantic import ValidationError
 
     from gatehouse.components.tracking.cost import Prices
-    from gatehouse.yaml_lines import not_yaml, read_yaml
+    from gatehouse.yaml_text import not_yaml, read_yaml
 
     path = folder / PROJECT_FILE
     try:

@@ -22,7 +22,7 @@ from gatehouse.components.artifacts.tables import tables_in
 from gatehouse.components.validation.sensitivity import sensitive_columns
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import read_yaml
+from gatehouse.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     import duckdb

@@ -124,7 +124,7 @@ def _require_section(stage: str, folder: Path) -> None:
     """Refuse a stage whose section the project lacks; a file that cannot be read is reported when the run begins."""
     from gatehouse.driver import not_asked_for, section_of
     from gatehouse.project_file import PROJECT_FILE
-    from gatehouse.yaml_lines import read_yaml
+    from gatehouse.yaml_text import read_yaml
 
     with contextlib.suppress(OSError, UnicodeError, yaml.YAMLError):
         body = read_yaml((folder / PROJECT_FILE).read_text())

@@ -13,12 +13,12 @@ from gatehouse.commands.output import JsonOption, StoreOption, open_store, print
 from gatehouse.components.artifacts.identity import is_operational
 from gatehouse.components.artifacts.json_changes import changes
 from gatehouse.components.artifacts.records import read_record
-from gatehouse.components.artifacts.redaction import redacted, without_secrets
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event, events
 from gatehouse.components.artifacts.stage import Stage, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
+from gatehouse.redaction import redacted, without_secrets
 from gatehouse.rules_between_keys import models_in
 from gatehouse.yaml_lines import nearest
 

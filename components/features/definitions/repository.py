@@ -34,7 +34,7 @@ from gatehouse.components.features.definitions.sql_text import (
     parameter_problems,
 )
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import read_text
+from gatehouse.yaml_text import read_text
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 import yaml
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import nearest, not_yaml, read_text, read_yaml, shown
+from gatehouse.yaml_lines import nearest, shown
+from gatehouse.yaml_text import not_yaml, read_text, read_yaml
 
 SETTINGS_FILE = "feature_store.yaml"
 OFFLINE_STORE = "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore"

@@ -4,11 +4,11 @@ import uuid
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.diagnosing.finding import Finding, failed, looked, passed, unchecked
 from gatehouse.components.tracking.mlflow_client import require_server, tracking_of
 from gatehouse.errors import StoreError
+from gatehouse.redaction import redacted
 
 _TIMEOUT = 10.0
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from gatehouse.components.alerting.notice import Notice, Tone
 from gatehouse.components.artifacts.pages import pages_of
-from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.reference import references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -16,6 +15,7 @@ from gatehouse.components.reports.advice import advised
 from gatehouse.components.reports.format import duration, shortened
 from gatehouse.components.tracking.cost import prices_here
 from gatehouse.components.tracking.kfp_task import server_uri
+from gatehouse.redaction import redacted
 
 _MOST_LINES, _LONGEST_LINE = 8, 400
 _WARNINGS = 5
