@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import yaml
 
+_UNREADABLE = "a value cannot be read; put it in quotes, or correct it"
 _DEEPEST = 100
 _MOST_COPIED = 100_000
 """Values that aliases may stand for in all."""
@@ -42,6 +43,8 @@ class _TextKeys(yaml.CSafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node, with its keys as they are written."""
+        if not isinstance(node, yaml.MappingNode):  # Such as `!!set [1]`.
+            raise yaml.constructor.ConstructorError(None, None, _UNREADABLE, node.start_mark)
         self.flatten_mapping(node)
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:bool" and key.value.lower() not in ("true", "false"):
@@ -53,8 +56,7 @@ class _TextKeys(yaml.CSafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            told = "a value cannot be read; put it in quotes, or correct it"
-            raise yaml.constructor.ConstructorError(None, None, told, node.start_mark) from error
+            raise yaml.constructor.ConstructorError(None, None, _UNREADABLE, node.start_mark) from error
 
     def construct_day(self, node: yaml.ScalarNode) -> Any:
         """The time of a node; the text where the calendar has no such day, for whoever wants a time to refuse."""

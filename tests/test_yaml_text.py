@@ -48,6 +48,7 @@ _BOMB = "x0: &x0 [1]\n" + "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)
         ("a: 1\n: 2\n", "f:2: is not YAML: found a colon with no key before it; write the key"),
         ("a: 1\n? [b]\n: 2\n", "f:2: is not YAML: found a list or a section as a key; write a text"),
         ("a: 1\nb: !!int c\n", "f:2: is not YAML: a value cannot be read; put it in quotes, or correct it"),
+        ("a: 1\nb: !!set [1]\n", "f:2: is not YAML: a value cannot be read"),
         ("a: 1\nb: 0x_\n", "f:2: is not YAML: a value cannot be read"),
         ("a: 1\nb: !!timestamp c\n", "f:2: is not YAML: a value cannot be read"),
         ("a: 1\nb: &c {d: *c}\n", "f:2: is not YAML: found the alias *c inside of &c, so that it never ends; remove"),
