@@ -43,6 +43,8 @@ _WORDS = (
     ("greater than or equal to", "at least"),
     ("less than or equal to", "at most"),
     ("String should", "Input should"),
+    ("greater than", "more than"),
+    ("datetime.timedelta(0)", "0"),
 )
 _ELSEWHERE = {
     **dict.fromkeys(("int", "integer", "bigint", "long"), "int64"),

@@ -243,10 +243,10 @@ def test_no_time_goes_backwards(copy: Path) -> None:
     edit(copy, "definitions.py", "ttl=3 * HOUR", "ttl=-3 * HOUR")
     with pytest.raises(ConfigurationError) as caught:
         read_repository(copy)
-    for field in ("window", "ttl"):
-        assert f"origin_weather: {field}: expected greater than" in str(caught.value)
+    for told in ("window: expected at least 0, found -6 hours", "ttl: expected more than 0, found -3 hours"):
+        assert f"origin_weather: {told}" in str(caught.value)
     edit(copy, "definitions.py", 'Available("landed_at")', 'Available("landed_at", lag=-HOUR)')
-    with pytest.raises(ConfigurationError, match=r"definitions\.py:\d+: Available: lag: expected greater than"):
+    with pytest.raises(ConfigurationError, match=r"definitions\.py:\d+: Available: lag: expected at least 0"):
         read_repository(copy)
 
 
