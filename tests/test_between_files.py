@@ -13,6 +13,7 @@ from gatehouse.commands.init import create_project
 EVERY_RULE = (
     "bar",
     "baseline",
+    "guessing",
     "leakage alarm",
     "champion",
     "slices",

@@ -1,7 +1,6 @@
 """Every check finds what it is for, passes where there is nothing, and says so where it could not run."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ def _columns(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def _checks(tmp_path: Path, table: dict[str, Any] | None = None, /, **spec: Any) -> dict[str, Check]:
+def checks_of(tmp_path: Path, table: dict[str, Any] | None = None, /, **spec: Any) -> dict[str, Check]:
     details = {"numeric": ["size"], "categorical": ["colour"]} | spec.pop("details", {})
     training_set = opened(tmp_path, table or _columns(), **details)
     named = spec_of(**spec)
@@ -52,7 +51,7 @@ def _statuses(checks: dict[str, Check]) -> dict[str, str]:
 
 
 def test_a_good_split_by_time_passes_what_it_promises(tmp_path: Path) -> None:
-    checks = _checks(tmp_path, **IN_TIME, checks={"near": 0.00001})
+    checks = checks_of(tmp_path, **IN_TIME, checks={"near": 0.00001})
     assert [name for name, one in checks.items() if one.status == PASSED] == [
         "parts",
         "time_order",
@@ -71,7 +70,7 @@ def test_a_good_split_by_time_passes_what_it_promises(tmp_path: Path) -> None:
 
 def test_every_check_is_answered_and_none_passes_that_could_not_run(tmp_path: Path) -> None:
     bare = {"key": np.arange(60), "label": np.arange(60) % 2}
-    checks = _checks(tmp_path, bare, strategy="entity", details={"numeric": [], "categorical": []})
+    checks = checks_of(tmp_path, bare, strategy="entity", details={"numeric": [], "categorical": []})
     assert list(checks) == ["parts", *NAMES]
     assert _statuses(checks) == dict.fromkeys(["parts", *NAMES], COULD_NOT_RUN) | {
         "parts": PASSED,
@@ -91,23 +90,23 @@ def test_what_a_check_found_is_told_with_what_to_do(name: str) -> None:
 
 
 def test_a_random_split_is_noted_not_to_be_in_order_of_time(tmp_path: Path) -> None:
-    checks = _checks(tmp_path, strategy="random")
+    checks = checks_of(tmp_path, strategy="random")
     assert (checks["time_order"].status, checks["time_order"].severity) == (NOTED, "note")
     assert not checks["time_order"].ends_the_run
     assert (checks["decision_time_drift"].status, checks["decision_time_drift"].severity) == (PASSED, "warn")
 
 
 def test_a_severity_of_the_configuration_counts(tmp_path: Path) -> None:
-    checks = _checks(tmp_path, strategy="random", checks={"severity": {"time_order": "fail", "availability": "fail"}})
+    checks = checks_of(tmp_path, strategy="random", checks={"severity": {"time_order": "fail", "availability": "fail"}})
     assert [name for name, one in checks.items() if one.ends_the_run] == ["time_order", "availability"]
     assert checks["availability"].status == COULD_NOT_RUN
 
 
 def test_a_group_on_two_sides_is_counted(tmp_path: Path) -> None:
-    kept = _checks(tmp_path, **BY_GROUP)
+    kept = checks_of(tmp_path, **BY_GROUP)
     assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (PASSED, "fail")
     columns = _columns()
-    checks = _checks(tmp_path, columns, **IN_TIME, checks={"groups": ["town"]})
+    checks = checks_of(tmp_path, columns, **IN_TIME, checks={"groups": ["town"]})
     assert checks["group_overlap"].ends_the_run
     training, validation = columns["town"][:2904], columns["town"][2904:4368]
     shared = set(training) & set(validation)
@@ -118,131 +117,24 @@ def test_a_group_on_two_sides_is_counted(tmp_path: Path) -> None:
     )
 
 
-def _of_people(**changes: Any) -> dict[str, Any]:
-    """Four rows of each of 200 people, whose income is one; a rejected row left one person with a single row."""
-    person, generator = np.repeat(np.arange(200), 4), np.random.default_rng(3)
-    columns = {
-        "key": np.arange(800),
-        "decision_time": np.datetime64("2024-01-01", "us") + np.arange(800) * HOUR,
-        "label": np.arange(800) % 2,
-        "person": person.astype(np.float32),
-        "income": generator.normal(size=200)[person],
-        "size": generator.normal(size=800),
-        "shop": generator.integers(0, 60, 800),
-    }
-    return {name: np.delete(column, [0, 1, 2]) for name, column in (columns | changes).items()}
-
-
-PERSON = (
-    "person may name something that has several rows, such as a person: its 200 values have at most 4 rows each, which "
-    "agree in income, and "
-)
-
-
-@pytest.mark.parametrize(
-    ("changes", "spec", "status", "severity"),
-    [
-        ({}, {"strategy": "random"}, FAILED, "warn"),
-        ({}, {"strategy": "stratified"}, FAILED, "warn"),
-        ({}, {"strategy": "group", "columns": ["shop"]}, FAILED, "warn"),
-        ({}, {"strategy": "group", "columns": ["person"]}, PASSED, "warn"),
-        ({}, {"strategy": "random", "checks": {"groups": ["person"]}}, PASSED, "warn"),
-        ({}, {"strategy": "random", "checks": {"severity": {"unnamed_groups": "note"}}}, NOTED, "note"),
-        # Numbers that name nothing: their rows agree in nothing, or in what nearly all rows have.
-        ({"income": np.random.default_rng(4).normal(size=800)}, {"strategy": "random"}, PASSED, "warn"),
-        ({"income": (np.arange(800) == 1) * 1.0}, {"strategy": "random"}, PASSED, "warn"),
-        ({"person": np.arange(800) // 4 + 0.5}, {"strategy": "random"}, PASSED, "warn"),
-        ({"person": np.arange(800) // 40}, {"strategy": "random"}, PASSED, "warn"),
-        ({"person": np.arange(800) // 2 * (np.arange(800) % 2)}, {"strategy": "random"}, PASSED, "warn"),
-    ],
-)
-def test_a_column_that_names_groups_which_the_split_does_not_know_is_found(
-    tmp_path: Path, changes: dict[str, Any], spec: dict[str, Any], status: str, severity: str
-) -> None:
-    details = {"numeric": ["person", "income", "size"], "categorical": []}
-    found = _checks(tmp_path, _of_people(**changes), **spec, details=details)["unnamed_groups"]
-    assert (found.status, found.severity) == (status, severity), found.said
-    assert all(text.startswith(PERSON) for text in found.said) and len(found.said) == (status != PASSED)
-
-
-def _with_more_people(rows: int, **changes: Any) -> dict[str, Any]:
-    """More rows, each of a person of its own."""
-    more = {"person": np.arange(1000, 1000 + rows), "income": np.random.default_rng(8).normal(size=rows)} | changes
-    columns = _of_people()
-    for name, column in columns.items():
-        added = more.get(name, column[:rows])
-        columns[name] = np.concatenate([column, added.astype(column.dtype)])
-    return columns | {"key": np.arange(len(columns["key"]))}
-
-
-@pytest.mark.parametrize("case", ["a missing income", "a wrong income", "a person with 30 rows", "people with one row"])
-def test_a_few_odd_rows_hide_no_groups(tmp_path: Path, case: str) -> None:
-    """Of 200 people, one lacks an income once, or has another once, or has many rows; or 20 more have one row each."""
-    columns = _of_people()
-    if case.endswith("income"):
-        columns["income"][17] = np.nan if case.startswith("a missing") else 7.0
-    elif case.endswith("30 rows"):
-        columns = _with_more_people(30, person=np.full(30, 5), income=np.full(30, columns["income"][20]))
-    else:
-        columns = _with_more_people(20)
-    details = {"numeric": ["person", "income", "size"], "categorical": []}
-    found = _checks(tmp_path, columns, strategy="random", details=details)["unnamed_groups"]
-    assert found.status == FAILED and "which agree in income" in found.said[0]
-    assert ("mostly at most 4 rows" in found.said[0]) == case.endswith("30 rows")
-
-
-COMPUTED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "price band": lambda price: price // 5,
-    "last digit": lambda price: price % 10,
-    "tax": lambda price: price * 0.19,
-    "rebate": lambda price: -price,
-    "is dear": lambda price: price > 200,
-}
-
-
-@pytest.mark.parametrize("computed", [*COMPUTED, "label"])
-def test_a_number_from_which_another_is_computed_names_nothing(tmp_path: Path, computed: str) -> None:
-    price = np.random.default_rng(9).integers(100, 400, 1500)
-    label = price > 250 if computed == "label" else np.arange(1500) % 2
-    tax = np.random.default_rng(10).normal(size=1500) if computed == "label" else COMPUTED[computed](price)
-    times = np.datetime64("2024-01-01", "us") + np.arange(1500) * HOUR
-    columns = {"key": np.arange(1500), "decision_time": times, "price": price, "tax": tax.astype(float)}
-    columns["label"] = label.astype(np.int8)
-    details = {"numeric": ["price", "tax"], "categorical": []}
-    assert _checks(tmp_path, columns, strategy="random", details=details)["unnamed_groups"].status == PASSED
-
-
-def test_columns_of_few_values_tell_groups_together(tmp_path: Path) -> None:
-    """A town and a language of each person: one may be computed from a number, the two together are a person's."""
-    generator, person = np.random.default_rng(11), np.repeat(np.arange(200), 4)
-    town, language = (generator.integers(0, 5, 200)[person].astype(float) for _ in range(2))
-    columns = _of_people(income=town, size=language)
-    details = {"numeric": ["person", "income", "size"], "categorical": []}
-    found = _checks(tmp_path, columns, strategy="random", details=details)["unnamed_groups"]
-    assert found.status == FAILED and len(found.said) == 1
-    label = _of_people(income=generator.normal(size=800), label=generator.integers(0, 2, 200)[person])
-    found = _checks(tmp_path, label, strategy="random", details=details)["unnamed_groups"]
-    assert found.status == FAILED and "which agree in label" in found.said[0]
-
-
 def test_groups_in_several_parts_are_noted_where_time_divides(tmp_path: Path) -> None:
     person = np.arange(ROWS) % (ROWS // 4)
     columns = _columns(person=person, size=np.random.default_rng(6).normal(size=ROWS)[person])
-    found = _checks(tmp_path, columns, **IN_TIME)["unnamed_groups"]
+    found = checks_of(tmp_path, columns, **IN_TIME)["unnamed_groups"]
     assert (found.status, found.severity, found.said[0].split()[0]) == (NOTED, "note", "person")
 
 
 def test_entities_promise_for_their_own_keys_only(tmp_path: Path) -> None:
     columns = _columns(key=np.arange(ROWS) % 50)
-    entity = _checks(tmp_path, columns, strategy="entity")
+    entity = checks_of(tmp_path, columns, strategy="entity")
     assert entity["entity_overlap"].status == PASSED
-    group = _checks(tmp_path, columns, **BY_GROUP)
+    group = checks_of(tmp_path, columns, **BY_GROUP)
     assert (group["entity_overlap"].status, group["entity_overlap"].severity) == (NOTED, "note")
 
 
 def test_missing_groups_are_shared_by_nobody(tmp_path: Path) -> None:
     towns = pa.array([None] * ROWS, pa.string())
-    checks = _checks(tmp_path, _columns(town=towns), strategy="entity", checks={"groups": ["town"]})
+    checks = checks_of(tmp_path, _columns(town=towns), strategy="entity", checks={"groups": ["town"]})
     assert checks["group_overlap"].status == COULD_NOT_RUN
 
 
@@ -253,7 +145,7 @@ def test_duplicates_across_parts_are_counted_exactly_and_nearly(tmp_path: Path) 
     size[2904 : 2904 + 40] = size[:40]
     # A thousandth of a standard deviation away: one grid in twenty parts such a pair, both do nearly never.
     size[2944 : 2904 + 120] = size[40:120] + 0.001
-    checks = _checks(tmp_path, columns, **IN_TIME, checks={"near": 0.02, "near_duplicates": 0.0, "duplicates": 0.0})
+    checks = checks_of(tmp_path, columns, **IN_TIME, checks={"near": 0.02, "near_duplicates": 0.0, "duplicates": 0.0})
     exact = [text for text in checks["duplicates"].said if "validation" in text]
     said = (
         "40 of 1464 rows of validation (2.73 %, at most 0 %) have the features of a row of train. Their labels differ "
@@ -268,7 +160,7 @@ def test_near_duplicates_are_pairs_within_a_step_and_hold_all_within_half(tmp_pa
     """Brute force over one number: equal steps lie within a step, and what lies within half a step is in equal ones."""
     columns = _columns(colour=np.array(["red"] * ROWS))
     step = 0.0002
-    checks = _checks(tmp_path, columns, **IN_TIME, checks={"near": step, "near_duplicates": 0.0})
+    checks = checks_of(tmp_path, columns, **IN_TIME, checks={"near": step, "near_duplicates": 0.0})
     found = int(checks["near_duplicates"].said[0].split()[0])
     train, validation = columns["size"][:2904], columns["size"][2904:4368]
     apart = np.abs(validation[:, None] - train[None, :]).min(axis=1) / np.std(train)
@@ -279,7 +171,7 @@ def test_near_duplicates_are_pairs_within_a_step_and_hold_all_within_half(tmp_pa
 def test_missing_features_are_alike_and_differ_from_zero(tmp_path: Path) -> None:
     size = np.where(np.arange(ROWS) < 4000, np.nan, 0.0)
     columns = _columns(size=size, colour=pa.array([None] * ROWS, pa.string()))
-    checks = _checks(tmp_path, columns, **IN_TIME)
+    checks = checks_of(tmp_path, columns, **IN_TIME)
     said = checks["duplicates"].said
     # Rows 2904 to 3999 of validation (to 4367) repeat train; the others are zero. Test repeats these.
     assert said[0].startswith("1096 of 1464 rows of validation")
@@ -299,7 +191,7 @@ def test_a_feature_that_tells_the_label_is_found(tmp_path: Path, kind: str) -> N
     else:
         columns["colour"] = np.where(label, "red", columns["colour"]).astype(str)
         columns["colour"][(label == 0) & (columns["colour"] == "red")] = "blue"
-    checks = _checks(tmp_path, columns, **IN_TIME)
+    checks = checks_of(tmp_path, columns, **IN_TIME)
     feature = "colour" if kind == "category" else "size"
     assert (
         checks["single_feature"].said[0].startswith(f"{feature} alone tells the label of validation with ROC AUC 1.000")
@@ -310,7 +202,7 @@ def test_a_feature_that_tells_the_label_is_found(tmp_path: Path, kind: str) -> N
 def test_a_feature_that_tells_the_label_in_train_only_is_none(tmp_path: Path) -> None:
     columns = _columns()
     columns["size"][:2904] += 100 * columns["label"][:2904]
-    assert _checks(tmp_path, columns, **IN_TIME)["single_feature"].status == PASSED
+    assert checks_of(tmp_path, columns, **IN_TIME)["single_feature"].status == PASSED
 
 
 def test_a_feature_known_after_the_decision_is_found(tmp_path: Path) -> None:
@@ -319,7 +211,7 @@ def test_a_feature_known_after_the_decision_is_found(tmp_path: Path) -> None:
     known[[5, 7]] += 3 * HOUR
     known[9] = "NaT"
     columns["known"] = pa.array(known, pa.timestamp("us", "UTC"))
-    checks = _checks(tmp_path, columns, **IN_TIME, checks={"availability": {"size": "known"}})
+    checks = checks_of(tmp_path, columns, **IN_TIME, checks={"availability": {"size": "known"}})
     assert checks["availability"].ends_the_run
     assert checks["availability"].said == (
         "size of 2 rows was known only after the decision, up to 7200 s later",
@@ -327,18 +219,18 @@ def test_a_feature_known_after_the_decision_is_found(tmp_path: Path) -> None:
         "1 features have no column that says when they were known: colour",
     )
     columns["known"] = pa.array(columns["decision_time"].to_numpy(), pa.timestamp("us", "UTC"))
-    partly = _checks(tmp_path, columns, **IN_TIME, checks={"availability": {"size": "known"}})
+    partly = checks_of(tmp_path, columns, **IN_TIME, checks={"availability": {"size": "known"}})
     assert partly["availability"].status == COULD_NOT_RUN
     told = {"availability": {"size": "known", "colour": "known"}}
-    assert _checks(tmp_path, columns, **IN_TIME, details=told)["availability"].status == PASSED
+    assert checks_of(tmp_path, columns, **IN_TIME, details=told)["availability"].status == PASSED
 
 
 def test_neighbours_across_parts_are_found(tmp_path: Path) -> None:
     cells = {"strategy": "geographic", "cell_km": 200}
-    kept = _checks(tmp_path, **cells, buffer_km=20)
+    kept = checks_of(tmp_path, **cells, buffer_km=20)
     assert (kept["geographic_neighbours"].status, kept["geographic_neighbours"].severity) == (PASSED, "fail")
     distance = {"latitude": "latitude", "longitude": "longitude", "neighbours_km": 20}
-    checks = _checks(tmp_path, strategy="random", checks=distance)
+    checks = checks_of(tmp_path, strategy="random", checks=distance)
     assert (checks["geographic_neighbours"].status, checks["geographic_neighbours"].severity) == (FAILED, "warn")
     assert len(checks["geographic_neighbours"].said) == 3
 
@@ -347,7 +239,7 @@ def test_a_column_that_moved_between_the_parts_is_found(tmp_path: Path) -> None:
     columns = _columns()
     columns["size"][4500:] += 2
     columns["colour"][4500:] = "red"
-    checks = _checks(tmp_path, columns, **IN_TIME)
+    checks = checks_of(tmp_path, columns, **IN_TIME)
     assert [text.split(" of ")[0] + text.split("from")[1].split(",")[0] for text in checks["feature_drift"].said] == [
         "size has a PSI train to test",
         "colour has a PSI train to test",
@@ -356,7 +248,7 @@ def test_a_column_that_moved_between_the_parts_is_found(tmp_path: Path) -> None:
 
 def test_few_rows_are_not_judged(tmp_path: Path) -> None:
     columns = {name: values[:600] for name, values in _columns().items()}
-    checks = _checks(tmp_path, columns, strategy="random")
+    checks = checks_of(tmp_path, columns, strategy="random")
     assert {checks[name].status for name in ("feature_drift", "decision_time_drift")} == {COULD_NOT_RUN}
 
 
@@ -364,7 +256,7 @@ def test_few_rows_are_not_judged(tmp_path: Path) -> None:
 def test_a_feature_that_is_the_label_is_found_among_few_rows(tmp_path: Path, rows: int, status: str) -> None:
     columns = {name: values[:rows] for name, values in _columns().items()}
     columns["size"] = columns["label"] + 0.001 * columns["size"]
-    found = _checks(tmp_path, columns, strategy="random")["single_feature"]
+    found = checks_of(tmp_path, columns, strategy="random")["single_feature"]
     assert found.status == status and "size" in found.said[0], found.said
 
 
@@ -374,10 +266,10 @@ def test_a_part_that_mostly_repeats_another_measures_nothing(tmp_path: Path, sha
     count = int(share * 1464)
     for name in ("size", "colour", "label"):
         columns[name][2904 : 2904 + count] = columns[name][:count]
-    found = _checks(tmp_path, columns, **IN_TIME)["duplicates"]
+    found = checks_of(tmp_path, columns, **IN_TIME)["duplicates"]
     assert (found.status, found.severity, found.ends_the_run) == (FAILED, severity, severity == "fail")
     assert found.said[0].endswith("Their labels agree (nearly) always, as those of copies do")
-    kept = _checks(tmp_path, columns, **IN_TIME, checks={"severity": {"duplicates": "warn"}})["duplicates"]
+    kept = checks_of(tmp_path, columns, **IN_TIME, checks={"severity": {"duplicates": "warn"}})["duplicates"]
     assert not kept.ends_the_run
 
 
@@ -385,17 +277,17 @@ def test_ten_copies_of_a_table_are_refused_and_few_coarse_features_are_not(tmp_p
     """Of three coarse features nearly every row of test is in train, as an event of its own."""
     columns = _columns()
     repeated = columns | {name: np.tile(columns[name][: ROWS // 10], 10) for name in ("size", "colour", "label")}
-    found = _checks(tmp_path, repeated, **IN_TIME)["duplicates"]
+    found = checks_of(tmp_path, repeated, **IN_TIME)["duplicates"]
     assert found.ends_the_run and "1464 of 1464 rows of validation (100.00 %" in found.said[0]
     coarse = columns | {"size": np.round(columns["size"]), "town": columns["town"] % 3}
     details = {"numeric": ["size", "town"]}
-    found = _checks(tmp_path, coarse, **IN_TIME, details=details)["duplicates"]
+    found = checks_of(tmp_path, coarse, **IN_TIME, details=details)["duplicates"]
     assert (found.status, found.severity) == (FAILED, "warn") and "99." in found.said[0], found.said
     assert re.search(r"row of train\. Their labels differ (less often than|as often as) those of any", found.said[0])
     rare = coarse | {"label": (np.arange(ROWS) % 97 == 0).astype(np.int8)}
-    assert not _checks(tmp_path, rare, **IN_TIME, details=details)["duplicates"].ends_the_run
+    assert not checks_of(tmp_path, rare, **IN_TIME, details=details)["duplicates"].ends_the_run
     measured = coarse | {"label": columns["size"]}
-    found = _checks(tmp_path, measured, **IN_TIME, details=details | {"task": "regression"})["duplicates"]
+    found = checks_of(tmp_path, measured, **IN_TIME, details=details | {"task": "regression"})["duplicates"]
     assert not found.ends_the_run
 
 
@@ -406,13 +298,13 @@ def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_
         np.where(np.arange(ROWS) == 4, columns["decision_time"].to_numpy() - HOUR, columns["label_time"].to_numpy()),
         pa.timestamp("us", "UTC"),
     )
-    checks = _checks(tmp_path, columns, **IN_TIME)
+    checks = checks_of(tmp_path, columns, **IN_TIME)
     assert checks["parts"].ends_the_run
     assert checks["parts"].said == (
         "validation: has 0 rows with label 0 and 1,464 with label 1; expected some of both",
         "train: 1 label with a time before the decision that the label judges",
     )
-    empty = _checks(tmp_path, columns, **IN_TIME | {"validation_until": "2025-01-01"})
+    empty = checks_of(tmp_path, columns, **IN_TIME | {"validation_until": "2025-01-01"})
     assert empty["parts"].said[0].startswith("test: has no rows. It spans decisions from 2025-01-01T00:00:00")
 
 
@@ -420,7 +312,7 @@ def test_folds_are_looked_at_one_by_one(tmp_path: Path) -> None:
     columns = _columns()
     columns["label"][:1464] = 0
     spec = {"strategy": "rolling_origin", "origins": 3, "horizon": "P30D", "test_from": "2024-05-01", "gap": "PT1H"}
-    said = _checks(tmp_path, columns, **spec)["parts"].said
+    said = checks_of(tmp_path, columns, **spec)["parts"].said
     assert said == (
         "fold 0: train: has 744 rows with label 0 and 0 with label 1; expected some of both",
         "fold 0: validation: has 720 rows with label 0 and 0 with label 1; expected some of both",
@@ -430,9 +322,9 @@ def test_folds_are_looked_at_one_by_one(tmp_path: Path) -> None:
 
 def test_folds_promise_among_themselves_what_a_test_part_by_time_cannot(tmp_path: Path) -> None:
     folds = {"strategy": "k_fold", "unit": "group", "columns": ["town"]}
-    by_hash = _checks(tmp_path, **folds, test_fraction=0.2)
+    by_hash = checks_of(tmp_path, **folds, test_fraction=0.2)
     assert by_hash["group_overlap"].status == PASSED
-    by_time = _checks(tmp_path, **folds, test_from="2024-07-01", gap="PT2H")
+    by_time = checks_of(tmp_path, **folds, test_from="2024-07-01", gap="PT2H")
     assert (by_time["group_overlap"].status, by_time["group_overlap"].severity) == (NOTED, "note")
     assert all(" in test are in " in text for text in by_time["group_overlap"].said)
     assert not by_time["time_order"].ends_the_run
@@ -440,14 +332,14 @@ def test_folds_promise_among_themselves_what_a_test_part_by_time_cannot(tmp_path
 
 def test_a_group_that_is_named_fails_and_one_that_is_not_promised_does_not(tmp_path: Path) -> None:
     folds = {"strategy": "k_fold", "unit": "group", "columns": ["town"], "test_from": "2024-07-01", "gap": "PT2H"}
-    kept = _checks(tmp_path, **folds, checks={"groups": ["key"]})
+    kept = checks_of(tmp_path, **folds, checks={"groups": ["key"]})
     assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (NOTED, "note")
-    broken = _checks(tmp_path, **folds, checks={"groups": ["colour"]})
+    broken = checks_of(tmp_path, **folds, checks={"groups": ["colour"]})
     assert broken["group_overlap"].ends_the_run
 
 
 def test_groups_that_the_configuration_names_are_never_on_two_sides(tmp_path: Path) -> None:
-    checks = _checks(
+    checks = checks_of(
         tmp_path,
         _columns(town=pa.array([f"t{row % 40}" for row in range(ROWS)])),
         strategy="k_fold",
@@ -463,5 +355,5 @@ def test_groups_that_the_configuration_names_are_never_on_two_sides(tmp_path: Pa
 def test_places_that_nobody_knows_are_not_far_apart(tmp_path: Path, missing: float | None) -> None:
     places = pa.array([missing] * ROWS, pa.float64())
     named = {"latitude": "lat", "longitude": "lon", "neighbours_km": 10.0}
-    checks = _checks(tmp_path, _columns(lat=places, lon=places), **IN_TIME, checks=named)
+    checks = checks_of(tmp_path, _columns(lat=places, lon=places), **IN_TIME, checks=named)
     assert checks["geographic_neighbours"].status == COULD_NOT_RUN
