@@ -71,6 +71,23 @@ class Units:
         return cls._named(resample_by, numbers)
 
     @classmethod
+    def of_split(cls, part: Part, columns: Sequence[str]) -> "Units":
+        """The units where nobody names one: rows that a split keeps together, by columns whose values are their group.
+
+        Of a ranking each group, and without columns each row.
+        """
+        if part.groups is not None or not columns or not {*columns} <= {*part.table.column_names}:
+            return cls.single(len(part.rows), part.groups)
+        numbers = np.column_stack(
+            [
+                part.table[name].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+                for name in columns
+            ]
+        )
+        units = cls._named(" and ".join(columns), np.unique(numbers, axis=0, return_inverse=True)[1].reshape(-1))
+        return units if units.number < len(part.rows) else cls.single(len(part.rows), None)
+
+    @classmethod
     def single(cls, rows: int, groups: Array | None) -> "Units":
         """Each row alone; of a ranking each group, given by the number of that of each row, shape (rows,)."""
         return cls("row", rows) if groups is None else cls._named("group", groups)

@@ -43,7 +43,8 @@ class EvaluationSpec(Spec):
         "",
         description="What the bootstrap draws as a whole, because its rows are not independent: a column, or the "
         "`day` or "
-        "`week` of the decision; empty for single rows (for a ranking, groups).",
+        "`week` of the decision; empty for the groups or entities that the split keeps together, else single rows (for "
+        "a ranking, groups).",
     )
     protected: Unordered = Field(
         (),

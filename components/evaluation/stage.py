@@ -17,6 +17,9 @@ from gatehouse.components.training.learned import learned_parts
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gatehouse.components.evaluation.bootstrap import Units
     from gatehouse.components.evaluation.gate import Cost, DataCheck
     from gatehouse.components.evaluation.judgement import Judgement
     from gatehouse.components.evaluation.parts import Part
@@ -97,7 +100,6 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         UnusablePartError: if the test part cannot be judged on.
         ScoringError: if a model cannot score the test rows.
     """
-    from gatehouse.components.evaluation.bootstrap import Units
     from gatehouse.components.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, TREES, judged
     from gatehouse.components.evaluation.origins import origins_of
     from gatehouse.components.evaluation.parts import read_part
@@ -123,7 +125,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
     details = store.manifest(request.training_set).details
-    units = Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
+    units = _units(request, store, part, details)
     features = {name: kind == "numeric" for kind in ("numeric", "categorical") for name in details.get(kind, ())}
     origins = origins_of(store, request.model, **data, split_checks=request.split_checks)
     checks, cost = _data_checks(request, store), _cost(request, store, candidate, part)
@@ -143,6 +145,17 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         summary="; ".join(map(str, found.fairness)),
         passing=seen.passing or origins.passing,
     )
+
+
+def _units(request: EvaluateRequest, store: ArtifactStore, part: "Part", details: "Mapping[str, Any]") -> "Units":
+    """What the bootstrap draws: what the project names, or what the split keeps together, so that no copy counts."""
+    from gatehouse.components.evaluation.bootstrap import Units
+
+    if request.spec.resample_by:
+        return Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
+    split = store.manifest(request.split).configuration
+    together = {"group": split.get("columns", ()), "entity": details.get("entity_keys", ())}
+    return Units.of_split(part, tuple(together.get(split.get("strategy", ""), ())))
 
 
 def _cost(request: EvaluateRequest, store: ArtifactStore, candidate: "Predictor", part: "Part") -> "Cost":

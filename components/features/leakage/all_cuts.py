@@ -10,9 +10,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.features.database import open_tables
+from gatehouse.components.features.database import open_tables, quoted
 from gatehouse.components.features.definitions.repository import Repository
-from gatehouse.components.features.leakage.label_columns import RawColumns, columns_read
+from gatehouse.components.features.leakage.label_columns import RawColumns, columns_of, columns_read
 from gatehouse.components.features.leakage.own_outcome import (
     OwnOutcomes,
     arrives_early,
@@ -26,6 +26,11 @@ from gatehouse.components.features.leakage.told_labels import ToldLabels
 from gatehouse.components.features.table_files import Files
 
 _TIME = pa.timestamp("us", "UTC")
+_UNTOUCHED = (
+    "{view}: not checked, as features/known/{table}.sql takes no row and no value away, not even at the time of the "
+    "first decision, so that the replay sees all that came later. Write there which rows and values were known then: "
+    "SELECT * FROM source.{source} WHERE <time of the row> BETWEEN getvariable('since') AND getvariable('as_of')."
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ def replay_all(
     labels = ToldLabels(connection, repository, training_set)
     reading = {name: _of_label(connection, repository, name, labels.columns) for name in views}
     early, doubted = told_early(labels, repository, reading, shown=not hidden)
+    early = _of_untouched(connection, repository, labels.untouched(), views) | early
     own = find_own(labels, repository, training_set, reading)
     cuts, differences = list[dict[str, Any]](), list[Difference]()
     holding, maybe = list[Difference](), list[Difference]()
@@ -90,6 +96,18 @@ def replay_all(
     refused |= early
     doubts = {view: text for view, text in {**doubted, **own_doubted}.items() if view not in refused}
     return Replayed(cuts, differences, refused, doubts, arrives_early(repository, own, training_set.num_rows))
+
+
+def _of_untouched(
+    connection: duckdb.DuckDBPyConnection, repository: Repository, tables: Sequence[str], views: Collection[str]
+) -> dict[str, str]:
+    """By view that reads a table of the label from which nothing is taken away, why it is not checked."""
+    found = {}
+    for view in views:
+        read = columns_of(connection, repository, repository.views[view].query)
+        if named := [table for table in tables if table in read]:
+            found[view] = _UNTOUCHED.format(view=view, table=named[0], source=quoted(named[0]))
+    return found
 
 
 def _with_decisions(

@@ -64,6 +64,22 @@ class ToldLabels:
                 name = quoted(table)
                 self._connection.execute(f"CREATE VIEW restored.{name} AS FROM source.{name}")
 
+    def untouched(self) -> list[str]:
+        """Tables of the label's columns from which `known` takes nothing away at the first of several decisions."""
+        first, last = (each(self.rows["decision_time"]).as_py() for each in (pc.min, pc.max))
+        if first == last:
+            return []
+        self.restore(first)
+        tables = sorted({table for table, _ in self.columns} & set(self._repository.known) & set(self._tables))
+        return [table for table in tables if self._is_whole(quoted(table))]
+
+    def _is_whole(self, table: str) -> bool:
+        source, restored = (self._connection.sql(f"SELECT * FROM {of}.{table}") for of in ("source", "restored"))
+        if source.columns != restored.columns:
+            return False
+        rest = self._connection.sql(f"(FROM source.{table}) EXCEPT ALL (FROM restored.{table}) LIMIT 1")
+        return not rest.fetchall()
+
     def told_by(self, kept: RawColumns) -> pa.Table:
         """The rows that the restored tables have, with `TOLD`, the mean label by the kept columns, and `ARRIVED`.
 

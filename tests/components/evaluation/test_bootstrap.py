@@ -34,6 +34,18 @@ def test_units_are_rows_values_of_a_column_or_days(resample_by: str, units: list
     assert (None if found.of_row is None else found.of_row.tolist()) == units
 
 
+@pytest.mark.parametrize(
+    ("columns", "units"),
+    [(("plane",), [0, 1, 0, 2, 1, 0]), (("plane", "decided"), None), ((), None), (("gone",), None)],
+)
+def test_what_a_split_keeps_together_is_a_unit(columns: tuple[str, ...], units: list[int] | None) -> None:
+    found = Units.of_split(part(), columns)
+    assert (found.name, found.number) == (("plane", 3) if units else ("row", 6))
+    if units:
+        assert [found.of_row[row] == found.of_row[0] for row in range(6)] == [each == 0 for each in units]  # type: ignore[index]  # Given.
+    assert Units.of_split(part(np.array([0, 0, 0, 1, 1, 1])), columns).name == "group"
+
+
 def test_rankings_are_drawn_by_group_and_no_unit_cuts_one() -> None:
     groups = np.array([0, 0, 0, 1, 1, 1])
     assert Units.of(part(groups), "", "decided").name == "group"
