@@ -41,6 +41,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.rules.enough_rows import LEAST_TEST_ROWS
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.found import TASKS
+from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import nearest
 
@@ -140,7 +141,20 @@ def _roles(
         told = {one.name: one for one in (*roles.features, roles.label)}
         repeated = names_in(roles.features, rows, lambda name: _groups_rows(connection, name, told))
         sizes = _sizes(connection, roles, boundaries)
-        return replace(roles, repeated=repeated), boundaries, _alike(connection, roles, rows), sizes
+        roles = replace(roles, repeated=repeated, spelled=_spelled(connection, roles.label))
+        return roles, boundaries, _alike(connection, roles, rows), sizes
+
+
+def _spelled(connection: "duckdb.DuckDBPyConnection", label: Column) -> tuple[str, ...]:
+    """Values of a text label, with their rows, that only case or spaces around them tell from another."""
+    if label.kind != "string":
+        return ()
+    value = quoted(label.name)
+    found = connection.execute(
+        f"SELECT value, n FROM (SELECT {value} AS value, count(*) AS n FROM rows WHERE {value} IS NOT NULL GROUP BY 1) "
+        "QUALIFY count(*) OVER (PARTITION BY lower(trim(value))) > 1 ORDER BY lower(trim(value)), n DESC, value LIMIT 6"
+    ).fetchall()
+    return tuple(f"{value!r} in {counted(rows, 'row')}" for value, rows in found)
 
 
 def _groups_rows(connection: "duckdb.DuckDBPyConnection", name: str, columns: Mapping[str, Column]) -> bool:
@@ -238,6 +252,11 @@ def _advice(roles: Roles, sizes: Mapping[str, int]) -> Iterator[str]:
         yield (
             f"{', '.join(roles.repeated)}: may name something that has several rows, such as a person; a feature now. "
             "--group COLUMN keeps these rows in one part and makes no feature of it, --without COLUMN leaves it out."
+        )
+    if roles.spelled:
+        yield (
+            f"{roles.label.name}: values that differ only in case or spaces are not the same value: "
+            f"{', '.join(roles.spelled)}. Write them alike in the file, or in features/labels with lower(trim(...))."
         )
     if min(sizes.values()) < LEAST_TEST_ROWS:
         found = ", ".join(f"{part} {size:,}" for part, size in sizes.items())

@@ -91,6 +91,7 @@ class Roles:
         left_out: For each remaining column why it is no feature.
         group: The column whose rows stay in one part of the split; empty for none.
         repeated: Features that may name something with several rows.
+        spelled: Values of the label, with their rows, that differ only in case or in spaces around them.
     """
 
     label: Column
@@ -103,6 +104,7 @@ class Roles:
     left_out: Mapping[str, str] = field(default_factory=dict)
     group: str = ""
     repeated: tuple[str, ...] = ()
+    spelled: tuple[str, ...] = ()
 
     @property
     def slice(self) -> str:

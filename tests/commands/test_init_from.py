@@ -161,6 +161,15 @@ def test_infinite_values_are_told_and_become_nulls(folder: Path) -> None:
         check_project(folder / "houses", data=True)
 
 
+def test_spellings_of_one_value_of_the_label_are_told(folder: Path) -> None:
+    said = ["yes", "no", "Yes", "yes ", "no", "maybe"]
+    lines = [f"{row},{row * 7 % 11},{said[row % 6]}" for row in range(600)]
+    (folder / "asked.csv").write_text("\n".join(["number,size,answer", *lines]) + "\n")
+    output = _init("asked", "--from", folder / "asked.csv", "--label", "answer", "--positive", "yes").output
+    told = " ".join(output.split())
+    assert "not the same value: 'Yes' in 100 rows, 'yes' in 100 rows, 'yes ' in 100 rows. Write them alike" in told
+
+
 def test_a_table_without_times(folder: Path) -> None:
     _init("visits", "--from", _visits(folder), "--label", "stars", "--positive", ">= 3", "--time", "none")
     check_project(folder / "visits")
