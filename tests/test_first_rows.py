@@ -62,7 +62,7 @@ def test_the_contract_is_held_against_the_first_rows_and_rows_that_do_not_fit_ar
     line = 1 + [each.strip()[:8] for each in (project / CONTRACT).read_text().splitlines()].index("amount: ")
     assert f"contract.yaml:{line}: of the first rows, orders.amount: max" in str(caught.value)
     assert "orders.amount: max: expected at most 5, found 300 of 300 rows that break it" in str(caught.value)
-    assert "have nobody yet correct the data, or change max of orders.amount in the contract" in str(caught.value)
+    assert "ask nobody yet to correct the data, or change max of orders.amount in the contract" in str(caught.value)
     (project / PROJECT).write_text(
         (project / PROJECT).read_text().replace("  path:", "  block_bytes: 4096\n  path:", 1)
     )

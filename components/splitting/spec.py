@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, Unordered
-from gatehouse.duration import Duration
+from gatehouse.duration import Duration, iso
 
 Severity = Literal["fail", "warn", "note"]
 CheckName = Literal[
@@ -162,7 +162,10 @@ class TimeSplit(_Split):
             raise ValueError(f"expected train_from < train_until < validation_until < test_until, found {found}")
         before = [bound for bound in bounds if isinstance(bound, timedelta)]
         if len(before) == 2 and before[0] <= before[1]:
-            raise ValueError("expected train_until longer before the newest decision than validation_until")
+            raise ValueError(
+                "train_until and validation_until count back from the newest decision: expected train_until longer "
+                f"than validation_until, found {iso(before[0])} and {iso(before[1])}"
+            )
         return self
 
 

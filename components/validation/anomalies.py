@@ -51,7 +51,7 @@ class Anomaly:
             "table": f"remove {self.place} from the contract",
             "extra_columns": f"add {self.place} to the contract",
         }.get(self.rule, f"change {self.rule} of {self.place} in the contract")
-        return f"{self}; have {self.owner or 'whoever delivers it'} correct the data, or {instead}"
+        return f"{self}; ask {self.owner or 'its supplier'} to correct the data, or {instead}"
 
     def to_json(self) -> dict[str, Any]:
         """The anomaly as JSON."""

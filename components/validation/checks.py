@@ -300,7 +300,7 @@ class _TableJudge:
         direction = "falling" if order.descending else "rising"
         expected = f"rows in {'strictly ' if order.strictly else ''}{direction} order"
         shown = self._examples(f"WHERE gatehouse_row IN ({', '.join(map(str, first))})", order.by) if first else ()
-        observed = f"{rows:,} rows that stand before the row ahead of them"
+        observed = f"{rows:,} row{'s' * (rows != 1)} out of order"
         self._add("ordered", order.by, order.severity, order.owner, expected, observed, rows, shown)
 
     def _foreign_key(self, key: ForeignKey) -> None:

@@ -223,7 +223,7 @@ def test_a_boundary_may_be_counted_back_from_the_newest_decision() -> None:
     spec = {"strategy": "time", "train_until": "P10D", "validation_until": "P4D", "gap": "PT0S"}
     parts = divide(decision, decision, TimeSplit.model_validate(spec))
     assert [len(parts[name]) for name in ("train", "validation", "test")] == [9, 6, 5]
-    with pytest.raises(ValidationError, match="longer before the newest decision"):
+    with pytest.raises(ValidationError, match="train_until longer than validation_until, found P"):
         TimeSplit.model_validate(spec | {"validation_until": "P10D"})
     with pytest.raises(ValidationError, match=r"expected a time such as .* found '-P1D'"):
         TimeSplit.model_validate(spec | {"validation_until": "-P1D"})

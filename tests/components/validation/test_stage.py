@@ -179,7 +179,7 @@ def test_row_counts_and_an_empty_table(judge: Validate) -> None:
     few = judge({"t": pa.table({"a": [1]})}, _column({"type": "int64"}, min_rows=2))
     (said,) = few.reasons
     assert said == (
-        "t: min_rows: expected at least 2 rows, found 1 rows; have whoever delivers it correct the data, or change "
+        "t: min_rows: expected at least 2 rows, found 1 rows; ask its supplier to correct the data, or change "
         "min_rows of t in the contract"
     )
     empty = judge({"t": pa.table({"a": pa.array([], pa.int64())})}, _column({"type": "int64", "max": 1}))
