@@ -41,3 +41,11 @@ def test_a_policy_that_lets_every_candidate_pass_is_warned_of(tmp_path: Path, as
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | asked))
     warned = check_project(project).warnings
     assert len(warned) == bool(told) and re.search(told, " ".join(warned)), warned
+
+
+def test_a_column_of_a_view_that_no_feature_names_is_told(tmp_path: Path) -> None:
+    project = create_project("returns", tmp_path)
+    view = project / "features" / "views" / "order_content.sql"
+    view.write_text(view.read_text().replace("category, amount", "category, amount, amount * 2 AS doubled"))
+    (warned,) = check_project(project).warnings
+    assert "views/order_content.sql: doubled: computed, and no feature, as definitions.py does not name it" in warned

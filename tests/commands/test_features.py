@@ -362,7 +362,7 @@ def test_a_date_is_midnight_and_keys_have_the_type_of_their_entity(place: Place,
 
 def test_settings_that_are_no_yaml_are_told_with_their_line(place: Place, tmp_path: Path) -> None:
     place.run("materialize")
-    for text, message in (("project: a\nonline_store: {type: [\n", "yaml:3: is not YAML"), ("words", "expected keys")):
+    for text, message in (("project: a\nonline_store: {type: [\n", "yaml:2: is not YAML"), ("words", "expected keys")):
         (place.project / "repo/feature_store.yaml").write_text(text)
         assert message in place.fails("skew")
 

@@ -56,6 +56,7 @@ class _Attempt:
         do: Runs the step.
         makes: The staging table that the step creates; empty for none.
         view: The feature view that the step computes; empty for none.
+        declared: Names of the view's columns that definitions.py states, in lower case.
         times: Columns of the query that must be times.
         label: The label whose column the query must have; None for none.
     """
@@ -65,6 +66,7 @@ class _Attempt:
     do: Callable[[], object]
     makes: str = ""
     view: str = ""
+    declared: frozenset[str] = frozenset()
     times: tuple[str, ...] = ()
     label: LabelView | None = None
 
@@ -87,7 +89,8 @@ def dry_run(
         repository: The feature definitions.
         tables: The declared type of every column (`int64`, `double`, `string`, `bool`, `timestamp`), by raw table.
         rows: Rows to run on, by raw table; by default there are none.
-        warnings: Receives findings that are allowed but rarely meant: NaN or infinite features, labels all equal.
+        warnings: Receives findings that are allowed but rarely meant: NaN or infinite features, labels all equal,
+            columns of a view that are no feature.
         as_of: When the rows are known; now by default.
         labelled: Receives the rows that have a label, so that the caller judges them.
         computed: Receives the feature tables by view, so that the caller judges them too.
@@ -150,9 +153,14 @@ def _failures(
             labelled.append(Labelled(attempt.file, *made))
         else:
             warnings += teaches_nothing(Labelled(attempt.file, *made))
-    if not (attempt.times or attempt.label):
+    if not (attempt.view or attempt.label):
         return
     relation = connection.sql(f"SELECT * FROM (\n{attempt.query}\n) LIMIT 0")
+    if attempt.view and (unused := [name for name in relation.columns if name.lower() not in attempt.declared]):
+        warnings.append(
+            f"{attempt.file}: {', '.join(unused)}: computed, and no feature, as definitions.py does not name it under "
+            f"the features of {attempt.view}; add it there, or take it out of the query"
+        )
     types = {name.lower(): str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
     yield from _mistyped(attempt.file, types, attempt.times, _TIMES, "a time (TIMESTAMP or DATE)")
     if attempt.label and not attempt.label.classes:
@@ -200,7 +208,8 @@ def _attempts(repository: Repository, connection: duckdb.DuckDBPyConnection) -> 
         yield _Attempt(f"staging/{name}.sql", query, partial(stage_table, connection, repository, name), makes=name)
     for view in repository.views.values():
         do = partial(compute_view, connection, repository, view)
-        yield _Attempt(f"views/{view.name}.sql", view.query, do, view=view.name, times=_times_of(view))
+        file, names = f"views/{view.name}.sql", frozenset(name.lower() for name in (*view.columns, *_times_of(view)))
+        yield _Attempt(file, view.query, do, view=view.name, declared=names, times=_times_of(view))
     label = repository.label
     yield _Attempt(
         f"labels/{label.name}.sql",
