@@ -13,7 +13,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from gatehouse.redaction import redacted, without_secrets
 from gatehouse.rules_between_keys import broken_rules, chooser, errors_of, misspelled
 from gatehouse.yaml_text import (
-    EveryKeyText,
     is_no_text,
     keys_that_are_no_text,
     lines_of,
@@ -21,6 +20,7 @@ from gatehouse.yaml_text import (
     odd_characters,
     read_yaml,
     repeated_keys,
+    with_keys_as_text,
 )
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -97,7 +97,7 @@ def load_model(
         lines, keys, errors = lines_of(text), _keys_of(model), error.errors()
         if any(each["type"] == "invalid_key" or "[key]" in each["loc"] for each in errors):
             problems.extend(keys_that_are_no_text(name, text))
-            body = instead(yaml.load(text, Loader=EveryKeyText))  # noqa: S506 - a safe loader
+            body = instead(with_keys_as_text(text))
             errors = [each for each in errors_of(model, body) if not is_no_text(each, text)]
         read, broken = broken_rules(model, body)
         details = _together(_own(_at_keys(body, [part for each in (*errors, *broken) for part in _apart(each)])))

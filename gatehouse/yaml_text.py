@@ -69,7 +69,7 @@ class _TextKeys(yaml.CSafeLoader):
 _TextKeys.add_constructor("tag:yaml.org,2002:timestamp", _TextKeys.construct_day)
 
 
-class EveryKeyText(_TextKeys):
+class _EveryKeyText(_TextKeys):
     """Reads every key as a text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -78,6 +78,11 @@ class EveryKeyText(_TextKeys):
         for key, _ in node.value:
             key.tag = "tag:yaml.org,2002:str"
         return super().construct_mapping(node, deep)
+
+
+def with_keys_as_text(text: str) -> Any:
+    """What YAML says, with every key as a text."""
+    return yaml.load(text, Loader=_EveryKeyText)  # noqa: S506  # A loader that is derived from a safe one.
 
 
 def not_text(error: UnicodeDecodeError) -> str:
@@ -137,7 +142,7 @@ def read_yaml(text: str | bytes) -> Any:
         yaml.YAMLError: if it is no YAML, or is deeper or holds more aliases than any configuration.
     """
     require_bounded(text)
-    return yaml.load(text, Loader=_TextKeys)  # noqa: S506 - a safe loader
+    return yaml.load(text, Loader=_TextKeys)  # noqa: S506  # A loader that is derived from a safe one.
 
 
 def require_bounded(text: str | bytes) -> None:

@@ -74,10 +74,12 @@ def _unpickling(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def _safe_loaders(tree: ast.AST) -> Iterator[str]:
-    """Classes that a file derives from a safe loader alone."""
+    """Classes that a file derives from a safe loader alone, or from such a class above it."""
+    safe = set(_SAFE_YAML)
     for node in ast.walk(tree):
         bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases] if isinstance(node, ast.ClassDef) else []
-        if isinstance(node, ast.ClassDef) and bases and all(base in _SAFE_YAML for base in bases):
+        if isinstance(node, ast.ClassDef) and bases and safe.issuperset(bases):
+            safe.add(node.name)
             yield node.name
 
 

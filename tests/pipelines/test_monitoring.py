@@ -69,7 +69,7 @@ def test_planted_drift_is_found_trained_for_once_and_the_new_model_becomes_the_c
     (drift,) = copy.references("drift-reports")
     told = copy.read_json(drift, "drift.json")
     assert told["decision"] == "retrain" and "decay" in told["triggers"]
-    assert any(reason.startswith("performance, log loss: the model decays") for reason in told["reasons"])
+    assert any(reason.startswith("performance, log_loss: the model decays") for reason in told["reasons"])
     assert "Retrain" in rendered(copy, drift).read_text()
 
     (order,) = Orders(copy, MODEL).all()

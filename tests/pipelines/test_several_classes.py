@@ -25,6 +25,7 @@ def visibility(tmp_path: Path) -> Path:
     project["training"]["stopping"] = {"rounds": 20}
     project |= {"tuning": None, "monitoring": {"min_rows": 100}}
     policy = yaml.safe_load((folder / "policy.yaml").read_text()) | {"must_beat_baseline": [], "least_rarer_rows": 1}
+    policy["better_than_guessing"] = None
     (folder / "project.yaml").write_text(yaml.safe_dump(project))
     (folder / "policy.yaml").write_text(yaml.safe_dump(policy))
     return folder
@@ -55,4 +56,4 @@ def test_the_champion_scores_and_what_it_said_is_monitored(store: ArtifactStore,
     assert found["label drift", "share of the most frequent class"] is not None
     # The log holds what the champion said of rows whose classes came out since.
     labels = drift["facts"]["of these with a known label"]
-    assert labels > 300 and found["performance", "log loss"] > 0
+    assert labels > 300 and found["performance", "log_loss"] > 0

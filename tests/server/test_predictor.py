@@ -413,6 +413,7 @@ def test_a_calibrated_model_becomes_champion_and_is_served_with_the_probabilitie
     gate.say_how_it_was_made(trained)
     lenient = GatePolicy.model_validate(
         {"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}, "least_test_rows": 30, "least_rarer_rows": 1}
+        | {"better_than_guessing": None}
     )
     judged = EvaluateRequest(
         model=model,

@@ -1,13 +1,17 @@
 """The integration suite at the gate: one that failed, or that the evaluation contradicts, refuses."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.evaluation.gate import verdict_of
 from gatehouse.components.evaluation.parts import read_part
 from gatehouse.components.evaluation.recorded import rejudged
 from gatehouse.components.evaluation.stage import EvaluateResult, evaluate
+from gatehouse.components.integration.spec import FAIL, FILE, NOT_CHECKED
 from gatehouse.components.registry.exempting.exemption import rules_of
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.training.scoring.predictor import Predictor
@@ -23,7 +27,7 @@ def _suite(
     shift: float = 0.0,
     rows: slice = slice(0, 20),
     of: str = "good",
-    warnings: tuple[str, ...] = ("a: b",),
+    unchecked: str = "a: b",
     online: str = "",
 ) -> str:
     """A suite of a candidate, whose golden predictions are off by `shift`."""
@@ -32,10 +36,13 @@ def _suite(
     with bench.store.workspace() as workspace:
         file = workspace / "golden.parquet"
         pq.write_table(pa.table({"row": part.rows[rows], "prediction": predicted}), file)
-        details = {"verdict": verdict, "reasons": ["schema: off"] if verdict == "fail" else [], "warnings": warnings}
+        details = {"verdict": verdict}
         details |= {"online": online} if online else {}
         made = {"model": bench.models[of], "split": bench.split, "training_set": bench.training_set}
-        published = bench.store.publish("integrations", "x", {file.name: file}, derived_from=made, details=details)
+        said = [("schema: off", FAIL)] * (verdict == "fail") + [(unchecked, NOT_CHECKED)]
+        checks = [dict(zip(("check", "found"), text.split(": "), strict=True), verdict=one) for text, one in said]
+        files: dict[str, Path | bytes | str] = {file.name: file, FILE: canonical_json(checks)}
+        published = bench.store.publish("integrations", "x", files, derived_from=made, details=details)
     return str(published)
 
 
@@ -46,7 +53,7 @@ def _evaluated(bench: Bench, integration: str, policy: object = LENIENT) -> Eval
 
 def test_a_suite_that_passed_is_on_the_record(judged_bench: Bench) -> None:
     found = _evaluated(judged_bench, _suite(judged_bench), STRICT)
-    assert (found.verdict, found.warnings) == ("pass", ("integration: a: b",))
+    assert (found.verdict, found.warnings) == ("pass", ("integration: a: b (not checked)",))
     assert "integration" in {rule.name for rule in rules_of(judged_bench.store, found.evaluation)}
     assert rejudged(judged_bench.store, found.evaluation, STRICT).verdict == "pass"
 
@@ -92,14 +99,15 @@ def test_a_policy_may_ask_for_the_comparison_of_online_features(judged_bench: Be
     assert rejudged(judged_bench.store, compared.evaluation, asks).verdict == "pass"
     earlier = _evaluated(judged_bench, _suite(judged_bench))
     assert rejudged(judged_bench.store, earlier.evaluation, asks).not_measured == ("integration online",)
-    missing = "online features: holds nothing of sales (not checked)"
-    suite = _suite(judged_bench, warnings=(missing,), online="not checked")
+    unchecked = "online features: holds nothing of sales"
+    missing = f"{unchecked} (not checked)"
+    suite = _suite(judged_bench, unchecked=unchecked, online="not checked")
     unasked = _evaluated(judged_bench, suite)
     assert unasked.verdict == "pass" and rejudged(judged_bench.store, unasked.evaluation, asks).verdict == "refused"
     expected = "integration online: expected that online features were compared, found"
     assert _evaluated(judged_bench, _suite(judged_bench), asks).reasons == (f"{expected} a suite without this check",)
     assert _evaluated(judged_bench, suite, asks).reasons == (f"{expected} {missing}",)
-    partly = _suite(judged_bench, warnings=(missing,), online="pass")
+    partly = _suite(judged_bench, unchecked=unchecked, online="pass")
     assert _evaluated(judged_bench, partly, asks).reasons == (f"{expected} {missing}",)
     untried = _evaluated(judged_bench, "", asks)
     assert untried.reasons == (f"{expected} the candidate was not tried",)
