@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import ndtr, stdtrit
 
@@ -59,8 +60,7 @@ class Units:
         values = part.table[column]
         if resample_by in SPANS:
             values = pc.floor_temporal(values, unit=resample_by)
-        encoded = values.combine_chunks().dictionary_encode(null_encoding="encode")
-        numbers = encoded.indices.to_numpy(zero_copy_only=False)
+        numbers = _numbered(values)
         if part.groups is not None:
             pairs = np.unique(np.column_stack([part.groups, numbers]), axis=0)
             if len(pairs) > len(np.unique(part.groups)):
@@ -78,12 +78,7 @@ class Units:
         """
         if part.groups is not None or not columns or not {*columns} <= {*part.table.column_names}:
             return cls.single(len(part.rows), part.groups)
-        numbers = np.column_stack(
-            [
-                part.table[name].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
-                for name in columns
-            ]
-        )
+        numbers = np.column_stack([_numbered(part.table[name]) for name in columns])
         units = cls._named(" and ".join(columns), np.unique(numbers, axis=0, return_inverse=True)[1].reshape(-1))
         return units if units.number < len(part.rows) else cls.single(len(part.rows), None)
 
@@ -108,6 +103,12 @@ class Units:
             drawn = generator.integers(0, self.number, self.number)
             times = np.bincount(drawn, minlength=self.number).astype(np.float64)
             yield times if self.of_row is None else times[self.of_row]
+
+
+def _numbered(values: pa.ChunkedArray) -> Array:
+    """A number for each value, the same for equal ones and for missing ones, shape (rows,)."""
+    encoded = values.combine_chunks().dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False))
 
 
 @dataclass(frozen=True)

@@ -75,10 +75,9 @@ class ToldLabels:
 
     def _is_whole(self, table: str) -> bool:
         source, restored = (self._connection.sql(f"SELECT * FROM {of}.{table}") for of in ("source", "restored"))
-        if source.columns != restored.columns:
+        if source.columns != restored.columns or len(source) != len(restored):
             return False
-        rest = self._connection.sql(f"(FROM source.{table}) EXCEPT ALL (FROM restored.{table}) LIMIT 1")
-        return not rest.fetchall()
+        return not source.except_(restored).limit(1).fetchall()
 
     def told_by(self, kept: RawColumns) -> pa.Table:
         """The rows that the restored tables have, with `TOLD`, the mean label by the kept columns, and `ARRIVED`.
