@@ -106,7 +106,7 @@ def _show(store: ArtifactStore, outcome: LocalRun) -> None:
     # Where nobody looks, such as in a container, all processes may end with this one. What failed is told at once all
     # the same: the store holds by now that it is to be shown, so that the next run does it if this process is ended.
     if showing is not None and outcome.exit_code == 0 and not sys.stdout.isatty():
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(subprocess.TimeoutExpired):  # It goes on alone, and the next line says so.
             showing.wait(PATIENCE)
         if outcome.run in runs_left(store):
             typer.echo(f"MLflow does not show this run yet: {why_left(store, outcome.run) or outcome.log}")

@@ -104,7 +104,7 @@ def test_what_is_named_wrongly_is_one_kind_of_mistake(
     ArtifactStore.open(tmp_path / ".gatehouse/store")
     create_project("shop", tmp_path)
     Path("nul.csv").write_bytes(b"a,b\n1,2\n3,\0\n")
-    monkeypatch.setattr(sys, "argv", ["gatehouse", *words])
+    monkeypatch.setattr(sys, "argv", ["gatehouse", *words])  # What a shell would give.
     with pytest.raises(SystemExit) as ended:
         main()
     assert told in (said := capsys.readouterr().err), said
@@ -125,7 +125,7 @@ def test_what_a_store_may_hold_and_does_not_is_no_mistake(
         (["tuning", "list", "delays"], "has no experiments of delays"),
         (["features", "list", "--project", "shop"], "none yet"),
     ):
-        monkeypatch.setattr(sys, "argv", ["gatehouse", *words])
+        monkeypatch.setattr(sys, "argv", ["gatehouse", *words])  # What a shell would give.
         with pytest.raises(SystemExit) as ended:
             main()
         said = capsys.readouterr()
@@ -142,7 +142,9 @@ def test_a_store_that_is_not_mounted_is_away_and_stays_so(
     write_json(resolver.folder / known["model"] / ".verified.json", {"stamps": {}, "digests": {}})
     write_json(resolver.folder / "ledger.json", {"size": 1, "aliases": {"champion": known}, "at": 0.0})
     (tmp_path / "store").rename(tmp_path / "elsewhere")
-    monkeypatch.setattr(sys, "argv", ["gatehouse", "models", "resolve", "delays@champion", "--store", store.address])
+    monkeypatch.setattr(
+        sys, "argv", ["gatehouse", "models", "resolve", "delays@champion", "--store", store.address]
+    )  # What a shell would give.
     with pytest.raises(SystemExit) as ended:
         main()
     said = capsys.readouterr()

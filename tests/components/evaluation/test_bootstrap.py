@@ -42,7 +42,7 @@ def test_what_a_split_keeps_together_is_a_unit(columns: tuple[str, ...], units: 
     found = Units.of_split(part(), columns)
     assert (found.name, found.number) == (("plane", 3) if units else ("row", 6))
     if units:
-        assert [found.of_row[row] == found.of_row[0] for row in range(6)] == [each == 0 for each in units]  # type: ignore[index]  # Given.
+        assert [found.of_row[row] == found.of_row[0] for row in range(6)] == [each == 0 for each in units]  # type: ignore[index]  # They are where units are given.
     assert Units.of_split(part(np.array([0, 0, 0, 1, 1, 1])), columns).name == "group"
 
 
