@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gatehouse.components.reports.charts import Series, histogram, line_chart
@@ -87,10 +87,12 @@ def test_text_in_the_place_of_html_is_escaped() -> None:
 
 
 @given(st.text(min_size=1))
+@example("`typed`")
 def test_no_text_becomes_markup(text: str) -> None:
     plain, other = outline(page()), outline(page(text))
-    # Empty text draws no paragraph, long names get a tooltip, underscores let a line break.
-    extra = {"title", "p", "li", "ul", "wbr", "small"}
+    # Empty text draws no paragraph, long names get a tooltip, underscores let a line break, backticks in a sentence
+    # mark what somebody types.
+    extra = {"title", "p", "li", "ul", "wbr", "small", "code"}
     assert [tag for tag in other.tags if tag not in extra] == [tag for tag in plain.tags if tag not in extra]
     page(text).encode("utf-8")
 
