@@ -1,5 +1,7 @@
 """Gets a pinned source archive of the package index, and verifies it before anything in it is read."""
 
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -31,6 +33,7 @@ def archive_of(pinned: Pinned, location: str, store: ArtifactStore) -> Path:
 
     Raises:
         SourceError: if it cannot be had, or has another digest than pinned.
+        OSError: if the disk is full.
     """
     if location:
         if not Path(location).is_file():
@@ -48,7 +51,12 @@ def archive_of(pinned: Pinned, location: str, store: ArtifactStore) -> Path:
 
 
 def _download(pinned: Pinned, directory: Path) -> Path:
-    """Let pip fetch the archive; pip compares the pinned digest before it reads anything inside."""
+    """Let pip fetch the archive; pip compares the pinned digest before it reads anything inside.
+
+    Raises:
+        SourceError: if it cannot be had, or has another digest than pinned.
+        OSError: if the disk is full.
+    """
     requirement = f"{pinned.project}=={pinned.version}"
     requirements = directory / "requirements.txt"
     requirements.write_text(f"{requirement} --hash=sha256:{pinned.sha256}\n")
@@ -59,6 +67,8 @@ def _download(pinned: Pinned, directory: Path) -> Path:
     if "DO NOT MATCH THE HASHES" in ended.stderr:
         got = re.search(r"Got\s+([0-9a-f]{64})", ended.stderr)
         raise SourceError(_not_pinned(requirement, pinned, got[1] if got else "another"))
+    if ended.returncode and os.strerror(errno.ENOSPC) in ended.stderr:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
     if ended.returncode or len(archives) != 1:
         last = ended.stderr.strip().splitlines()[-3:]
         raise SourceError(

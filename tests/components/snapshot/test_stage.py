@@ -16,7 +16,7 @@ from gatehouse.components.snapshot.sources.catalog import SourceSpec, open_sourc
 from gatehouse.components.snapshot.sources.files import FolderSource, SdistSource
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.components.snapshot.window import window_of
-from gatehouse.errors import ConfigurationError, SourceError, StaleSpecError
+from gatehouse.errors import ConfigurationError, SourceError, StaleSpecError, StoreError
 
 PROJECT = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "project.yaml"
 EVENTS = "id,at,value\n1,2024-01-01T00:00:00Z,1.5\n2,2024-01-02T06:00:00Z,NA\n3,2024-01-03T00:00:00Z,2.5\n"
@@ -151,6 +151,18 @@ def test_a_fetched_archive_with_another_digest_is_not_kept(
     with pytest.raises(SourceError, match="is not the pinned archive"):
         _take(_archive_source(), store)
     assert list(store.scratch("downloads").iterdir()) == []
+
+
+def test_a_disk_that_is_full_while_the_archive_is_fetched_is_told_as_one(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip = tmp_path / "pip"
+    # What pip prints last there.
+    pip.write_text("#!/bin/sh\necho 'OSError: [Errno 28] No space left on device' >&2\nexit 2\n")
+    pip.chmod(0o755)
+    monkeypatch.setattr(archive.sys, "executable", str(pip))
+    with pytest.raises(StoreError, match=r"The disk is full while .* was written"):
+        _take(_archive_source(), store)
 
 
 def test_the_real_flights_of_a_week(flights_archive: Path, store: ArtifactStore) -> None:
