@@ -245,6 +245,12 @@ def _aborted(error: typer.Abort) -> NoReturn:
     sys.exit(GatehouseError.exit_code)
 
 
+def _failed(error: GatehouseError) -> NoReturn:
+    """End with an error's words and exit code."""
+    print(f"error: {redacted(str(error))}", file=sys.stderr)
+    sys.exit(error.exit_code)
+
+
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
     _register(sys.argv[1] if len(sys.argv) > 1 else "")
@@ -261,8 +267,13 @@ def main() -> None:
         # Typer's own exit code is 2, which here means that a verdict ended a run.
         sys.exit(ConfigurationError.exit_code)
     except GatehouseError as error:
-        print(f"error: {redacted(str(error))}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _failed(error)
+    except OSError as error:
+        from gatehouse.components.artifacts.atomic_file import disk_full
+
+        if not (full := disk_full(error)):
+            raise
+        _failed(full)
     except RuntimeError as error:
         if not is_interruption(error):
             raise

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gatehouse.components.artifacts.atomic_file import disk_full
 from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
@@ -48,8 +49,9 @@ def main() -> int:
     store = ArtifactStore.open(options.store)
     try:
         _run(options.pipeline, store, json.loads(options.arguments), options.until)
-    except Exception as error:
+    except Exception as raised:
         traceback.print_exc()
+        error = disk_full(raised) or raised
         # If a task failed, its own record has the cause, and this error only names the task.
         code, message = error.exit_code if isinstance(error, GatehouseError) else 1, redacted(str(error))
         failure = {"error": type(error).__name__, "message": message, "exit_code": code}

@@ -1,10 +1,13 @@
 """Files that are replaced atomically: a reader finds the old content or the new content."""
 
+import errno
 import json
 import os
 import uuid
 from pathlib import Path
 from typing import Any
+
+from gatehouse.errors import StoreError
 
 
 def write_json(path: Path, body: dict[str, Any]) -> None:
@@ -26,3 +29,11 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def disk_full(error: Exception) -> StoreError | None:
+    """The error of a full disk in words; None for any other error."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    place = f" while {error.filename} was written" if error.filename else ""
+    return StoreError(f"The disk is full{place}. Free space, or point TMPDIR and the store to another disk.")

@@ -2,7 +2,6 @@
 
 import contextlib
 import contextvars
-import errno
 import functools
 import importlib
 import os
@@ -19,6 +18,7 @@ from pydantic import ValidationError, model_validator
 import gatehouse
 from gatehouse import limits
 from gatehouse.components.artifacts import memo
+from gatehouse.components.artifacts.atomic_file import disk_full
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.code import Code, code_of
 from gatehouse.components.artifacts.database import out_of_memory
@@ -389,11 +389,8 @@ def _end_on_sigterm() -> None:
 
 def _explained(error: Exception) -> Exception:
     """A full disk, full memory, or a signal during a query as an error in words; other errors unchanged."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        place = f" while {error.filename} was written" if error.filename else ""
-        return StoreError(f"The disk is full{place}. Free space, or point TMPDIR and the store to another disk.")
-    if memory := out_of_memory(error):
-        return memory
+    if known := disk_full(error) or out_of_memory(error):
+        return known
     if is_interruption(error):
         return StoppedError("A signal stopped the run while a query ran. Run again: what was finished is kept.")
     return error

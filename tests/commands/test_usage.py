@@ -1,5 +1,6 @@
 """Mistakes of a project and of the command line: how commands end with them."""
 
+import errno
 import io
 import subprocess
 import sys
@@ -151,6 +152,20 @@ def test_a_store_that_is_not_mounted_is_away_and_stays_so(
     assert (ended.value.code, said.out.strip()) == (0, str(resolver.folder / str(known["model"])))
     assert "The store does not answer, so this is what was known before" in said.err
     assert not (tmp_path / "store").exists()
+
+
+def test_a_full_disk_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "store.json")
+
+    monkeypatch.setattr(ArtifactStore, "open", full)
+    monkeypatch.setattr(sys, "argv", ["gatehouse", "data", "list", "--store", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: The disk is full while store.json was written. Free space")
 
 
 @pytest.mark.parametrize("key", ["url_env", "settings_env"])
