@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from gatehouse.components.artifacts.atomic_file import write_json
@@ -33,9 +34,12 @@ logger = logging.getLogger(__name__)
 def preload(directory: Path) -> bool:
     """Import what the workers of a job need; returns whether they may be forked from this process.
 
-    CUDA does not survive a fork, so workers on GPUs import for themselves.
+    CUDA does not survive a fork, so workers on GPUs import for themselves. Workers on CPUs see no GPU: the optimizer
+    asks each one that it sees, which fails after a fork.
     """
     spec = train_spec(json.loads((directory / JOB).read_text())["spec"])
+    if not isinstance(spec, NetworkTraining) or spec.compute.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if not isinstance(spec, NetworkTraining):
         with without("sklearn"):  # which XGBoost imports, where it finds it, for classes in its style
             importlib.import_module("gatehouse.components.training.trees.trainer")
@@ -67,8 +71,11 @@ def main() -> None:
     except ConfigurationError as error:
         write_json(directory / FAILURE, {"message": str(error)})
         sys.exit(str(error))
-    backend = "nccl" if compute.device == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=collective_seconds()))
+    timeout = timedelta(seconds=collective_seconds())
+    if compute.device == "cuda":
+        dist.init_process_group("nccl", timeout=timeout, device_id=torch.device("cuda", torch.cuda.current_device()))
+    else:
+        dist.init_process_group("gloo", timeout=timeout)
     try:
         with hiding(lambda: job["hidden"]), _ended(directory):
             result = _train(spec, job["architecture"], directory, heartbeat)

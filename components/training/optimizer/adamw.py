@@ -36,10 +36,13 @@ class LocalAdamW(torch.optim.AdamW):
 
 def build_optimizer(model: nn.Module, spec: OptimizerSpec) -> torch.optim.AdamW:
     """AdamW over all parameters, its state in place from the start, so that a checkpoint always has the same shape."""
-    optimizer = LocalAdamW(model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay)
+    # On a GPU one kernel takes the whole step, and counts it there.
+    fused = all(parameter.is_cuda for parameter in model.parameters()) or None
+    optimizer = LocalAdamW(model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=fused)
     for parameter in model.parameters():
+        step = torch.zeros((), device=parameter.device)
         moments = (torch.zeros_like(parameter, memory_format=torch.preserve_format) for _ in range(2))
-        optimizer.state[parameter] = dict(zip(_SLOTS, (torch.tensor(0.0), *moments), strict=True))
+        optimizer.state[parameter] = dict(zip(_SLOTS, (step, *moments), strict=True))
     return optimizer
 
 

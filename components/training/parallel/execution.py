@@ -51,7 +51,8 @@ class Direct:
 
     def backward(self, batch: Batch, factor: float) -> Tensor:
         """See `Execution.backward`: gradients are exchanged with the last micro-batch only."""
-        self.part.train()
+        if not self.part.training:  # It asks every module.
+            self.part.train()
         micro = batch.split(self._spec.data.accumulation)
         total = torch.zeros((), device=self._device)
         for index, rows in enumerate(micro):

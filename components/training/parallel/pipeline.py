@@ -93,7 +93,8 @@ class Pipelined:
 
     def backward(self, batch: Batch, factor: float) -> Tensor:
         """See `Execution.backward`."""
-        self.part.train()
+        if not self.part.training:  # It asks every module.
+            self.part.train()
         self._factor = factor
         losses: list[Tensor] = []
         with autocast(self._spec.compute):

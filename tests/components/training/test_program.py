@@ -1,6 +1,7 @@
 """The training program, in the test's own process: which errors are final, and how it ends with each."""
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -104,10 +105,14 @@ def test_a_training_process_quotes_no_row_where_a_column_is_sensitive(
 
 
 @pytest.mark.parametrize(("device", "forked"), [("cpu", True), ("cuda", False)])
-def test_workers_on_gpus_are_not_forked(tmp_path: Path, device: Literal["cpu", "cuda"], forked: bool) -> None:
+def test_workers_on_gpus_are_not_forked_and_others_see_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Literal["cpu", "cuda"], forked: bool
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     spec = network(compute=ComputeSpec(device=device))
     (tmp_path / JOB).write_text(json.dumps({"spec": spec.model_dump(mode="json")}))
     assert program.preload(tmp_path) is forked
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ("" if forked else "0")
 
 
 @pytest.mark.parametrize(
@@ -119,6 +124,7 @@ def test_the_compiler_is_imported_before_workers_are_forked_where_they_need_it(
     spec = network(processes=2, accumulation=2, **parallelism)
     (tmp_path / JOB).write_text(json.dumps({"spec": spec.model_dump(mode="json")}))
     imported: list[str] = []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(program.importlib, "import_module", imported.append)
     program.preload(tmp_path)
     assert ("torch._dynamo" in imported) is compiler
