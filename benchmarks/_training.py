@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +66,21 @@ def new_model() -> tuple[nn.Module, torch.optim.Optimizer]:
     )
 
 
-def by_hand(batches: Callable[[], Iterator[Batch]], spool: Path) -> tuple[float, float]:
+def by_hand(
+    batches: Callable[[], Iterator[Batch]],
+    spool: Path,
+    new: Callable[[], tuple[nn.Module, torch.optim.Optimizer]] = new_model,
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> tuple[float, float]:
     """One epoch with clipping, a check of the gradient and three metrics a step; CPU and wall seconds."""
-    model, optimizer = new_model()
+    model, optimizer = new()
     metrics = SpoolWriter(spool)
     began = time.process_time(), time.perf_counter()
     for step, (numbers, ids, labels) in enumerate(batches()):
         optimizer.zero_grad(set_to_none=True)
-        loss = binary_cross_entropy_with_logits(model(numbers, ids), labels)
+        with context():
+            logits = model(numbers, ids)
+        loss = binary_cross_entropy_with_logits(logits.float(), labels)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), SPEC.optimizer.clip_norm)
         if not torch.isfinite(norm):
