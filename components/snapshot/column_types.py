@@ -6,6 +6,7 @@ All rows are looked at. Where at most one value of twenty does not fit, such as 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,6 +42,7 @@ class SniffedColumn:
         naive: Whether its times state no zone.
         missing: Rows without a value.
         misfits: Those that have another type; they would be rejected, or make the column a text.
+        such_as: One of the misfits, where it is short; else empty.
         mostly: The text that most misfits are, where it stands more than once and is short; else empty.
         mostly_rows: How many these are.
         almost: The type that most values of a text column have; empty for none.
@@ -61,6 +63,7 @@ class SniffedColumn:
     naive: bool = False
     missing: int = 0
     misfits: int = 0
+    such_as: str = ""
     mostly: str = ""
     mostly_rows: int = 0
     almost: str = ""
@@ -204,25 +207,25 @@ def _type_of(column: Texts) -> SniffedColumn:
         chosen = next(one for one in best if one.kind is ColumnType.int64)  # 0 and 1
     if digits := _digits(column, chosen):
         return replace(text, why_text=digits)
-    mostly, rows = _repeated_word(column.odd.get(chosen, Counter()), fewest)
+    such_as, rows = _frequent_word(column.odd.get(chosen, Counter()))
+    mostly = such_as if rows > 1 and 2 * rows >= fewest else ""
+    with_odd = partial(replace, misfits=fewest, such_as=such_as, mostly=mostly, mostly_rows=rows if mostly else 0)
     if too_many(fewest, column.rows):
-        return replace(text, almost=str(chosen.kind), misfits=fewest, mostly=mostly, mostly_rows=rows)
+        return with_odd(text, almost=str(chosen.kind))
     number = chosen.kind in (ColumnType.int64, ColumnType.double) and chosen.decimal == "."
     if number and (unit := unit_by_name(column.name, column.low, column.high)):
         chosen, number = _Candidate(ColumnType.timestamp, unit), False
     others = [one.form for one in best if one.form and one != chosen and chosen.form in _FORMATS]
-    return SniffedColumn(
+    found = SniffedColumn(
         column.name,
         chosen.kind,
         chosen.form,
         chosen.decimal,
         naive=chosen.kind is ColumnType.timestamp and bool(chosen.zone),
-        misfits=fewest,
-        mostly=mostly,
-        mostly_rows=rows,
         also=others[0] if others else "",
         epoch=unit_of_our_years(column.low, column.high) if number else "",
     )
+    return with_odd(found)
 
 
 def too_many(misfits: int, rows: int) -> bool:
@@ -244,12 +247,11 @@ def _digits(column: Texts, chosen: _Candidate) -> str:
     return ""
 
 
-def _repeated_word(odd: Counter[bytes], misfits: int) -> tuple[str, int]:
-    """The text that most of the values that do not fit are, and how many; none where each is another one."""
+def _frequent_word(odd: Counter[bytes]) -> tuple[str, int]:
+    """The text that most values that do not fit are, and how many; none where it is long."""
     ((word, count),) = odd.most_common(1) or [(b"", 0)]
     text = word.decode(errors="replace")
-    short = len(text) <= _LONGEST_WORD and text.isprintable()
-    return (text, count) if short and count > 1 and 2 * count >= misfits else ("", 0)
+    return (text, count) if len(text) <= _LONGEST_WORD and text.isprintable() else ("", 0)
 
 
 def with_decimal(told: SniffedColumn, decimal: str, delimiter: str, *, sure: bool) -> SniffedColumn:

@@ -2,9 +2,9 @@
 
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from gatehouse.components.snapshot.sources.declared import schema_of
 from gatehouse.components.snapshot.sources.files import FileTable
 from gatehouse.components.snapshot.sources.raw_file import RawFile
 from gatehouse.components.snapshot.sources.rejects import SCHEMA as REJECTED
-from gatehouse.components.snapshot.spec import TableSpec
+from gatehouse.components.snapshot.spec import Guards, Policy, TableSpec
 from gatehouse.components.snapshot.window import window_of
 from gatehouse.errors import DeclarationError, DeliveryError, SourceError
 
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 ROWS_PER_SHARD = 1_048_576
 _MEMO = "snapshot"
+_AHEAD = timedelta(days=1)
+"""More than clocks and zones differ by."""
 _FEWEST_ROWS_PER_SHARD = 20
 """With fewer rows a shard, one row more or less would be more than 5 % of it."""
 
@@ -202,29 +204,40 @@ def as_of(spec: SourceSpec, tables: Mapping[str, Table]) -> str:
     return max(moments).isoformat()
 
 
-def stale(spec: SourceSpec, delivery: Delivery, now: datetime) -> tuple[str, ...]:
-    """Warnings for tables whose newest row is older than it may be.
+def by_the_clock(spec: SourceSpec, delivery: Delivery, now: datetime) -> tuple[str, ...]:
+    """Warnings for tables whose newest row is older than it may be, or of the future.
 
     The clock is read at every look, as a source that does not change grows old too.
 
     Raises:
-        DeliveryError: if a table is older than it may be, and that is a `fail`.
+        DeliveryError: if there is such a table, and its guard says `fail`.
     """
     failed: list[str] = []
     warned: list[str] = []
     for name, table in spec.tables.items():
-        limit, policy = table.guards.stale_after, table.guards.stale
-        if limit is None or not table.event_time or policy == "accept":
-            continue
-        newest = datetime.fromisoformat(delivery.tables[name].last)
-        if now - newest > limit:
-            age, most = (round(span.total_seconds() / 3600, 1) for span in (now - newest, limit))
-            old = f"the newest row, of {newest.isoformat()}, is {age:g} hours old, expected {most:g} at most"
-            text = f"Table {name}: stale: {old}. Look why the source stands still."
-            (failed if policy == "fail" else warned).append(text)
+        if last := delivery.tables[name].last:
+            for guard, policy, found in _by_the_clock(table.guards, datetime.fromisoformat(last), now):
+                (failed if policy == "fail" else warned).append(f"Table {name}: {guard}: {found}")
     if failed:
         raise DeliveryError(" ".join(failed))
     return tuple(warned)
+
+
+def _by_the_clock(guards: Guards, newest: datetime, now: datetime) -> Iterator[tuple[str, Policy, str]]:
+    """Guard, policy and finding for a table whose newest row is of `newest`."""
+    limit = guards.stale_after
+    if limit is not None and guards.stale != "accept" and now - newest > limit:
+        age, most = (round(span.total_seconds() / 3600, 1) for span in (now - newest, limit))
+        old = f"the newest row, of {newest.isoformat()}, is {age:g} hours old, expected {most:g} at most"
+        yield "stale", guards.stale, f"{old}. Look why the source stands still."
+    if guards.future != "accept" and newest - now > _AHEAD:
+        ahead = f"the newest row is of {newest.isoformat()}, expected none after today, {now.date()}"
+        yield (
+            "future",
+            guards.future,
+            f"{ahead}: it decides the snapshot's time, and where a split cuts. Correct the times, or set "
+            "guards.future: accept if they are meant.",
+        )
 
 
 def _stored(name: str, table: TableSpec, opened: Opened, store: ArtifactStore, anew: bool) -> tuple[Stored, ...]:

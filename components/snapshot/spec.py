@@ -47,6 +47,7 @@ class Guards(Spec):
         "limit.",
     )
     stale: Policy = Field("fail", description="The newest row is older than `stale_after`.")
+    future: Policy = Field("warn", description="The newest row is of more than a day after the machine's clock.")
     rewrite: Policy = Field(
         "fail", description="Rows of the earlier snapshot changed or vanished; `--backfill` with a reason lets it pass."
     )

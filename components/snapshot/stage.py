@@ -44,7 +44,7 @@ class SnapshotResult(StageModel):
         rows: Rows by table.
         rejected: By table, the reference of the rows that were set aside.
         rejected_rows: How many these are.
-        warnings: What the guards said, and which tables are old.
+        warnings: What the guards said, also by the clock.
         delivery: What the guards said: as long as the snapshot is the newest, the same in every run.
         unchanged: Whether the source is as it was at an earlier snapshot, so that nothing was read.
     """
@@ -89,7 +89,7 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
     """
     from gatehouse import limits
     from gatehouse.components.snapshot.deliveries import Deliveries
-    from gatehouse.components.snapshot.ingestion import Opened, as_of, recalled, stale, take
+    from gatehouse.components.snapshot.ingestion import Opened, as_of, by_the_clock, recalled, take
     from gatehouse.components.snapshot.sources.catalog import open_source
 
     window_of(request.window)
@@ -110,7 +110,7 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         rows={name: table.rows for name, table in delivery.tables.items()},
         rejected={name: table.rejected for name, table in delivery.tables.items() if table.rejected},
         rejected_rows={name: table.rejected_rows for name, table in delivery.tables.items() if table.rejected},
-        warnings=(*delivery.warnings, *stale(request.source, delivery, datetime.now(UTC))),
+        warnings=(*delivery.warnings, *by_the_clock(request.source, delivery, datetime.now(UTC))),
         delivery=delivery.warnings,
         unchanged=known is not None,
     )

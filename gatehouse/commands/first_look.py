@@ -148,6 +148,12 @@ def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore, 
     )
 
 
+def tell_warnings(console: Console, look: FirstLook) -> None:
+    """Print what the guards of the snapshot said, if anything."""
+    for warning in look.taken.warnings:
+        console.print(Text(f"warning: {warning}", style="yellow"))
+
+
 def tell_rejected(console: Console, look: FirstLook, name: str, sniffed: "Sniffed", needs: str, written: str) -> None:
     """Print which share of the rows is rejected, if it is larger than a source allows by default."""
     from gatehouse.components.snapshot.sniffing import USUAL_LIMIT
@@ -217,7 +223,8 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
     for column in sniffed.columns:
         missing = f"{column.missing:,}" if column.missing else ""
         kind = "" if column.left_out else str(column.kind)
-        table.add_row(column.name or "(no name)", kind, missing, _notes(column, sniffed, hidden))
+        name = column.name if column.name == column.name.strip() else repr(column.name)
+        table.add_row(name or "(no name)", kind, missing, _notes(column, sniffed, hidden))
     print_table(table)
     if words := sorted({column.mostly for column in sniffed.kept if column.mostly and not hidden}):
         told = f"If {', '.join(map(repr, words))} means a missing value: "
@@ -321,6 +328,8 @@ def _misfits(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> Itera
     if column.mostly:
         word = "one text" if hidden else repr(column.mostly)
         told += f" ({'all' if column.mostly_rows == column.misfits else f'{column.mostly_rows:,}'} are {word})"
+    elif column.such_as and not hidden:
+        told += f" (such as {column.such_as!r})"
     yield told
     if column.almost and hidden:
         yield "sensitive, as personal values may have moved into it"
@@ -339,5 +348,4 @@ def _tell(console: Console, look: FirstLook, name: str, written: list[Path]) -> 
     for label, text in lines.items():
         if text:
             console.print(Text.assemble((f"{label:<10}", "dim"), text))
-    for warning in look.taken.warnings:
-        console.print(Text(f"warning: {warning}", style="yellow"))
+    tell_warnings(console, look)

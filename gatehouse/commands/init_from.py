@@ -22,6 +22,7 @@ from gatehouse.commands.first_look import (
     tell_infinite,
     tell_rejected,
     tell_repeated,
+    tell_warnings,
 )
 from gatehouse.commands.place import DEFAULT_STORE, whole_or_none
 from gatehouse.commands.table_project import project_files, write_files
@@ -97,6 +98,7 @@ def init_from(
     if not asked:  # Without questions, an error is the only output.
         show(console, file, found)
     _tell(console, target, name, roles, report, boundaries)
+    tell_warnings(console, look)
     tell_rejected(console, look, table, sniffed, "project.yaml has", "as this file needs it")
     tell_repeated(console, found.repeated)
     infinite = {one.name: one.infinite for one in (*roles.features, roles.label) if one.infinite}

@@ -39,7 +39,7 @@ def test_from_a_file_to_a_report(tmp_path: Path, store: ArtifactStore, monkeypat
     assert "601 rows, separated by ';', UTF-8, decimal comma, missing values are empty cells, NA" in output
     assert re.search(r"price +double +6 *\n", output) and "\n1 row is equal to an earlier one in all columns" in output
     assert "seconds since 1970; orders the rows in time" in output
-    assert "1 value of another type, its row is rejected" in output
+    assert "1 value of another type, its row is rejected (such as 'x')" in output
     assert "600 rows, 1 rejected" in output and "pass: inferred from these rows" in output
     pages = output.split("report ", 1)[1].splitlines()[0].split(", ")
     assert [Path(page.strip()).is_file() for page in pages] == [True, True]
@@ -187,6 +187,16 @@ def test_an_ambiguous_number_is_told_with_what_to_do(
     output = _try(tmp_path / "t.csv", store).output
     assert "may stand between thousands or before decimals, the file does not tell which" in output
     assert f"If before decimals, {advice}." in output and "numbers with signs in them are not read" not in output
+
+
+def test_blanks_around_a_name_are_seen(tmp_path: Path, store: ArtifactStore) -> None:
+    (tmp_path / "t.csv").write_text("id, price \n1,2\n2,3\n")
+    assert re.search(r"^' price ' +int64", _try(tmp_path / "t.csv", store).output, re.MULTILINE)
+
+
+def test_a_time_of_the_future_is_told(tmp_path: Path, store: ArtifactStore) -> None:
+    (tmp_path / "t.csv").write_text("id,at\n1,2024-01-01T00:00:00Z\n2,2203-01-01T00:00:00Z\n")
+    assert "warning: Table t: future: the newest row is of 2203-01-01" in _try(tmp_path / "t.csv", store).output
 
 
 def test_a_name_in_brackets_is_shown_as_it_is(

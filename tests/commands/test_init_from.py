@@ -123,6 +123,10 @@ def test_what_a_person_should_know_of_the_rows_is_told(folder: Path) -> None:
     told = _init("twice", "--from", _visits(folder, 16_000), "--label", "bought", "--task", "multiclass").output
     assert "bought has two values (no, yes), for which --task binary is made, not multiclass." in told
     assert "few rows" not in told and "divided   by time, P250D and P125D before" in told
+    rows = "".join(f"{2203 if n == 9 else 2020}-01-0{n % 9 + 1},{n % 7},{n % 3}\n" for n in range(400))
+    (folder / "late.csv").write_text("at,price,stars\n" + rows)
+    late = _init("late", "--from", folder / "late.csv", "--label", "price", "--task", "regression").output
+    assert "warning: Table late: future: the newest row is of 2203-01-01" in late
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -112,6 +113,20 @@ def test_a_source_that_stands_still_is_told_by_the_clock(events: Events) -> None
     assert events.take().warnings == (warning,), "an unchanged source grows old as well"
     events.table = {"guards": {"stale_after": "P2D"}}
     with pytest.raises(DeliveryError, match="Look why the source stands still"):
+        events.take()
+
+
+def test_a_row_of_the_future_is_told_by_the_clock(events: Events) -> None:
+    now = datetime.now(UTC)
+    events.write(f"{HEADER}1,{(now + timedelta(hours=20)).isoformat()},1.5\n")
+    assert events.take(backfill="other rows").delivery == events.take().warnings, "clocks and zones may differ"
+    events.write(f"{HEADER}1,2203-05-01T00:00:00Z,1.5\n")
+    (*_, warning) = events.take(backfill="other rows").warnings
+    assert "Table events: future: the newest row is of 2203-05-01T00:00:00+00:00, expected none after today" in warning
+    events.table = {"guards": {"future": "accept"}}
+    assert "future" not in "".join(events.take(backfill="other rows").warnings)
+    events.table = {"guards": {"future": "fail"}}
+    with pytest.raises(DeliveryError, match=r"future: .* set guards.future: accept if they are meant"):
         events.take()
 
 
