@@ -13,8 +13,7 @@ _ON_TEST_ROWS = {
     "policy only where less is enough for its use",
     ("baseline",): "It was not shown to be better than a linear model on the same features: look for features that "
     "tell more, bring more rows, or give the search more trials and smaller models (`tuning` in project.yaml). Where "
-    "a linear model is the best that these features give, `must_beat_baseline: []` in policy.yaml lets a candidate "
-    "pass that is no better",
+    "a linear model is the best that these features give, train one: `model.architecture: linear` in project.yaml",
     ("guessing",): "It was not shown to know anything of single rows: its predictions fit other rows as well. Bring "
     "more rows, or features that tell something of the label; where `evaluation.resample_by` is set, the test part "
     "needs 20 of its units at least",

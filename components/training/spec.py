@@ -18,6 +18,7 @@ from gatehouse.components.training.loop.spec import StoppingSpec
 from gatehouse.components.training.loss.spec import BinaryLoss, LossSpec, PairwiseLoss
 from gatehouse.components.training.models.spec import (
     EXPECTED,
+    NETWORKS,
     BuilderSpec,
     NetworkSpec,
     TabularMlpSpec,
@@ -139,7 +140,7 @@ def _tag(given: Any) -> str:
     if isinstance(given, NetworkTraining | TreesTraining):
         return "a neural network" if isinstance(given, NetworkTraining) else "xgboost"
     named = architecture_of(given.get("model") if isinstance(given, Mapping) else None)
-    return "a neural network" if named in ("tabular_mlp", "ft_transformer") or ":" in named else named
+    return "a neural network" if named in NETWORKS or ":" in named else named
 
 
 SETTINGS = owners_of({"a neural network": NetworkTraining, "xgboost": TreesTraining})

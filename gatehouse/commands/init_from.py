@@ -93,7 +93,7 @@ def init_from(
         roles, boundaries, alike, sizes = _roles(
             store, look, table, source["tables"][table], wanted, bool(sniffed.event_time)
         )
-        write_files(made, project_files(name, table, source, roles, boundaries, alike, alarm))
+        write_files(made, project_files(name, table, source, roles, boundaries, alike, alarm, sizes["train"]))
         report = target / look.pages[0].relative_to(made)
     if not asked:  # Without questions, an error is the only output.
         show(console, file, found)

@@ -14,11 +14,16 @@ from torch import Tensor, nn
 
 from gatehouse.components.artifacts.builder_code import BuilderError
 from gatehouse.components.training.models.ft_transformer import FtTransformer
+from gatehouse.components.training.models.linear import Linear
 from gatehouse.components.training.models.spec import NetworkSpec, network_spec
 from gatehouse.components.training.models.tabular_mlp import TabularMlp
 
 Builder = Callable[[int, list[int], int, NetworkSpec], nn.Module]
-BUILDERS: dict[str, Callable[..., nn.Module]] = {"tabular_mlp": TabularMlp, "ft_transformer": FtTransformer}
+BUILDERS: dict[str, Callable[..., nn.Module]] = {
+    "linear": Linear,
+    "tabular_mlp": TabularMlp,
+    "ft_transformer": FtTransformer,
+}
 
 
 def build_model(architecture: dict[str, Any]) -> nn.Module:

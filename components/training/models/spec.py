@@ -9,6 +9,21 @@ from gatehouse.components.artifacts.identity import Spec
 Width = Annotated[int, Field(ge=1, le=65_536)]
 
 
+class LinearSpec(Spec):
+    """A linear model: one weight a number and one a category for each output."""
+
+    architecture: Literal["linear"] = "linear"
+
+    @property
+    def layers(self) -> int | None:
+        """It is one block: no pipeline cuts it."""
+        return 1
+
+    def indivisible(self, tensor: int) -> list[str]:
+        """What cannot be cut into `tensor` equal parts, in words."""
+        return [f"a linear model is not cut; expected parallelism.tensor 1, found {tensor}"] if tensor > 1 else []
+
+
 class TabularMlpSpec(Spec):
     """A multi-layer perceptron over numbers and embedded categories."""
 
@@ -90,15 +105,18 @@ def _tag(given: Any) -> str:
     return "builder" if ":" in name else name
 
 
-EXPECTED = "expected one of tabular_mlp, ft_transformer, xgboost, package.module:builder"
+EXPECTED = "expected one of linear, tabular_mlp, ft_transformer, xgboost, package.module:builder"
 """What is told of an architecture that no model has."""
 NetworkSpec = Annotated[
-    Annotated[TabularMlpSpec, Tag("tabular_mlp")]
+    Annotated[LinearSpec, Tag("linear")]
+    | Annotated[TabularMlpSpec, Tag("tabular_mlp")]
     | Annotated[FtTransformerSpec, Tag("ft_transformer")]
     | Annotated[BuilderSpec, Tag("builder")],
     Discriminator(_tag, custom_error_type="architecture", custom_error_message=EXPECTED),
 ]
 """The settings of any network."""
+NETWORKS = ("linear", "tabular_mlp", "ft_transformer")
+"""The architectures of our own that are trained as networks."""
 
 _NETWORK: TypeAdapter[NetworkSpec] = TypeAdapter(NetworkSpec, config=ConfigDict(hide_input_in_errors=True))
 

@@ -25,6 +25,7 @@ from gatehouse.components.evaluation.gate import (
     judge,
     verdict_of,
 )
+from gatehouse.components.evaluation.rules import baseline
 from gatehouse.components.evaluation.rules.bars import Bar
 from gatehouse.components.evaluation.rules.champion import ChampionRule
 from gatehouse.components.evaluation.rules.cost import CostBounds
@@ -198,6 +199,17 @@ def test_values_on_a_bound_keep_it() -> None:
     assert broken(candidate=GOOD | {"roc_auc": 0.80}) == []
     assert broken(comparison=replace(BETTER, worst_bound=0.002)) == []
     assert broken(slices={"a": 0.6}) == []
+
+
+@pytest.mark.parametrize(("log_loss", "holds"), [(0.40, True), (0.48, True), (0.4895, True), (0.4897, False)])
+def test_a_linear_candidate_is_as_good_as_the_baseline(log_loss: float, holds: bool) -> None:
+    linear = replace(MODEL, configuration={"model": {"architecture": "linear"}})
+    family = baseline.baseline
+    candidate, of_baseline = {"log_loss": log_loss}, {"log_loss": 0.48}
+    for model, expected in ((linear, holds), (MODEL, log_loss < 0.48)):
+        evidence = Evidence(model, candidate, of_baseline, None, {}, False)
+        (rule,) = family.rules(GatePolicy(must_beat_baseline=("log_loss",)), evidence)
+        assert rule.holds is expected
 
 
 def test_being_equal_to_the_baseline_is_not_beating_it() -> None:

@@ -41,7 +41,7 @@ TENSOR, PIPELINE = {"processes": 2, "tensor": 2}, {"processes": 2, "pipeline": 2
         (
             {"model": {"architecture": "mine"}},
             "",
-            "expected one of tabular_mlp, ft_tra",
+            "expected one of linear, tabular_mlp, ft_tra",
         ),
         ({"model": "xgboost"}, "model", "valid dictionary"),
         ({"loss": {"kind": "mae"}}, "loss", "expected one of binary, multiclass, mse, huber, pairwise"),

@@ -109,7 +109,7 @@ def test_a_space_that_no_training_could_take_is_refused(given: dict[str, Any], m
         (
             NETWORK,
             {"name": "model", "type": "categorical", "choices": [{"architecture": "mlp"}]},
-            "expected one of tabular_mlp",
+            "expected one of linear, tabular_mlp",
         ),
     ],
 )

@@ -30,7 +30,12 @@ SPEC = TransformationSpec(
 
 
 # Layers of 3, 5 and 8 outputs: with a plain product a row's last bits depend on its place among the others.
-NETWORKS = [network(hidden=(37, 5)), network(hidden=(64, 8, 3)), network("ft_transformer", feed_forward=37)]
+NETWORKS = [
+    network(hidden=(37, 5)),
+    network(hidden=(64, 8, 3)),
+    network("ft_transformer", feed_forward=37),
+    network("linear"),
+]
 
 
 def _predictor(rows: pa.Table, spec: NetworkTraining = NETWORKS[0]) -> Predictor:
