@@ -185,13 +185,14 @@ def _judge_labelled(
         stages: What is to run: features must be finite where a transformation is fitted, and a batch must not be larger
             than the part train where a model is trained.
     """
-    from gatehouse.components.features.computing.dry_run import teaches_nothing
+    from gatehouse.components.features.computing.dry_run import often_without_label, teaches_nothing
     from gatehouse.components.features.computing.short_history import short_history
     from gatehouse.components.features.point_in_time.infinite_features import infinite_features
     from gatehouse.labelled_rows import divided, few_rows, large_batch
 
     repo = os.path.relpath(repository.folder, parts.folder)
     parts.problems.extend(_placed(repo, teaches_nothing(found)))
+    parts.warnings.extend(_placed(repo, often_without_label(found)))
     if parts.file is None:
         return
     rows = divided(parts.file.split, found.rows)

@@ -206,6 +206,16 @@ def test_a_run_looks_at_the_rows_of_a_small_source_as_the_check_does_and_no_furt
     look_at_rows(load_project(project), stages - {"split"} if "split" in stages else set())
 
 
+@pytest.mark.parametrize(("null", "told"), [("if(order_id < 'o2', NULL, returned = 1)", True), ("returned = 1", False)])
+def test_a_label_that_is_often_null_is_a_warning(project: Path, null: str, told: bool) -> None:
+    _with_orders(project)
+    path = project / "features/labels/returned.sql"
+    assert "returned = 1 AS" in path.read_text(), "this plants nothing"
+    path.write_text(path.read_text().replace("returned = 1 AS", f"{null} AS", 1))
+    found = [each for each in check_project(project, data=True).warnings if "is null: neither trained on" in each]
+    assert len(found) == told and all("the label of 12 of 60 rows is null" in each for each in found)
+
+
 @pytest.mark.parametrize(("trains", "refused"), [("fit_transformation", False), ("tune", True), ("train", True)])
 def test_a_large_batch_is_refused_only_where_a_model_is_trained(project: Path, trains: str, refused: bool) -> None:
     _with_orders(project)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from gatehouse.components.arithmetic.finite import told_not_finite
 from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.features.computing.compute import SQL_TYPES, compute_view, go_back, run_macros, stage_table
-from gatehouse.components.features.computing.labels import labelled_rows
+from gatehouse.components.features.computing.labels import NO_LABEL, labelled_rows
 from gatehouse.components.features.computing.on_demand import on_demand_features
 from gatehouse.components.features.database import connect, quoted, set_time
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, LabelView
@@ -26,6 +26,7 @@ from gatehouse.errors import ConfigurationError
 
 _RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
 _ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
+_MANY = 0.1
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _TIMES = ("TIMESTAMP", "DATE")
 _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "FLOAT", "DOUBLE", "DECIMAL")
@@ -188,6 +189,16 @@ def teaches_nothing(found: Labelled) -> Iterator[str]:
     elif found.set_aside and not labels:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.set_aside.items())
         yield f"{found.file}: none of the first rows has a label yet ({reasons})"
+
+
+def often_without_label(found: Labelled) -> Iterator[str]:
+    """A sentence where the label of many rows is null although it is known."""
+    nulls, rows = found.set_aside.get(NO_LABEL, 0), found.rows.num_rows + sum(found.set_aside.values())
+    if nulls > _MANY * rows:
+        yield (
+            f"{found.file}: the label of {nulls:,} of {counted(rows, 'row')} is null: neither trained on nor "
+            "tested; if a null stands for an outcome, write that in the query"
+        )
 
 
 def _mistyped(

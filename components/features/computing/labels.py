@@ -22,6 +22,7 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.task import Output
 from gatehouse.errors import ConfigurationError
 
+NO_LABEL = "no label"
 UNLABELLED = (UNKNOWN, YOUNG) = ("label not known yet", "label younger than its horizon")
 """Reasons to set a decision aside that will have a label later."""
 _TYPES: dict[Output, pa.DataType] = {"probability": pa.int8(), "probabilities": pa.int32()}
@@ -74,7 +75,7 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
         "WHEN __decided IS NULL THEN 'no decision time' "
         f"WHEN __arrived IS NULL OR __arrived > {as_of} THEN {text_literal(UNKNOWN)} "
         f"WHEN __mature > {as_of} THEN {text_literal(YOUNG)} "
-        f"WHEN {quoted(label.label)} IS NULL THEN 'no label' END AS __reason FROM ({timed})",
+        f"WHEN {quoted(label.label)} IS NULL THEN {text_literal(NO_LABEL)} END AS __reason FROM ({timed})",
         where,
     )
     kept = table_of(
