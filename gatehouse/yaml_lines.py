@@ -46,6 +46,8 @@ _WORDS = (
     ("greater than", "more than"),
     ("datetime.timedelta(0)", "0"),
 )
+_WITH_A_WORD = 0.6
+"""How alike names must be that have a whole word in common."""
 _ELSEWHERE = {
     **dict.fromkeys(("int", "integer", "bigint", "long"), "int64"),
     **dict.fromkeys(("float", "float64", "real", "decimal"), "double"),
@@ -117,6 +119,10 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.75, elsewhere: Ma
     names = list(known)
     meant = [each for each in (elsewhere.get(name.lower()),) if each in names]
     found = meant or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
+    if not found:
+        words = set(name.lower().split("_"))
+        akin = [each for each in names if not words.isdisjoint(each.split("_"))]
+        found = difflib.get_close_matches(name, akin, n=1, cutoff=_WITH_A_WORD)
     # A letter of another script looks the same, and some characters are not seen.
     alike = (
         "" if name.isascii() or not found or not found[0].isascii() else f" It holds {', '.join(odd_characters(name))}"

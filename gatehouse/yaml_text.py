@@ -1,5 +1,6 @@
 """Reads YAML as a person writes it: its keys as texts, with a line for what is no YAML or would never end."""
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any, cast
 import yaml
 
 _UNREADABLE = "a value cannot be read; put it in quotes, or correct it"
+_TWO_MEANINGS = re.compile(r"[-+]?(?:0[0-9_]+$|[0-9_]+:)")
+"""Numbers with a leading zero, which are octal, and with colons, which are sexagesimal."""
 _DEEPEST = 100
 _MOST_COPIED = 100_000
 """Values that aliases may stand for in all."""
@@ -58,6 +61,17 @@ class _TextKeys(yaml.CSafeLoader):
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise yaml.constructor.ConstructorError(None, None, _UNREADABLE, node.start_mark) from error
 
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        """The number of a node; a YAMLError where YAML 1.1 reads another one than a person does, as 90 of `1:30`."""
+        read = self.construct_yaml_float if node.tag.endswith("float") else self.construct_yaml_int
+        number = read(node)
+        if _TWO_MEANINGS.match(node.value):
+            told = (
+                f"found {node.value}, which YAML reads as {number}; write the number in digits alone, or put a text in "
+            )
+            raise yaml.constructor.ConstructorError(None, None, f"{told}quotes", node.start_mark)
+        return number
+
     def construct_day(self, node: yaml.ScalarNode) -> Any:
         """The time of a node; the text where the calendar has no such day, for whoever wants a time to refuse."""
         try:
@@ -67,6 +81,8 @@ class _TextKeys(yaml.CSafeLoader):
 
 
 _TextKeys.add_constructor("tag:yaml.org,2002:timestamp", _TextKeys.construct_day)
+_TextKeys.add_constructor("tag:yaml.org,2002:int", _TextKeys.construct_number)
+_TextKeys.add_constructor("tag:yaml.org,2002:float", _TextKeys.construct_number)
 
 
 class _EveryKeyText(_TextKeys):
@@ -132,7 +148,8 @@ def not_yaml(name: str, text: str, error: Exception) -> str:
             f"found {', '.join(odd_characters(''.join(odd)))}, which is no colon and no space; write `key: value` anew"
         )
     found = row[mark.column :][:1]
-    return f"{name}:{min(mark.line + 1, max(len(rows) - 1, 1))}: is not YAML: {told.format(found=found)}"
+    is_none = "" if told.startswith("found") and "which YAML reads" in told else "is not YAML: "
+    return f"{name}:{min(mark.line + 1, max(len(rows) - 1, 1))}: {is_none}{told.format(found=found)}"
 
 
 def read_yaml(text: str | bytes) -> Any:

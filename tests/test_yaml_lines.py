@@ -14,6 +14,12 @@ from gatehouse.project_file import ProjectFile
 from gatehouse.yaml_lines import load_model, nearest
 
 
+def test_a_word_in_common_leads_to_a_name_that_is_less_alike() -> None:
+    names = ["least_test_rows", "least_rarer_rows", "must_beat_baseline", "slices"]
+    assert nearest("min_test_row", names) == " (did you mean least_test_rows?)"
+    assert nearest("test", names) == nearest("row_count", names) == ""
+
+
 def _replace(path: Path, before: str, after: str) -> None:
     assert before in path.read_text()
     path.write_text(path.read_text().replace(before, after, 1))

@@ -47,6 +47,8 @@ _BOMB = "x0: &x0 [1]\n" + "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)
         ("a: 1\nb: [, 1]\n", "f:2: is not YAML: found a [ or { that is never closed, or a comma"),
         ("a: 1\n: 2\n", "f:2: is not YAML: found a colon with no key before it; write the key"),
         ("a: 1\n? [b]\n: 2\n", "f:2: is not YAML: found a list or a section as a key; write a text"),
+        ("a: 1\nb: 1:30\n", "f:2: found 1:30, which YAML reads as 90; write the number in digits alone, or put"),
+        ("a: 1\nb: [0300]\n", "f:2: found 0300, which YAML reads as 192; write"),
         ("a: 1\nb: !!int c\n", "f:2: is not YAML: a value cannot be read; put it in quotes, or correct it"),
         ("a: 1\nb: !!set [1]\n", "f:2: is not YAML: a value cannot be read"),
         ("a: 1\nb: 0x_\n", "f:2: is not YAML: a value cannot be read"),

@@ -54,6 +54,23 @@ class Spec(BaseModel):
             "values"
         )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_value_for_a_number(cls, given: Any) -> Any:
+        """Have `true` refused where a number is wanted, as the text that it is written as: it would be 1."""
+        if not isinstance(given, dict):
+            return given
+        return {
+            name: str(value).lower() if isinstance(value, bool) and _is_number(cls.model_fields.get(name)) else value
+            for name, value in given.items()
+        }
+
+
+def _is_number(field: FieldInfo | None) -> bool:
+    """Whether a field takes numbers, and no truth values."""
+    kinds = {field.annotation, *get_args(field.annotation)} if field else set()
+    return bool not in kinds and not kinds.isdisjoint({int, float})
+
 
 def operational(default: Any = ..., **arguments: Any) -> Any:
     """A field that affects how, where or how long something runs, and never the result.

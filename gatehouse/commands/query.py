@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _REFERENCE = re.compile(r'"([a-z][a-z-]*/[^"]+)"')
 _LONGEST = 60
+_TOLD = 5
+_OFFERED = re.compile(r'\nDid you mean "[^"]*"\?')
+"""What DuckDB offers in place of a table that is not there: one of its own."""
 
 
 def query(
@@ -110,16 +113,21 @@ def _fetched(
             columns = [str(column[0]) for column in result.description or ()]
             return columns, result.fetchmany(rows + 1) if rows else result.fetchall()
         except duckdb.Error as error:
-            raise ConfigurationError(f"The query cannot be run: {error}{_names(connection)}") from None
+            said = _OFFERED.sub("", str(error))
+            raise ConfigurationError(f"The query cannot be run: {said}{_names(connection, store)}") from None
 
 
-def _names(connection: "duckdb.DuckDBPyConnection") -> str:
+def _names(connection: "duckdb.DuckDBPyConnection", store: ArtifactStore) -> str:
     views = connection.execute("SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal").fetchall()
     names = [
         view if schema == "main" else f'"{schema}".{view}' for schema, view in views if not view.startswith(SOURCE)
     ]
     given = ", ".join(names)
-    return f"\nTables that it may name: {given}." if given else '\nName a table as "datasets/NAME", or give it by --on.'
+    if given:
+        return f"\nTables that it may name: {given}."
+    datasets = sorted({f'"datasets/{each.name}"' for each in store.references("datasets")})
+    of_this = f": {', '.join(datasets[:_TOLD])}{', …' if len(datasets) > _TOLD else ''}" if datasets else ""
+    return f'\nName a table as "datasets/NAME", or give it by --on{of_this}.'
 
 
 def _print(columns: list[str], found: list[tuple[Any, ...]], rows: int, as_csv: bool, as_json: bool) -> None:

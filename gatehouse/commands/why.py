@@ -1,6 +1,7 @@
 """`gatehouse why`: the contents of a stage's key, and for two runs, why the second did not reuse the first's result."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -47,6 +48,9 @@ def why(
     stage: Annotated[str, typer.Argument(help="A stage, such as train; or a part of one, such as validate:measure.")],
     first: Annotated[str, typer.Argument(help="A run; with a second one, they are compared.")] = "",
     second: Annotated[str, typer.Argument(help="Another run.")] = "",
+    modules: Annotated[
+        bool, typer.Option("--modules", help="Without a run: list every module, not the folders.")
+    ] = False,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -59,7 +63,7 @@ def why(
         open_store(store)  # Also where nothing is read there: no mistyped address is passed over.
     if not first:
         body = _of_code(_declared(stage))
-        print_json(body) if as_json else _print_code(stage, body)
+        print_json(body) if as_json else _print_code(stage, body, modules)
         return
     opened = open_store(store)
     runs = {run: _ended(opened, run, stage) for run in (first, second) if run}
@@ -102,13 +106,17 @@ def _operational(model: type[BaseModel], path: str = "") -> Iterator[str]:
                 yield from _operational(inner, f"{path}{name}.")
 
 
-def _print_code(stage: str, body: Mapping[str, Any]) -> None:
+def _print_code(stage: str, body: Mapping[str, Any], each_module: bool) -> None:
     if not body["memo"]:
         typer.echo(f"{stage} runs every time. {body['why']}")
         return
     typer.echo(f"{stage} runs again where one of these changes.")
     for part in ("fields", *_PARTS):
         typer.echo(f"\n{part} ({len(body[part])})")
+        if part == "modules" and not each_module:
+            for folder, count in Counter(name.rpartition(".")[0] or name for name in body[part]).items():
+                typer.echo(f"  {folder} ({count})")
+            continue
         for name in body[part]:
             value = "" if part in ("fields", "modules") else f" {_short(body[part][name])}"
             typer.echo(f"  {name}{value}")

@@ -123,6 +123,11 @@ def test_a_query_reaches_nothing_but_the_artifacts(
     assert not (tmp_path / "secret.csv.copy").exists()
 
 
+def test_a_table_that_is_not_there_is_answered_with_those_of_the_store(store: ArtifactStore, shop: Reference) -> None:
+    said = str(_run(store, "query", "FROM nothing", code=1).exception)
+    assert said.endswith('or give it by --on: "datasets/orders", "datasets/people".') and "mean" not in said
+
+
 def test_two_artifacts_of_one_name_are_refused(store: ArtifactStore, shop: Reference) -> None:
     other = _table(store, "orders", {"id": [5]})
     first = store.manifest(shop).derived_from["orders"]

@@ -172,8 +172,11 @@ def test_one_run_is_told_with_all_that_it_depended_on(store: ArtifactStore, run:
 
 
 def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:
-    told = [line.strip() for line in _why("split").output.splitlines()]
+    told = [line.strip() for line in _why("split", "--modules").output.splitlines()]
     assert {"training_set", "spec", DIVIDE} <= set(told)
+    folders = [line.strip() for line in _why("split").output.splitlines()]
+    of_splitting = sum(line.startswith("gatehouse.components.splitting.") for line in told)
+    assert f"gatehouse.components.splitting ({of_splitting})" in folders and DIVIDE not in folders
     assert any(line.startswith("numpy ") for line in told)
     body = json.loads(_why("train", "--json").output)
     assert "live" in body["left_out"] and "live" not in body["fields"] and "spec" in body["fields"]

@@ -1,7 +1,7 @@
 """What identifies a model: neither operational fields nor defaults, and tags always."""
 
 from datetime import timedelta
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from pydantic import Field, ValidationError
@@ -41,6 +41,12 @@ class Outer(Spec):
 def test_defaults_and_operational_fields_are_left_out() -> None:
     assert identity_of(Outer(name="a", timeout_minutes=5)) == {"name": "a"}
     assert identity_of(Outer(name="a", rate=0.1, part=Inner(width=4))) == {"name": "a"}
+
+
+@pytest.mark.parametrize("where", [{"rate": True}, {"part": {"kind": "inner", "width": False}}])
+def test_a_truth_value_is_no_number(where: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"unable to parse string as an? (number|integer)"):
+        Outer.model_validate({"name": "a"} | where)
 
 
 def test_what_differs_from_a_default_is_kept_at_every_depth() -> None:
