@@ -179,6 +179,11 @@ def test_a_project_that_is_no_yaml_says_nothing_of_its_features(tmp_path: Path) 
             "store: s4://bucket/x",
             r"store: expected a folder, or one of gs://.*, found 's4://'",
         ),
+        (
+            "store: .gatehouse/store",
+            "store: s3://me:pa55word@b/x",
+            r"store: expected an address without a password, found one",
+        ),
         ("store: .gatehouse/store", "store: ftp://h/x", r"store: expected a folder, or one of gs://.*, found 'ftp://'"),
         (
             "store: .gatehouse/store",

@@ -12,6 +12,7 @@ STORES = ("gs", "s3", "abfs", "abfss", "az", "gcs", "hdfs", "lakefs", "local", "
 _FORM = "expected a folder, or an address such as gs://<bucket>/<folder> or s3://<bucket>/<folder>"
 _QUOTES = "\u201c\u201d\u201e\u2018\u2019\u00ab"
 _ALMOST_REMOTE = re.compile(rf"[a-z][a-z0-9]+:|(?:file|{'|'.join(STORES)})//")
+_PASSWORD = re.compile(r"[^/@:]*:[^@]*@")
 
 
 def address_problem(address: str) -> str:
@@ -27,6 +28,11 @@ def address_problem(address: str) -> str:
         return f"{_FORM}, found {address!r}; write ./ before it if it is a folder" if almost else ""
     if not place.strip("/") or (scheme in ("gs", "s3") and place.startswith("/")):
         return f"expected {scheme}://<bucket>/<folder>, found {address!r}, which names no bucket"
+    if _PASSWORD.match(place):
+        return (
+            "expected an address without a password, found one, which every record of a run would hold; take it "
+            "out, and give it to the client in variables, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
     if scheme in STORES or scheme in _registered():
         return ""
     return f"expected a folder, or one of {', '.join(f'{each}://' for each in STORES)}, found {scheme + remote!r}"
