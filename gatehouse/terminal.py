@@ -217,12 +217,14 @@ def _metrics(metrics: dict[str, float], objective: str, most: int | None = None)
 
 
 def _decision(result: dict[str, Any]) -> str:
-    version = f", version {result['version']}" if result.get("version") else ""
     aliases = result.get("aliases") or ()
     alias = f" as {', '.join(aliases)}" if aliases else ""
+    version = f", version {result['version']}{alias}" if result.get("version") else ""
+    if version and result["decision"] in ("refused", "inconclusive"):
+        version = f"; an earlier run registered the same model{version}"
     rings = len(result.get("alarms") or ())
     rung = f"; {counted(rings, 'alarm')}" if rings else ""
-    return f"{result['decision']}{version}{alias}{rung}"
+    return f"{result['decision']}{version}{rung}"
 
 
 def _advised(result: dict[str, Any]) -> list[str]:

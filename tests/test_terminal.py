@@ -142,6 +142,23 @@ def test_the_metric_that_models_are_compared_by_comes_first_and_digests_are_cut(
     }
 
 
+@pytest.mark.parametrize(
+    ("decision", "told"),
+    [
+        ("approved", "approved, version 2 as staging, champion"),
+        ("refused", "refused; an earlier run registered the same model, version 2 as staging, champion"),
+    ],
+)
+def test_a_model_that_an_earlier_run_registered_is_told_as_such_where_the_gate_says_no(
+    tmp_path: Path, decision: str, told: str
+) -> None:
+    run = _finished(tmp_path)
+    run.plan = [PlannedTask("register", "register", "Register")]
+    result = {"decision": decision, "version": 2, "aliases": ["staging", "champion"]}
+    run.events = [Event("register", 1, "finished", {"seconds": 1.0, "result": result})]
+    assert dict(summary(run))["decision"] == told
+
+
 def test_of_two_stages_that_name_one_thing_the_later_is_shown(tmp_path: Path) -> None:
     run = _finished(tmp_path)
     stages = {"previous_features": "a1", "compute_features": "b2"}

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table
 from gatehouse.commands.place import PROJECT_FILE
+from gatehouse.components.artifacts.database import unquoted_column
 from gatehouse.components.artifacts.querying import SOURCE, queried
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -114,7 +115,9 @@ def _fetched(
             return columns, result.fetchmany(rows + 1) if rows else result.fetchall()
         except duckdb.Error as error:
             said = _OFFERED.sub("", str(error))
-            raise ConfigurationError(f"The query cannot be run: {said}{_names(connection, store)}") from None
+            words = unquoted_column(connection, error)
+            advice = f"\n{words}" if words else ""
+            raise ConfigurationError(f"The query cannot be run: {said}{advice}{_names(connection, store)}") from None
 
 
 def _names(connection: "duckdb.DuckDBPyConnection", store: ArtifactStore) -> str:

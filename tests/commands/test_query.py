@@ -139,3 +139,17 @@ def test_two_artifacts_of_one_name_are_refused(store: ArtifactStore, shop: Refer
 def test_what_is_not_one_query_is_refused(store: ArtifactStore, sql: str) -> None:
     refused = _run(store, "query", sql, code=1).exception
     assert isinstance(refused, ConfigurationError) and "expected one query" in str(refused)
+
+
+def test_a_column_named_as_a_word_of_sql_is_told_where_it_has_no_quotes(store: ArtifactStore) -> None:
+    _table(store, "visits", {"at": [1, 2, 3], "order": [1, 2, 3], "id": [1, 2, 3]})
+    told = {
+        'SELECT id, at FROM "datasets/visits"': 'stands in double quotes: "at".\nTables that',
+        'SELECT id FROM "datasets/visits" ORDER BY order': 'stands in double quotes: "order".\nTables that',
+        'SELECT id, "at" FROM "datasets/visits" ORDER BY "order" 1': 'near "1"\n',
+    }
+    for sql, said in told.items():
+        with pytest.raises(ConfigurationError) as caught:
+            CliRunner().invoke(app, ["query", sql, "--store", store.address], catch_exceptions=False)
+        assert said in str(caught.value)
+        assert ("double quotes: " in str(caught.value)) == ("double" in said)

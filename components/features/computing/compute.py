@@ -10,7 +10,7 @@ from datetime import timedelta
 import duckdb
 import pyarrow as pa
 
-from gatehouse.components.artifacts.database import out_of_memory
+from gatehouse.components.artifacts.database import out_of_memory, unquoted_column
 from gatehouse.components.artifacts.hidden_values import said_by, unless_hidden
 from gatehouse.components.features.database import quoted
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Available
@@ -202,7 +202,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: str, where: str, above: in
     try:
         connection.execute(query)
     except duckdb.Error as error:
-        raise _broken(where, query, error, above) from error
+        raise _broken(connection, where, query, error, above) from error
 
 
 def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.Table:
@@ -220,7 +220,7 @@ def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> p
     try:
         return connection.sql(query).to_arrow_table()
     except duckdb.Error as error:
-        raise _broken(where, query, _with_its_line(connection, query, error)) from error
+        raise _broken(connection, where, query, _with_its_line(connection, query, error)) from error
 
 
 def _with_its_line(connection: duckdb.DuckDBPyConnection, query: str, error: duckdb.Error) -> duckdb.Error:
@@ -232,7 +232,9 @@ def _with_its_line(connection: duckdb.DuckDBPyConnection, query: str, error: duc
     return error
 
 
-def _broken(where: str, query: str, error: duckdb.Error, above: int = 1) -> GatehouseError:
+def _broken(
+    connection: duckdb.DuckDBPyConnection, where: str, query: str, error: duckdb.Error, above: int = 1
+) -> GatehouseError:
     if memory := out_of_memory(error, f"The feature repository's {where}"):
         return memory
     said = _PLACE.split(said_by(error))[0]
@@ -241,4 +243,6 @@ def _broken(where: str, query: str, error: duckdb.Error, above: int = 1) -> Gate
     # Lines above the user's query, and the one that closes the parenthesis around it, are in no file of the user.
     theirs = line > above and not (line == len(lines) and lines[-1].startswith(")"))
     shown = f" (line {line - above}: {place[2].strip()})" if place and theirs and _OWN not in place[2] else ""
-    return ConfigurationError(f"The feature repository's {where} does not run: {said}{shown}")
+    words = unquoted_column(connection, error)
+    advice = f". {words}" if words else ""
+    return ConfigurationError(f"The feature repository's {where} does not run: {said}{shown}{advice}")

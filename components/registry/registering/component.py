@@ -45,7 +45,8 @@ def register(
     ]
     lines.append(f"- {result.summary}")
     if result.version:
-        lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}", ""]
+        earlier = ": an earlier run registered the same model" if result.decision in ("refused", "inconclusive") else ""
+        lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}{earlier}", ""]
         lines.append(card_body(f"{model_name}:{result.version}", opened))
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write("\n".join(lines) + "\n")
