@@ -207,17 +207,17 @@ MISTAKES = {
     "an alarm below the bar": (
         POLICY,
         "{min: 0.6}",
-        "{min: 0.85}",
-        r"policy.yaml:\d+: leakage_alarm\.roc_auc: expected a better value than the bar of 0\.85.*found 0\.8",
+        "{min: 0.97}",
+        r"policy.yaml:\d+: leakage_alarm\.roc_auc: expected a better value than the bar of 0\.97.*found 0\.95",
     ),
     "an alarm that rings for guesses": (
         POLICY,
-        "{roc_auc: 0.80}",
+        "{roc_auc: 0.95}",
         "{roc_auc: 0.4}",
         r"leakage_alarm\.roc_auc: expected more than 0\.5, the roc_auc of a model that guesses, found 0\.4",
     ),
-    "an alarm of guesses": (POLICY, "{roc_auc: 0.80}", "{balanced_accuracy: 0.5}", r"more than 0\.5, .* guesses"),
-    "an alarm beyond its values": (POLICY, "{roc_auc: 0.80}", "{roc_auc: 80}", r"leakage_alarm\.roc_auc: .*found 80"),
+    "an alarm of guesses": (POLICY, "{roc_auc: 0.95}", "{balanced_accuracy: 0.5}", r"more than 0\.5, .* guesses"),
+    "an alarm beyond its values": (POLICY, "{roc_auc: 0.95}", "{roc_auc: 80}", r"leakage_alarm\.roc_auc: .*found 80"),
     "schedules with a pipeline, a parameter and a value that are none": (
         PROJECT,
         "schedules:\n",

@@ -90,7 +90,7 @@ DECIDING = {
         {"fit_transformation"},
     ),
     "a default of the gate": (
-        ("components/tasks/judging.py", 'leakage_alarm={"roc_auc": 0.80}', 'leakage_alarm={"roc_auc": 0.85}'),
+        ("components/tasks/judging.py", 'leakage_alarm={"roc_auc": 0.95}', 'leakage_alarm={"roc_auc": 0.96}'),
         JUDGING,
     ),
     "a metric": (("components/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), MEASURING | {"calibrate"}),

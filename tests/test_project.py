@@ -348,11 +348,11 @@ def test_a_policy_that_refuses_warnings_and_a_view_that_is_always_warned_of_are_
 @pytest.mark.parametrize(
     ("feature", "policy", "told"),
     [
-        ("0.906", "leakage_alarm: {roc_auc: 0.80}", ["leakage_alarm: {roc_auc: 0.906} or higher there"]),
-        ("0.906", "", ["refuses every model above 0.8."]),
-        ("0.906", "leakage_alarm: {roc_auc: 0.95}", []),
-        ("0.906", "leakage_alarm: {}", []),
-        ("0.906", "rules: {leakage alarm: {severity: warn}}", []),
+        ("0.976", "leakage_alarm: {roc_auc: 0.80}", ["leakage_alarm: {roc_auc: 0.976} or higher there"]),
+        ("0.976", "", ["refuses every model above 0.95."]),
+        ("0.976", "leakage_alarm: {roc_auc: 0.98}", []),
+        ("0.976", "leakage_alarm: {}", []),
+        ("0.976", "rules: {leakage alarm: {severity: warn}}", []),
         ("null", "leakage_alarm: {roc_auc: 0.70}", []),
     ],
 )
@@ -360,13 +360,13 @@ def test_two_alarms_that_do_not_belong_together_are_warned_of(
     project: Path, feature: str, policy: str, told: list[str]
 ) -> None:
     for file, before, after in (
-        ("project.yaml", "leakage_alarm: 0.80", f"leakage_alarm: {feature}"),
-        ("policy.yaml", "leakage_alarm: {roc_auc: 0.80}", policy),
+        ("project.yaml", "leakage_alarm: 0.95", f"leakage_alarm: {feature}"),
+        ("policy.yaml", "leakage_alarm: {roc_auc: 0.95}", policy),
     ):
         path = project / file
         path.write_text(path.read_text().replace(before, after))
     found = [text for text in check_project(project).warnings if "leakage_alarm" in text]
     assert [
-        re.match(r"project\.yaml:\d+: features\.leakage_alarm: 0\.906 lets", text) is not None for text in found
+        re.match(r"project\.yaml:\d+: features\.leakage_alarm: 0\.976 lets", text) is not None for text in found
     ] == [True for _ in told]
     assert all(words in text for words, text in zip(told, found, strict=True))

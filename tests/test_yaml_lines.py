@@ -62,7 +62,7 @@ def test_other_files_are_looked_at_though_keys_are_wrong(tmp_path: Path) -> None
         ("project.yaml", "slices: [category]", "slices: [colour]"),
         ("features/feature_store.yaml", "project: returns", "project: re-turns"),
         ("features/views/customer_history.sql", "count(*)", "cout(*)"),
-        ("policy.yaml", "{roc_auc: 0.80}", "{roc_auc: 0.5}"),
+        ("policy.yaml", "{roc_auc: 0.95}", "{roc_auc: 0.5}"),
     ):
         _replace(project / file, before, after)
     with pytest.raises(ConfigurationError) as caught:

@@ -21,7 +21,7 @@ class FeaturesSpec(Spec):
         None,
         gt=0.5,
         le=1.0,
-        description="ROC AUC above which a single feature counts as a leak; by default 0.80, and 0.995 for the tasks "
+        description="ROC AUC above which a single feature counts as a leak; by default 0.95, and 0.995 for the tasks "
         "multiclass, where the class that it tells best counts, and regression and ranking, where it is measured on "
         "labels above their median against the others: that of all rows, or of those of the group.",
     )

@@ -251,7 +251,7 @@ def _frequent_word(odd: Counter[bytes]) -> tuple[str, int]:
     """The text that most values that do not fit are, and how many; none where it is long."""
     ((word, count),) = odd.most_common(1) or [(b"", 0)]
     text = word.decode(errors="replace")
-    return (text, count) if len(text) <= _LONGEST_WORD and text.isprintable() else ("", 0)
+    return (text, count) if len(text) <= _LONGEST_WORD else ("", 0)
 
 
 def with_decimal(told: SniffedColumn, decimal: str, delimiter: str, *, sure: bool) -> SniffedColumn:

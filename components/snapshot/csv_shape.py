@@ -149,7 +149,8 @@ def shape_of(plain: Path, name: str) -> tuple[str, list[str]]:
         if _is_number(above) and _is_number(below):  # The cells are not shown: they may be those of a person.
             raise DeclarationError(
                 f"{name}: expected a header in the first line, but cell {place} of it is a number, as the cell below "
-                "it is. Add a line with the names of the columns."
+                "it is. Add a line with the names of the columns; where the first line has them, give that column a "
+                "name that is no number, as y1990."
             )
     require_different(first, name)
     return found.delimiter, first

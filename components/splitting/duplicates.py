@@ -46,7 +46,7 @@ class Shared:
         """What the labels of rows with equal features say of them."""
         if self.differ < COPIES:
             return "Their labels agree (nearly) always, as those of copies do"
-        if self.differ < 1:
+        if round(self.differ, 2) < 1:
             return f"Their labels differ less often than those of any two rows do ({self.differ:.2f} times as often)"
         return "Their labels differ as often as those of any two rows do, so these may be other events that look alike"
 

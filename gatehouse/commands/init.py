@@ -50,7 +50,7 @@ def init(
         typer.Option(
             min=0.5,
             max=1,
-            help="ROC AUC above which a feature or a model is taken for a leak; default: 0.8, or 0.995 except for two "
+            help="ROC AUC above which a feature or a model is taken for a leak; default: 0.95, or 0.995 except for two "
             "classes.",
         ),
     ] = None,

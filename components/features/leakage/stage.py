@@ -60,13 +60,13 @@ class LeakageRequest(StageModel):
         unchecked: Views that need not be checked, each with the reason; any other view that cannot be checked fails.
     """
 
-    format_version: ClassVar[int] = 2
+    format_version: ClassVar[int] = 3
 
     snapshot: str
     feature_tables: str
     training_set: str
     definitions: str
-    alarm: float = 0.80
+    alarm: float = 0.95
     model_alarm: float = 1.0
     model_alarm_severity: Literal["refuse", "warn"] = "refuse"
     cuts: int = 7

@@ -116,7 +116,7 @@ def test_a_good_candidate_passes() -> None:
         ({"candidate": GOOD | {"roc_auc": 0.7249}}, ["bar roc_auc"]),
         ({"candidate": GOOD | {"log_loss": 0.4951}}, ["bar log_loss"]),
         ({"baseline": BASELINE | {"log_loss": 0.48}}, ["baseline log_loss"]),
-        ({"candidate": GOOD | {"roc_auc": 0.81}}, ["leakage alarm roc_auc"]),
+        ({"candidate": GOOD | {"roc_auc": 0.96}}, ["leakage alarm roc_auc"]),
         ({"comparison": replace(BETTER, worst_bound=0.0025)}, ["champion log_loss"]),
         ({"slices": {"a": 0.7, "b": 0.59, "c": 0.1}}, ["slice b", "slice c"]),
     ],
@@ -255,7 +255,7 @@ def test_a_broken_rule_refuses_or_is_told_as_the_policy_says(
 
 def test_a_name_stands_for_no_rule_of_a_family_with_a_longer_name() -> None:
     policy = POLICY.model_copy(update={"rules": {"leakage": WARN, "bar": WARN}})
-    rules = judged(policy, GOOD | {"roc_auc": 0.81}, BASELINE, BETTER, {"a": 0.7})
+    rules = judged(policy, GOOD | {"roc_auc": 0.96}, BASELINE, BETTER, {"a": 0.7})
     assert [rule.name for rule in rules if rule.refuses] == ["leakage alarm roc_auc"]
     assert policy.unused(rules) == ("leakage",)
 

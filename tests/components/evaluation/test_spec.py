@@ -72,7 +72,7 @@ def test_what_is_left_open_is_the_tasks() -> None:
     judging = judging_of(BINARY)
     found = GatePolicy().resolved(judging)
     assert (found.champion.metric, found.must_beat_baseline) == ("log_loss", ("log_loss",))
-    assert (found.leakage_alarm, found.slices) == ({"roc_auc": 0.8}, {"roc_auc": 0.5})
+    assert (found.leakage_alarm, found.slices) == ({"roc_auc": 0.95}, {"roc_auc": 0.5})
     assert found.resolved(judging) == found
     none = GatePolicy(must_beat_baseline=(), slices={}, leakage_alarm={}).resolved(judging)
     assert (none.must_beat_baseline, none.slices, none.leakage_alarm) == ((), {}, {})

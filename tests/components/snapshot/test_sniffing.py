@@ -234,6 +234,10 @@ def test_a_day_that_two_formats_fit_is_told(tmp_path: Path) -> None:
     assert not sniff(_file(tmp_path, "day,n\n01/02/2013,1\n23/04/2013,2\n")).columns[0].also
 
 
+def test_an_odd_value_is_shown_also_with_a_character_that_one_cannot_see(tmp_path: Path) -> None:
+    assert sniff(_file(tmp_path, "v\n" + "1\n" * 30 + "6.2\x1a\n")).columns[0].such_as == "6.2\x1a"
+
+
 def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStore) -> None:
     rows = _read(store, _file(tmp_path, ",at,v\n0,2024-01-01,x\n1,2024-01-02,y\n"))[1]
     assert [row["v"] for row in rows] == ["x", "y"] and list(rows[0]) == ["at", "v"]
@@ -244,6 +248,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStor
     [
         ("t.parquet", "x", "is not intact Parquet"),
         ("t.csv", "Eve,2\nAdam,4\n", "expected a header in the first line, but cell 2 of it is a number"),
+        ("t.csv", "a,1990\nx,5\n", "where the first line has them, give that column a name that is no number"),
         ("t.csv", "", "expected a header and rows below it, found an empty file"),
         ("t.csv", "\n \n", "expected"),
         ("t.csv", "sep=;\na;b\n1;2\n", "found sep=;. Remove this line"),
