@@ -15,6 +15,7 @@ KEYS = (
     *("materialization", "openlineage", "mlflow", "data_quality_monitoring"),
 )
 """What Feast reads of the file, which takes any other key without a word; importing Feast would take seconds."""
+PROVIDERS = ("local", "gcp", "aws", "azure", "chronon", "unity_catalog")
 _FEAST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
 _SET = "repo_path"
 """Of Feast's, and the folder of the file, which the stages say."""
@@ -39,6 +40,11 @@ def settings_problems(folder: Path) -> Iterator[str]:
     for problem in store_problems(settings):
         if f"mean {problem.partition('.')[0]}?" not in told:
             yield at_line(SETTINGS_FILE, lines, problem)
+    provider = settings.get("provider") or "local"
+    if provider not in PROVIDERS and "." not in str(provider):
+        meant = nearest(str(provider), PROVIDERS)
+        problem = f"provider: expected one of {', '.join(PROVIDERS)}{meant}, found {shown(provider)}"
+        yield at_line(SETTINGS_FILE, lines, problem)
     named, online = str(settings.get("project", "")), settings.get("online_store") or {}
     kind = online.get("type", "sqlite") if isinstance(online, dict) else "sqlite"
     if kind == "sqlite" and "mean project?" not in told and not _FEAST_NAME.fullmatch(named):

@@ -1,14 +1,19 @@
 """Feast's settings of a project: the keys that Feast reads, and mistakes in them."""
 
+import re
 from pathlib import Path
 
 import pytest
 from feast import RepoConfig
+from feast.infra.online_stores.redis import RedisOnlineStoreConfig
+from feast.infra.online_stores.sqlite import SqliteOnlineStoreConfig
+from feast.infra.provider import PROVIDERS_CLASS_FOR_TYPE
 
 from gatehouse.checking import check_project
 from gatehouse.commands.init import create_project
+from gatehouse.components.features.definitions.settings import ONLINE_STORES
 from gatehouse.errors import ConfigurationError
-from gatehouse.feast_settings import KEYS, settings_problems
+from gatehouse.feast_settings import KEYS, PROVIDERS, settings_problems
 
 _RIGHT = """project: shop
 registry: registry.db
@@ -35,8 +40,46 @@ def test_the_known_keys_are_those_of_feast() -> None:
     assert {field.alias or name for name, field in RepoConfig.model_fields.items()} == {*KEYS, "repo_path"}
 
 
+def test_the_known_providers_are_those_of_feast() -> None:
+    assert {*PROVIDERS} == {*PROVIDERS_CLASS_FOR_TYPE}
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("entity_key_serialization_version: 3", ""),
+        ("entity_key_serialization_version: 2", "expected 3, in which the online store holds its keys, found 2"),
+        ("entity_key_serialization_version: yes", "expected 3, in which the online store holds its keys, found true"),
+        ("provider: gcp", ""),
+        ("provider: own.module.Provider", ""),
+        (
+            "provider: locl",
+            "expected one of local, gcp, aws, azure, chronon, unity_catalog (did you mean local?), found 'locl'",
+        ),
+        ("provider: 2024-01-01", "expected texts and finite numbers, found 2024-01-01; put it in quotes"),
+        ("flags: {a: [.inf]}", "expected texts and finite numbers, found inf; put it in quotes"),
+        ("provider: 3", "expected one of local, gcp, aws, azure, chronon, unity_catalog, found 3"),
+    ],
+)
+def test_settings_that_would_end_a_run_in_the_middle_are_told(tmp_path: Path, line: str, told: str) -> None:
+    found = _told(tmp_path, f"{_RIGHT}{line}\n")
+    place = r"feature_store\.yaml(:6)?: "
+    said = [bool(re.match(place + re.escape(f"{line.partition(':')[0]}: {told}"), text)) for text in found]
+    assert said == [True] * bool(told)
+
+
+def test_settings_of_an_online_store_are_those_of_feast(tmp_path: Path) -> None:
+    configs = {"sqlite": SqliteOnlineStoreConfig, "redis": RedisOnlineStoreConfig}
+    assert {name: {*config.model_fields} for name, config in configs.items()} == {
+        name: {*keys} for name, keys in ONLINE_STORES.items()
+    }
+    redis = _RIGHT.replace("{type: sqlite}", "{type: redis, conection_string: 'redis:6379'}")
+    told = "online_store.conection_string: there is no such key for redis (did you mean connection_string?)"
+    assert _told(tmp_path, redis) == [f"feature_store.yaml:5: {told}"]
+
+
 def test_every_key_of_feast_is_taken(tmp_path: Path) -> None:
-    further = [key for key in KEYS if f"{key}:" not in _RIGHT]
+    further = [key for key in KEYS if f"{key}:" not in _RIGHT and not key.startswith("entity_key")]
     assert _told(tmp_path, _RIGHT + "".join(f"{key}: null\n" for key in further)) == []
 
 

@@ -1,5 +1,6 @@
 """Feast's settings of a feature repository: what `feature_store.yaml` says."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,27 @@ from gatehouse.yaml_text import not_yaml, read_text, read_yaml
 
 SETTINGS_FILE = "feature_store.yaml"
 OFFLINE_STORE = "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore"
-ONLINE_STORES = ("sqlite", "redis")
+ONLINE_STORES = {
+    "sqlite": (
+        *("type", "path", "vector_enabled", "similarity", "text_search_enabled"),
+        "enable_openai_compatible_store",
+    ),
+    "redis": (
+        *("type", "redis_type", "client", "sentinel_master", "connection_string", "key_ttl_seconds"),
+        *("full_scan_for_deletion", "skip_dedup"),
+    ),
+}
+"""The online stores that work here, each with the settings that Feast has for it."""
+KEY_VERSION = 3
+"""The version of Feast's `serialize_entity_key` in which `features.online.feast_layout` writes keys."""
+_KEY_VERSION = "entity_key_serialization_version"
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read `feature_store.yaml` in a folder.
 
     Raises:
-        ConfigurationError: if the file is missing, is not YAML, or is not a mapping.
+        ConfigurationError: if the file is missing, is not YAML, is not a mapping, or holds what JSON cannot.
     """
     path = folder / SETTINGS_FILE
     if not path.is_file():
@@ -35,7 +49,21 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found an empty file.")
     if not isinstance(body, dict):
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {shown(body)}.")
+    for key, value in body.items():
+        for odd in _no_json(value):
+            raise ConfigurationError(
+                f"{SETTINGS_FILE}: {key}: expected texts and finite numbers, found {shown(odd)}; put it in quotes."
+            )
     return body
+
+
+def _no_json(value: Any) -> Iterator[Any]:
+    """Values that JSON, in which the settings are published, does not have."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _no_json(each)
+    elif not isinstance(value, str | int | None) and not (isinstance(value, float) and math.isfinite(value)):
+        yield value
 
 
 def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -51,8 +79,19 @@ def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
     if kind not in ONLINE_STORES:
         meant = nearest(str(kind), ONLINE_STORES)
         yield f"online_store.type: expected one of {', '.join(ONLINE_STORES)}{meant}, found {shown(kind)}"
-    elif isinstance(online, dict) and kind == "redis" and online.get("redis_type", "redis") != "redis":
-        yield f"online_store.redis_type: expected redis, found {shown(online['redis_type'])}"
+    elif isinstance(online, dict):
+        if kind == "redis" and online.get("redis_type", "redis") != "redis":
+            yield f"online_store.redis_type: expected redis, found {shown(online['redis_type'])}"
+        for key in (str(each) for each in online if each not in ONLINE_STORES[kind]):
+            meant = nearest(key, [each for each in ONLINE_STORES[kind] if each not in online], 0.7)
+            advice = meant or f"; Feast has {', '.join(ONLINE_STORES[kind])}"
+            yield f"online_store.{key}: there is no such key for {kind}{advice}"
+    version = settings.get(_KEY_VERSION, KEY_VERSION)
+    if version != KEY_VERSION:
+        yield (
+            f"{_KEY_VERSION}: expected {KEY_VERSION}, in which the online store holds its keys, found "
+            f"{shown(version)}; write {KEY_VERSION}, or remove it"
+        )
 
 
 def feast_name(project: str) -> str:

@@ -26,12 +26,13 @@ def open_online(store: ArtifactStore, project: str, folder: Path) -> OnlineStore
         folder: The feature repository, with its `feature_store.yaml`.
 
     Raises:
-        ConfigurationError: if the settings name another kind of store, or an environment variable that is not set.
+        ConfigurationError: if the settings name another kind of store or of keys, or an environment variable that is
+            not set.
         StoreError: if the SQLite file cannot be opened.
     """
     body = read_settings(folder)
     for problem in store_problems(body):
-        if problem.startswith("online_store"):
+        if not problem.startswith("offline_store"):
             raise ConfigurationError(f"{SETTINGS_FILE}: {problem}.")
     settings = body.get("online_store") or {"type": "sqlite"}
     named = str(body.get("project", ""))
