@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.hidden_values import hiding
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.loading import in_repository
+from gatehouse.components.features.definitions.problems import source_problems
 from gatehouse.components.features.definitions.repository import Repository, without_history
 from gatehouse.components.kfp_api.specs import problems_of
 from gatehouse.components.launchers.spec import LocalLaunch
@@ -21,6 +22,7 @@ from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.training.spec import task_of
 from gatehouse.components.tuning.cores import short_of_cores
 from gatehouse.components.validation.contract import Contract
+from gatehouse.contract_rules import unrunnable_rules
 from gatehouse.errors import ConfigurationError
 from gatehouse.feast_settings import settings_problems
 from gatehouse.first_rows import FirstRows, first_rows, is_small
@@ -250,11 +252,12 @@ def _of_cores(file: ProjectFile) -> Iterator[str]:
 
 
 def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:
-    """Queries that nothing reads, and views whose tables have no history: the leakage check would end the run."""
+    """Queries and sources that nothing reads, and views without a history: the leakage check would end the run."""
+    tables = file.source.tables
     for name in repository.known:
-        if name not in file.source.tables:
-            tables = file.source.tables
+        if name not in tables:
             yield f"known/{name}.sql: expected a table of the source ({', '.join(tables)}){nearest(name, tables)}"
+    yield from source_problems(repository.sources, repository.streams, _tables(file) or {})
     for path in sorted((repository.folder / "views").glob("*.sql")):
         if path.stem not in repository.views:
             meant = nearest(path.stem, repository.views)
@@ -271,9 +274,10 @@ def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:
 
 
 def _of_contract(folder: Path, file: ProjectFile, contract: Contract) -> Iterator[str]:
-    """What `_unfitting` yields, each with its line."""
+    """Names that do not fit the source; where all do, rules whose SQL does not. Each with its line."""
     lines = lines_of((folder / file.contract).read_text())
-    return (at_line(file.contract, lines, problem) for problem in _unfitting(file, contract))
+    problems = [*_unfitting(file, contract)] or unrunnable_rules(file, contract)
+    return (at_line(file.contract, lines, problem) for problem in problems)
 
 
 def _unfitting(file: ProjectFile, contract: Contract) -> Iterator[str]:

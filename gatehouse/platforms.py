@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gatehouse.components.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
 from gatehouse.components.monitoring.collecting.stage import LATEST
@@ -19,6 +19,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.images import HELD
 from gatehouse.kueue.spec import Kueue
 from gatehouse.project import Project
+from gatehouse.strict import Strict
 from gatehouse.task_settings import TaskResources, of_stages
 from gatehouse.yaml_lines import load_model
 
@@ -33,11 +34,7 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 Name = Annotated[str, Field(pattern=_NAME, max_length=253)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class Mounted(_Part):
+class Mounted(Strict):
     """A secret or a config map whose keys are files in a folder of the pod."""
 
     source: Literal["secret", "config_map"] = "secret"
@@ -46,7 +43,7 @@ class Mounted(_Part):
     optional: bool = Field(False, description="Whether a pod starts even if it does not exist.")
 
 
-class Pods(_Part):
+class Pods(Strict):
     """Settings of pods besides their resources."""
 
     node_selector: dict[str, str] = Field({}, description="Labels of the nodes that they run on.")
@@ -115,14 +112,14 @@ class StagePods(Pods, TaskResources):
     """Settings for the pods of one stage; the others come from `pods`, the project and the stage."""
 
 
-class Mlflow(_Part):
+class Mlflow(Strict):
     """Settings of KFP's own MLflow integration for every run; it is off unless an administrator has set it up."""
 
     experiment: str = Field("", description="Name of the MLflow experiment; empty for KFP's default.")
     disabled: bool = Field(False, description="Whether to switch off KFP's own MLflow integration.")
 
 
-class ModelRegistry(_Part):
+class ModelRegistry(Strict):
     """The Kubeflow Model Registry in which models that pass the gate are shown as well."""
 
     server: str = Field(pattern="^https?://", description="Its address.")
@@ -135,7 +132,7 @@ class ModelRegistry(_Part):
         return self.server if urlsplit(self.server).port else f"{self.server.rstrip('/')}:{self.port}"
 
 
-class Platform(_Part):
+class Platform(Strict):
     """Where pipelines run, and what their pods get there."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name of the platform.")

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gatehouse.components.alerting.notice import Form, When
@@ -23,15 +23,14 @@ from gatehouse.components.tuning.configuration import configured, infeasible, no
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.schedule import Schedule
+from gatehouse.strict import Strict
 from gatehouse.task_settings import StageSettings, TaskResources, of_stages
 
 PROJECT_FILE = "project.yaml"
 
 
-class ProjectFile(BaseModel):
+class ProjectFile(Strict):
     """The content of `project.yaml`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     name: str = Field(
         pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Lower-case name; references and spec names begin with it."

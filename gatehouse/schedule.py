@@ -4,18 +4,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gatehouse.cron import Cron
 from gatehouse.duration import Duration
+from gatehouse.strict import Strict
 
 _MOST_AT_ONCE = 10
 
 
-class Schedule(BaseModel):
+class Schedule(Strict):
     """When a pipeline recurs, as `gatehouse schedule apply` tells KFP. A text alone is `cron`; an empty one is none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     pipeline: str = Field(
         "", pattern=r"^[a-z_]*$", description="The pipeline; empty for the one with the schedule's name."

@@ -3,17 +3,16 @@
 import re
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.strict import Strict
 
 _Value = TypeVar("_Value")
 
 
-class TaskResources(BaseModel):
+class TaskResources(Strict):
     """What the pod of one task gets; what is empty stays as its stage declares it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     cpu: str = Field("", description="CPUs, as Kubernetes writes them.")
     memory: str = Field("", description="Memory, such as 32G or 512Mi.")
@@ -53,10 +52,8 @@ def of_stages(given: dict[str, _Value]) -> dict[str, _Value]:
     return given
 
 
-class StageSettings(BaseModel):
+class StageSettings(Strict):
     """Who answers for a stage, and what happens where it fails."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     owner: str = Field("", max_length=200, description="Who is named if the task fails; empty for the project's owner.")
     on_failure: Literal["stop", "warn"] = Field(

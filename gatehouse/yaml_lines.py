@@ -132,8 +132,10 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.75, elsewhere: Ma
 
 def at_line(name: str, lines: Mapping[tuple[Any, ...], int], problem: str) -> str:
     """A problem that begins with a dotted key, with the line of that key, or of the nearest one above it."""
-    where = tuple(problem.partition(":")[0].split("."))
-    line = next((lines[where[:length]] for length in range(len(where), 0, -1) if where[:length] in lines), 1)
+    parts = problem.partition(":")[0].split(".")
+    places = (tuple(parts), tuple(int(part) if part.isdecimal() else part for part in parts))  # in a list, by number
+    found = (place[:length] for length in range(len(parts), 0, -1) for place in places if place[:length] in lines)
+    line = next((lines[place] for place in found), 1)
     return redacted(f"{name}:{line}: {problem}")
 
 

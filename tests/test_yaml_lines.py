@@ -418,7 +418,7 @@ def test_a_character_that_looks_like_another_is_named() -> None:
         (
             "features/feature_store.yaml",
             "provider: local",
-            "provider: local\nprovider: x",
+            "provider: local\nprovider: aws",
             "4: provider: stands twice; ke",
         ),
     ],

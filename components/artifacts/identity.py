@@ -10,10 +10,11 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
 from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.strict import Strict
 
 FORMAT_VERSION = "format_version"
 """The key of a model's version, if it is not the first."""
@@ -22,16 +23,13 @@ _WRITTEN = "written by identity_of"
 _Read = TypeVar("_Read", bound="Spec")
 
 
-class Spec(BaseModel):
-    """Base of every request and configuration: frozen, and strict about the names of its fields.
+class Spec(Strict):
+    """Base of every request and configuration.
 
     Attributes:
         format_version: Raised by one when a default changes, so that digests change with the meaning.
         earlier: By earlier version, the defaults that were different then.
     """
-
-    # What a person wrote may be a password, and tracebacks get into logs.
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     format_version: ClassVar[int] = 1
     earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {}
@@ -53,23 +51,6 @@ class Spec(BaseModel):
             f"expected version {cls.format_version} of its format, found version {version}, which had other default "
             "values"
         )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_truth_value_for_a_number(cls, given: Any) -> Any:
-        """Have `true` refused where a number is wanted, as the text that it is written as: it would be 1."""
-        if not isinstance(given, dict):
-            return given
-        return {
-            name: str(value).lower() if isinstance(value, bool) and _is_number(cls.model_fields.get(name)) else value
-            for name, value in given.items()
-        }
-
-
-def _is_number(field: FieldInfo | None) -> bool:
-    """Whether a field takes numbers, and no truth values."""
-    kinds = {field.annotation, *get_args(field.annotation)} if field else set()
-    return bool not in kinds and not kinds.isdisjoint({int, float})
 
 
 def operational(default: Any = ..., **arguments: Any) -> Any:

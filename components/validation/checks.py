@@ -13,7 +13,7 @@ from gatehouse.components.validation.column_contract import GradedRule
 from gatehouse.components.validation.contract import Contract, ForeignKey, Ordering, TableContract
 from gatehouse.components.validation.graded import Rule
 from gatehouse.components.validation.movement import MOVEMENTS
-from gatehouse.components.validation.rules import RowRule, row_rules, share
+from gatehouse.components.validation.rules import RowRule, count, row_rules, share, unrunnable
 from gatehouse.components.validation.tables import (
     Table,
     alike,
@@ -195,26 +195,15 @@ class _TableJudge:
 
     def _runs(self, rule: RowRule) -> bool:
         """Whether the user's SQL in a rule can be evaluated for a row; if not, that is an anomaly."""
-        if not rule.sql and rule.rule.removeprefix("warn.") != "pattern":
-            return True
-        view = name(self.table.name)
-        try:
-            if rule.sql:
-                kind = self.connection.execute(f"DESCRIBE SELECT ({rule.sql}\n) AS kept FROM {view}").fetchall()[0][1]
-                if kind != "BOOLEAN":
-                    return self._cannot_run(rule, f"an expression of type {kind} where a condition is expected")
-            self.connection.execute(f"DESCRIBE SELECT {_count(rule.broken)} FROM {view}")
-        except duckdb.Error as error:
-            # No row was read, so the message holds no value.
-            return self._cannot_run(rule, str(error).splitlines()[0])
-        return True
+        why = unrunnable(self.connection, name(self.table.name), rule)
+        return not why or self._cannot_run(rule, why)
 
     def _scan(self, wanted: Mapping[str, str], rules: Sequence[RowRule]) -> dict[str, Any]:
         """One pass for statistics and rules; where a rule fails on some row, it is found by scanning again."""
         keys = {f"rule|{index}": rule for index, rule in enumerate(rules)}
         counted = self._scan_values({key: rule for key, rule in keys.items() if rule.costly})
         keys = {key: rule for key, rule in keys.items() if key not in counted}
-        counts = {key: _count(rule.broken) for key, rule in keys.items()}
+        counts = {key: count(rule.broken) for key, rule in keys.items()}
         try:
             return counted | scan(self.connection, self.table.name, {**wanted, **counts})
         except duckdb.Error:
@@ -432,11 +421,6 @@ class _TableJudge:
 
     def _add(self, *parts: Any) -> None:
         self.findings.add(self._anomaly(*parts))
-
-
-def _count(condition: str) -> str:
-    # Faster than count(*) FILTER; NULL where the condition is null in every row.
-    return f"coalesce(count_if({condition}), 0)"
 
 
 def _distinct(one: _Unique) -> str:

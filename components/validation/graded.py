@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+
+from gatehouse.strict import Strict
 
 Severity = Literal["fail", "warn"]
 Location = tuple[int | str, ...]
@@ -13,14 +15,12 @@ Problem = tuple[Location, str, Any]
 T = TypeVar("T")
 
 
-class Part(BaseModel):
-    """Base of everything in a contract: frozen, and strict about names.
+class Part(Strict):
+    """Base of everything in a contract.
 
     It is no `Spec`: a request names a contract by the reference of what it says without defaults, so what a default
     means is told by the code digest, and not by the request.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class Graded(Part):

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
+
 from gatehouse.components.validation.column_contract import GradedRule
 from gatehouse.components.validation.contract import TableContract
 from gatehouse.components.validation.tables import literal, name, text
@@ -62,6 +64,33 @@ def row_rules(
             tolerance=expression.tolerance,
             sql=expression.sql,
         )
+
+
+def unrunnable(connection: duckdb.DuckDBPyConnection, view: str, rule: RowRule) -> str:
+    """Why the user's SQL in a rule cannot be evaluated for a row of a table; empty where it can.
+
+    Args:
+        connection: With the table, whose rows are not read, so that no value is told.
+        view: The table, in quotes.
+        rule: The rule.
+    """
+    if not rule.sql and rule.rule.removeprefix("warn.") != "pattern":
+        return ""
+    try:
+        if rule.sql:
+            kind = connection.execute(f"DESCRIBE SELECT ({rule.sql}\n) AS kept FROM {view}").fetchall()[0][1]
+            if kind != "BOOLEAN":
+                return f"an expression of type {kind} where a condition is expected"
+        connection.execute(f"DESCRIBE SELECT {count(rule.broken)} FROM {view}")
+    except duckdb.Error as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def count(condition: str) -> str:
+    """SQL of the number of rows for which a condition holds."""
+    # Faster than count(*) FILTER; NULL where the condition is null in every row.
+    return f"coalesce(count_if({condition}), 0)"
 
 
 def _of_column(column: str, kind: str, rule: GradedRule, owner: str, sensitive: bool) -> Iterator[RowRule]:

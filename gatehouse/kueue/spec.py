@@ -3,22 +3,20 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from gatehouse.components.launchers.spec import Toleration
 from gatehouse.kueue.quantity import Quantity, amount_of
+from gatehouse.strict import Strict
 from gatehouse.yaml_lines import nearest
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
 """Common resource names; other names are accepted unless they are similar to one of these."""
-_STRICT = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class Quota(BaseModel):
+class Quota(Strict):
     """A team's quota of one resource."""
-
-    model_config = _STRICT
 
     nominal: Quantity = Field(description="The team's own quota: it gets it back from borrowers whenever it needs it.")
     borrowing_limit: Quantity | None = Field(
@@ -35,10 +33,8 @@ class Quota(BaseModel):
         return self
 
 
-class Flavor(BaseModel):
+class Flavor(Strict):
     """A kind of node, for use in quotas."""
-
-    model_config = _STRICT
 
     name: Name = Field(description="Name of Kueue's resource flavor.")
     node_labels: Mapping[str, str] = Field(
@@ -47,10 +43,8 @@ class Flavor(BaseModel):
     tolerations: tuple[Toleration, ...] = Field((), description="Added to admitted pods.")
 
 
-class Team(BaseModel):
+class Team(Strict):
     """One team: a ClusterQueue, and a LocalQueue in each of its namespaces."""
-
-    model_config = _STRICT
 
     name: Name = Field(description="Name of the team, and of its cluster queue.")
     namespaces: tuple[Name, ...] = Field(
@@ -63,10 +57,8 @@ class Team(BaseModel):
     )
 
 
-class Kueue(BaseModel):
+class Kueue(Strict):
     """Teams on one cluster, in one cohort: each has its own quota, and borrows unused quota of others."""
-
-    model_config = _STRICT
 
     cohort: Name = Field("gatehouse", description="Name of Kueue's cohort, in which teams lend and borrow.")
     flavors: tuple[Flavor, ...] = Field(min_length=1, description="Kinds of nodes.")

@@ -24,7 +24,8 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
 
-_RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
+RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
+"""The DuckDB type of each type of a source's column."""
 _ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
 _MANY = 0.1
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -124,7 +125,7 @@ def dry_run(
 def _create(
     connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, str], rows: pa.Table | None
 ) -> None:
-    declared = ", ".join(f"{quoted(column)} {_RAW_TYPES[kind]}" for column, kind in columns.items())
+    declared = ", ".join(f"{quoted(column)} {RAW_TYPES[kind]}" for column, kind in columns.items())
     for schema in ("raw", "source"):
         connection.execute(f"CREATE TABLE {schema}.{quoted(name)} ({declared})")
         if rows is not None:

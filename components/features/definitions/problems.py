@@ -1,8 +1,15 @@
 """Finds problems of definitions, each on its own and together: unknown names, and columns that are given twice."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, FeatureView, LabelView
+from gatehouse.components.features.definitions.declarations import (
+    EVENT_TIMESTAMP,
+    KNOWN_FROM,
+    FeatureView,
+    LabelView,
+    Source,
+    Stream,
+)
 from gatehouse.components.features.definitions.loading import FILE, Definitions
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.yaml_lines import nearest
@@ -19,6 +26,32 @@ def _of_streams(defined: Definitions) -> list[str]:
         for table in defined.streams
         for problem in _unknown("Source", [table], defined.sources, defined)
     ]
+
+
+def source_problems(
+    sources: Mapping[str, Source], streams: Mapping[str, Stream], tables: Mapping[str, Mapping[str, str]]
+) -> Iterator[str]:
+    """Sources and streams of `definitions.py` that the project's source does not have.
+
+    Args:
+        sources: By table.
+        streams: By table.
+        tables: The type of every column that the source declares, by table.
+    """
+    for name, source in sources.items():
+        if name not in tables:
+            known = f"({', '.join(tables)}){nearest(name, tables)}"
+            yield f"{FILE}: Source {name}: table: expected a table of the source {known}"
+        elif (kind := tables[name].get(source.event_time)) != "timestamp":
+            times = [column for column, each in tables[name].items() if each == "timestamp"]
+            found = f"{source.event_time}, which is {kind}" if kind else source.event_time
+            meant = nearest(source.event_time, times)
+            yield f"{FILE}: Source {name}: event_time: expected one of {', '.join(times)}, found {found}{meant}"
+    for name, stream in streams.items():
+        for column in stream.key if name in tables else ():
+            if column not in tables[name]:
+                meant = nearest(column, tables[name])
+                yield f"{FILE}: Stream {name}: key: expected columns of the table, found {column}{meant}"
 
 
 def _unknown(kind: str, names: Iterable[str], known: Collection[str], defined: Definitions) -> Iterator[str]:

@@ -76,7 +76,7 @@ def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
             f"want it, found {shown(kind) if kind else 'none'}"
         )
     kind = online.get("type", "sqlite") if isinstance(online, dict) else online
-    if kind not in ONLINE_STORES:
+    if not isinstance(kind, str) or kind not in ONLINE_STORES:
         meant = nearest(str(kind), ONLINE_STORES)
         yield f"online_store.type: expected one of {', '.join(ONLINE_STORES)}{meant}, found {shown(kind)}"
     elif isinstance(online, dict):

@@ -42,6 +42,7 @@ READ = {
     "tuning.training_trials": "the words go into a record beside the experiment",
     "validation.checks": "the words are those of DuckDB, whose version is in the key",
     "validation.contract": "the words end the run",
+    "validation.rules": "the words are those of DuckDB, whose version is in the key",
 }
 """Modules that read the words of an error, each with the reason why no key must hold them."""
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -79,7 +80,15 @@ def test_the_snapshot_keeps_the_contract_inferred_from_it(
     snapshot = publish(shared, {"t": first, "null": second}, rows_per_file=100)
     contract = infer_contract(shared, snapshot)
     assert set(parse_contract(contract).tables["t"].columns) == set(first.column_names)
-    assert _anomalies(shared, _validate(shared, snapshot, contract)) == []
+    infinite = {
+        (name, column)
+        for name, table in (("t", first), ("null", second))
+        for column in table.column_names
+        if pa.types.is_floating(table[column].type) and pc.any(pc.is_inf(table[column])).as_py()
+    }
+    found = _anomalies(shared, _validate(shared, snapshot, contract))
+    # An infinity breaks any bound, so it only warns of them.
+    assert [one for one in found if one["severity"] == "fail" or (one["table"], one["column"]) not in infinite] == []
 
 
 def _customers(rows: int = 60) -> pa.Table:
