@@ -1,6 +1,7 @@
 """What a person sees of a run: the steps live, then a summary. Plain lines where the output is no terminal."""
 
 import itertools
+import re
 import textwrap
 import time
 from pathlib import Path
@@ -23,7 +24,8 @@ _MANY_TABLES = 5
 _ON_A_LINE = 4
 _MARKS = {"finished": ("✓", "green"), "hit": ("=", "cyan"), "failed": ("✗", "bold red"), "stopped": ("■", "yellow")}
 _NEWS = {"trial": ("  {}", "dim"), "warned": ("  warning: {}", "yellow")}
-_LONGEST = 120
+_LONGEST, _LONGEST_CAUSE = 120, 100
+_DIGEST = re.compile(r"(sha256-[0-9a-f]{12})[0-9a-f]{52}")
 
 
 class Screen:
@@ -263,7 +265,8 @@ def _duration(event: Event, run: LocalRun) -> str:
 def _gist(event: Event, objective: str) -> str:
     """One line that says what a stage found, by what its result is called."""
     if event.event in ("failed", "stopped"):
-        return textwrap.shorten(_cause(event.body).partition("\n")[0], 100, placeholder=" …")
+        cause = _DIGEST.sub(r"\1", _cause(event.body).partition("\n")[0])
+        return textwrap.shorten(cause, _LONGEST_CAUSE, placeholder=" …")
     result = event.body.get("result", {})
     if "decision" in result:
         return _decision(result)

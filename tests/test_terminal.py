@@ -87,6 +87,17 @@ def test_a_failure_is_told_in_its_words_and_by_a_class_only_where_nobody_expecte
     assert "\nerror: no such key\n" in capsys.readouterr().out
 
 
+def test_a_digest_in_a_failure_leaves_room_for_its_words(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = _finished(tmp_path)
+    run.plan = [PlannedTask("split", "split", "Split")]
+    told = {"error": "OddError", "message": f"training-sets/delays/sha256-{'a1' * 32} is not divided, for a reason"}
+    run.events = [Event("split", 1, "failed", {"seconds": 1.0, **told})]
+    Screen(store).update(run)
+    assert "training-sets/delays/sha256-a1a1a1a1a1a1 is not divided, for a reason\n" in capsys.readouterr().out
+
+
 def test_alarms_that_ask_for_no_new_model_are_shown(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
