@@ -216,7 +216,8 @@ def _tables(file: ProjectFile) -> dict[str, dict[str, str]] | None:
     """The columns of the source's tables with their types; None where a key of them is wrong."""
     try:
         return {
-            name: {key: kind.value for key, kind in table.columns.items()} for name, table in file.source.tables.items()
+            name: {key: kind.value for key, kind in table.columns.items() if key.strip("\0")}
+            for name, table in file.source.tables.items()
         }
     except AttributeError:
         return None

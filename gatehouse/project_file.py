@@ -108,6 +108,15 @@ class ProjectFile(Strict):
             raise ValueError(f"expected names of lower-case letters, digits and hyphens, found {', '.join(wrong)}")
         return given
 
+    @field_validator("source")
+    @classmethod
+    def _has_names_of_columns(cls, source: SourceSpec) -> SourceSpec:
+        # No rule of the source itself: a first look reads columns that have no name.
+        for name, table in source.tables.items():
+            if odd := [column for column in table.columns if not column or "\0" in column]:
+                raise ValueError(f"tables.{name}.columns: expected names of columns, found {odd[0]!r}")
+        return source
+
     @field_validator("resources", "stages")
     @classmethod
     def _of_stages(cls, given: dict[str, Any]) -> dict[str, Any]:

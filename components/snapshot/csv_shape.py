@@ -136,6 +136,10 @@ def shape_of(plain: Path, name: str) -> tuple[str, list[str]]:
         found = blanks
     first, second = found.first
     _require_table(plain, name, found)
+    if first[0].startswith("\ufeff"):
+        raise DeclarationError(
+            f"{name}: expected at most one byte order mark, found two. Save it as UTF-8 without such a mark."
+        )
     if len(first) != found.width:
         if found.above and not any(map(_is_number, found.top)):
             raise DeclarationError(

@@ -98,13 +98,6 @@ class TableSpec(Spec):
                 raise ValueError(f"times: expected columns declared as timestamp, found {column!r}")
         return self
 
-    @field_validator("columns")
-    @classmethod
-    def _have_names(cls, columns: dict[str, ColumnType]) -> dict[str, ColumnType]:
-        if odd := [name for name in columns if not name or "\0" in name]:
-            raise ValueError(f"expected names of columns, found {odd[0]!r}")
-        return columns
-
     @field_validator("times")
     @classmethod
     def _are_forms(cls, times: dict[str, str]) -> dict[str, str]:

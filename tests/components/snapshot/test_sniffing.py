@@ -249,6 +249,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStor
         ("t.parquet", "x", "is not intact Parquet"),
         ("t.csv", "Eve,2\nAdam,4\n", "expected a header in the first line, but cell 2 of it is a number"),
         ("t.csv", "a,1990\nx,5\n", "where the first line has them, give that column a name that is no number"),
+        ("t.csv", "\ufeff\ufeffa,b\n1,2\n", "expected at most one byte order mark, found two"),
         ("t.csv", "", "expected a header and rows below it, found an empty file"),
         ("t.csv", "\n \n", "expected"),
         ("t.csv", "sep=;\na;b\n1;2\n", "found sep=;. Remove this line"),
