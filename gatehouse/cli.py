@@ -1,5 +1,6 @@
 """The command line: one verb, one module of `gatehouse.commands`."""
 
+import errno
 import itertools
 import re
 import signal
@@ -173,6 +174,8 @@ def _gatehouse() -> None:
     """From raw events to a model that has earned production, through Kubeflow Pipelines."""
 
 
+_OF_A_PATH = (errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS)
+"""What is wrong with a path that somebody named, and no fault of ours."""
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*)")
 _NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
 _TOO_MANY = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
@@ -217,7 +220,8 @@ def _misused(error: Any) -> str:
     if isinstance(error, typer.BadParameter) and kind != "MissingParameter":
         told = _refused(error)
     elif kind == "MissingParameter":
-        told = f"expected {error.param.name}, found none: {error.param.help or 'it is required'}"
+        (named, *_), is_argument = error.param.opts, error.param.param_type_name == "argument"
+        told = f"expected {named.upper() if is_argument else named}, found none: {error.param.help or 'it is required'}"
     elif kind == "NoSuchOption":
         shown = [each for each in context.command.get_params(context) if not getattr(each, "hidden", False)]
         told = _one_of([name for each in shown for name in each.opts if name.startswith("-")], error.option_name)
@@ -271,9 +275,11 @@ def main() -> None:
     except OSError as error:
         from gatehouse.components.artifacts.atomic_file import disk_full
 
-        if not (full := disk_full(error)):
+        if full := disk_full(error):
+            _failed(full)
+        if error.errno not in _OF_A_PATH or not error.filename:
             raise
-        _failed(full)
+        _failed(ConfigurationError(f"{error.filename}: {(error.strerror or '').lower()}."))
     except RuntimeError as error:
         if not is_interruption(error):
             raise

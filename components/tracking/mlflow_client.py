@@ -28,8 +28,9 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.kfp_task import URI, WORKSPACE, KfpTask, access_to, is_own, server_uri, task_here
 from gatehouse.components.tracking.shown import Place
 from gatehouse.components.tracking.spool import Point as SpooledPoint
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.importing import without
+from gatehouse.redaction import redacted
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -55,6 +56,8 @@ PAGE = 1000
 _LONGEST_PARAM, _LONGEST_TAG, _LONGEST_NAME = 6000, 5000, 250
 
 _CONNECT_SECONDS = 3.0
+_WITHOUT_HOST = ("databricks", "databricks-uc", "uc", "file")
+"""Schemes of MLflow that need no `//`; without a scheme it means a folder, which it no longer writes to."""
 
 Point = tuple[str, float, int]
 
@@ -287,6 +290,7 @@ def quiet_client(uri: str) -> "MlflowClient":
     """A client that logs only warnings, sends no telemetry, and gives up on a server after a minute of silence.
 
     Raises:
+        ConfigurationError: if MLflow has no place of such a form.
         ServerAwayError: if the server accepts no connection.
     """
     require_server(uri)
@@ -337,12 +341,18 @@ def require_server(uri: str) -> None:
     A URI that is not a server's address, or a server behind a proxy, is left to MLflow.
 
     Raises:
+        ConfigurationError: if MLflow has no place of such a form.
         ServerAwayError: if it does not accept a connection within seconds.
     """
     from urllib.request import getproxies, proxy_bypass
 
     address = urlsplit(uri)
     host, scheme = address.hostname, address.scheme
+    if "://" not in uri and uri.partition(":")[0] not in _WITHOUT_HOST:
+        raise ConfigurationError(
+            "expected the address of an MLflow server or database, such as http://mlflow:5000 or sqlite:///mlflow.db, "
+            f"found {redacted(uri)!r}. Correct {URI}, or what names it."
+        )
     if scheme not in ("http", "https") or not host or (scheme in getproxies() and not proxy_bypass(host)):
         return
     port = address.port or (443 if scheme == "https" else 80)

@@ -14,6 +14,7 @@ from gatehouse.components.registry.naming import named
 from gatehouse.components.registry.trying.candidates import tried
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import load_model
+from gatehouse.yaml_text import read_text
 
 app = typer.Typer(no_args_is_help=True, help="The gate: what a policy says of candidates.")
 
@@ -32,10 +33,8 @@ def try_policy(
 ) -> None:
     """Show what a policy would have said of every earlier candidate, from their evaluations; no model is run."""
     problems: list[str] = []
-    try:
-        asked = load_model(policy.name, policy.read_text(), GatePolicy, problems)
-    except FileNotFoundError as error:
-        raise ConfigurationError(f"{policy}: expected a file with a policy, found none.") from error
+    text = read_text(policy, str(policy), problems)
+    asked = None if text is None else load_model(str(policy), text, GatePolicy, problems)
     if asked is None:
         raise ConfigurationError("\n".join(problems))
     opened = open_store(store)

@@ -163,6 +163,8 @@ def _reader(store: str, uri: str, experiment: str = "") -> RunReader:
                 f"The store {opened.address} has no MLflow database yet. `gatehouse run` writes one."
             )
         uri = tracking.uri
+    elif uri.startswith("sqlite:///") and not Path(file := uri.removeprefix("sqlite:///").partition("?")[0]).is_file():
+        raise ConfigurationError(f"--uri: expected a database of MLflow at {file}, found none.")
     return RunReader(uri, experiment)
 
 

@@ -12,6 +12,7 @@ from gatehouse.components.validation.sensitivity import sensitive_columns
 from gatehouse.components.validation.spec import SkewSpec, StatisticsSpec
 from gatehouse.components.validation.statistics.measurement import measurement
 from gatehouse.components.validation.statistics.stage import MeasureRequest, measure
+from gatehouse.errors import ConfigurationError
 
 TABLE = "features"
 SKEW_FILE = "skew.json"
@@ -54,10 +55,16 @@ def skew(request: SkewRequest, store: ArtifactStore) -> SkewResult:
 
     The artifact holds `skew.json` and `anomalies.json`. Where the training set's manifest names its features, those are
     compared, else all its columns.
+
+    Raises:
+        ConfigurationError: if one of the two is no table.
     """
     from gatehouse.components.validation.skew.judge import SkewJudge
 
     manifest = store.manifest(request.training_set)
+    for asked in (manifest, store.manifest(request.serving)):
+        if not asked.columns:
+            raise ConfigurationError(f"{asked.reference}: expected a table, such as a training set, found none in it.")
     features = _features(manifest.details, [column.name for column in manifest.columns], request.spec)
     trained = _measured(request, store, request.training_set, features, "")
     served = _measured(request, store, request.serving, features, trained)

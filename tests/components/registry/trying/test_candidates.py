@@ -78,7 +78,8 @@ def test_an_evaluation_that_is_gone_was_not_measured(judged: Gate, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("bars: {speed: {min: 1}}", "policy.yaml:1: .*speed"), (None, "expected a file with a policy")]
+    ("text", "told"),
+    [("bars: {speed: {min: 1}}", "policy.yaml:1: .*speed"), (None, "policy.yaml: expected a file in .*, found none")],
 )
 def test_a_policy_that_cannot_be_read(judged: Gate, tmp_path: Path, text: str | None, told: str) -> None:
     path = tmp_path / "policy.yaml"

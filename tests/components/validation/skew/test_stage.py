@@ -16,6 +16,7 @@ from gatehouse.components.validation.skew.component import skew as component
 from gatehouse.components.validation.skew.report import described, page
 from gatehouse.components.validation.skew.stage import SkewRequest, SkewResult, skew
 from gatehouse.components.validation.spec import SkewSpec
+from gatehouse.errors import ConfigurationError
 
 ROWS = 4000
 Compare = Callable[..., SkewResult]
@@ -154,3 +155,10 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(store: ArtifactS
     assert metrics.metadata["anomalies"] == 0
     assert Path(report.path).read_text() == page(store, reference)
     assert report.metadata["reference"] == store.address_of(reference)
+
+
+def test_what_is_no_table_is_told(store: ArtifactStore) -> None:
+    training, model = _publish(store, "training-sets", _columns()), str(store.publish("models", "log", {"a.bin": b"a"}))
+    for asked, other in ((training, model), (model, training)):
+        with pytest.raises(ConfigurationError, match=r"models/log/.*: expected a table, such as a training"):
+            skew(SkewRequest(training_set=asked, serving=other), store)
