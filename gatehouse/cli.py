@@ -255,6 +255,16 @@ def _failed(error: GatehouseError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
+def _known(error: Exception) -> GatehouseError | None:
+    """A full disk, full memory or a path that cannot be used, in words; None for other errors."""
+    from gatehouse.components.artifacts.atomic_file import disk_full
+    from gatehouse.components.artifacts.database import out_of_memory
+
+    if isinstance(error, OSError) and error.errno in _OF_A_PATH and error.filename:
+        return ConfigurationError(f"{error.filename}: {(error.strerror or '').lower()}.")
+    return disk_full(error) or out_of_memory(error, "The command")
+
+
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
     _register(sys.argv[1] if len(sys.argv) > 1 else "")
@@ -272,19 +282,13 @@ def main() -> None:
         sys.exit(ConfigurationError.exit_code)
     except GatehouseError as error:
         _failed(error)
-    except OSError as error:
-        from gatehouse.components.artifacts.atomic_file import disk_full
-
-        if full := disk_full(error):
-            _failed(full)
-        if error.errno not in _OF_A_PATH or not error.filename:
+    except Exception as error:
+        if is_interruption(error):
+            print("interrupted", file=sys.stderr)
+            sys.exit(128 + signal.SIGINT)
+        if (known := _known(error)) is None:
             raise
-        _failed(ConfigurationError(f"{error.filename}: {(error.strerror or '').lower()}."))
-    except RuntimeError as error:
-        if not is_interruption(error):
-            raise
-        print("interrupted", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+        _failed(known)
 
 
 if __name__ == "__main__":

@@ -391,6 +391,10 @@ def infinite_values(query: Callable[[str], list[tuple[object, ...]]], kinds: Map
     doubles = [name for name, kind in kinds.items() if kind == "double"]
     if not doubles:
         return {}
-    asked = ('count(*) FILTER (isinf("' + name.replace('"', '""') + '"))' for name in doubles)
-    counts = query(f"SELECT {', '.join(asked)} FROM rows")[0]
-    return {name: count for name, each in zip(doubles, counts, strict=True) if (count := int(str(each)))}
+    found = dict[str, int]()
+    for start in range(0, len(doubles), _COLUMNS_AT_ONCE):
+        some = doubles[start : start + _COLUMNS_AT_ONCE]
+        asked = ('count(*) FILTER (isinf("' + name.replace('"', '""') + '"))' for name in some)
+        counts = query(f"SELECT {', '.join(asked)} FROM rows")[0]
+        found |= {name: count for name, each in zip(some, counts, strict=True) if (count := int(str(each)))}
+    return found

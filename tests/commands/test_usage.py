@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 import typer
 
@@ -158,18 +159,30 @@ def test_a_store_that_is_not_mounted_is_away_and_stays_so(
     assert not (tmp_path / "store").exists()
 
 
-def test_a_full_disk_is_told_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space", "store.json"), "error: The disk is full while store.json was written. Free"),
+        (MemoryError("no more"), "error: The command ran out of memory: this process may use "),
+        (duckdb.OutOfMemoryException("Out of Memory Error: 1 block"), "error: The command ran out of memory: this "),
+    ],
+)
+def test_a_full_disk_and_full_memory_are_told_in_words(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    told: str,
 ) -> None:
     def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "store.json")
+        raise error
 
     monkeypatch.setattr(ArtifactStore, "open", full)
     monkeypatch.setattr(sys, "argv", ["gatehouse", "data", "list", "--store", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
-    assert capsys.readouterr().err.startswith("error: The disk is full while store.json was written. Free space")
+    assert capsys.readouterr().err.startswith(told)
 
 
 @pytest.mark.parametrize("key", ["url_env", "settings_env"])

@@ -24,6 +24,9 @@ _SAMPLE = 20_000
 _PATTERN_SAMPLE = 2000
 _KEY_COLUMNS = 8
 _COLUMNS_AT_ONCE = 50
+_WIDE, _SOME = 200, "gatehouse_some_columns"
+"""Columns from which on a query of one of them takes longer to open the files than to read it."""
+_LONGEST = 64
 _KEY_SIZES = (2, 3, 4)
 _KEYS_VERIFIED = 5
 _PAIRS = 100
@@ -146,14 +149,14 @@ def _columns(connection: duckdb.DuckDBPyConnection, table: Table, types: Mapping
         if seen.kind in _KEY_TYPES and seen.held > 1 and seen.distinct >= 0.7 * seen.held
     ]
     exact = scan(connection, table.name, {column: f"count(DISTINCT hash({name(column)}))" for column in likely})
-    values = _values(connection, table, found)
+    values, patterns = _values(connection, table, found), _patterns(connection, table, found)
     for column, seen in found.items():
         unique = column in exact and _distinct_values(exact[column], seen) == seen.held
         found[column] = replace(
             seen,
             unique=unique,
             values=values.get(column, ()),
-            pattern=_pattern(connection, table, seen),
+            pattern=patterns.get(column, ""),
         )
     return found
 
@@ -203,11 +206,28 @@ def _values(
     return {column: tuple(sorted(each.items(), key=lambda one: (-one[1], one[0]))) for column, each in counts.items()}
 
 
-def _pattern(connection: duckdb.DuckDBPyConnection, table: Table, seen: Seen) -> str:
+def _patterns(connection: duckdb.DuckDBPyConnection, table: Table, columns: Mapping[str, Seen]) -> dict[str, str]:
+    """The patterns of the columns of short texts."""
+    texts = [
+        column
+        for column, seen in columns.items()
+        if seen.kind == "string" and seen.held >= MANY and (seen.longest or 0) <= _LONGEST
+    ]
+    if len(columns) <= _WIDE:
+        return {column: _pattern(connection, name(table.name), column) for column in texts}
+    found = dict[str, str]()
+    for start in range(0, len(texts), _COLUMNS_AT_ONCE):
+        some = texts[start : start + _COLUMNS_AT_ONCE]
+        chosen = ", ".join(map(name, some))
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {_SOME} AS SELECT {chosen} FROM {name(table.name)}")
+        found |= {column: _pattern(connection, f"temp.{_SOME}", column) for column in some}
+    connection.execute(f"DROP TABLE IF EXISTS temp.{_SOME}")
+    return found
+
+
+def _pattern(connection: duckdb.DuckDBPyConnection, view: str, column: str) -> str:
     """The pattern of a sample of the texts, if all of them match it."""
-    if seen.kind != "string" or seen.held < MANY or (seen.longest or 0) > 64:
-        return ""
-    quoted, view = name(seen.column), name(table.name)
+    quoted = name(column)
     held = f"FROM {view} WHERE {quoted} IS NOT NULL"
     sample = connection.execute(
         f"SELECT DISTINCT {quoted} AS text {held} ORDER BY hash(text), text LIMIT {_PATTERN_SAMPLE}"

@@ -15,6 +15,7 @@ from gatehouse.commands.data import app
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text, parse_contract
 from gatehouse.components.validation.inference.infer import infer_contract
+from gatehouse.components.validation.inference.profile import _WIDE
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError
 from tests.components.validation.conftest import AS_OF, publish
@@ -267,3 +268,16 @@ def test_the_command_prints_or_writes_it_and_spares_a_file_that_is_there(store: 
     assert written.read_text() == "mine"
     assert CliRunner().invoke(app, [*wanted, "--out", str(written), "--force"]).exit_code == 0
     assert written.read_text(encoding="utf-8") == expected
+
+
+def test_a_wide_table_is_looked_at_in_pieces_as_a_narrow_one_is_at_once(store: ArtifactStore) -> None:
+    wide = 205
+    columns: dict[str, Any] = {
+        f"code_{n}": [f"{chr(65 + n % 26)}-{row % 90:02d}" for row in range(ROWS)] for n in range(3)
+    }
+    columns |= {f"x_{n}": [float(row * n) for row in range(ROWS)] for n in range(3)}
+    many = columns | {f"y_{n}": [n + row % 7 for row in range(ROWS)] for n in range(wide)}
+    found = [parse_contract(infer_contract(store, publish(store, {"t": pa.table(each)}))) for each in (columns, many)]
+    narrow, whole = (contract.tables["t"].columns for contract in found)
+    assert len(whole) == wide + 6 > _WIDE and {column: whole[column] for column in narrow} == narrow
+    assert narrow["code_1"].pattern and whole["y_204"].max
