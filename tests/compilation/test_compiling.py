@@ -76,7 +76,7 @@ def test_a_refit_and_a_leakage_alarm_that_only_warns_are_asked_for_by_the_projec
                 ("check-leakage", "alarm"),
             )
         ]
-    assert given == {"usual": [False, "refuse", 0.80], "asked": [True, "warn", 0.80]}
+    assert given == {"usual": [False, "refuse", 0.80], "asked": [True, "warn", 0.95]}
 
 
 @pytest.mark.parametrize(
