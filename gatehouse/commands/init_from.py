@@ -40,6 +40,7 @@ from gatehouse.commands.table_roles import (
 from gatehouse.components.artifacts.database import connect, quoted
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.rules.enough_rows import LEAST_TEST_ROWS
+from gatehouse.components.splitting.spec import Fractions
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.counting import counted
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
 
     from gatehouse.components.snapshot.sniffing import Sniffed
 
-_TRAIN, _VALIDATION = 0.7, 0.85
+_ENOUGH, _MOST_TEST = 1.25 * LEAST_TEST_ROWS, 0.4
+"""Test rows that are aimed at, as a hash may give a part a few less; and the greatest share that they may be."""
 _MOST_ALIKE, _FEWEST_GROUPS = 0.01, 100
 _VALUES_THAT_TELL = 3
 _VALUES_COMPARED, _MOST_COMPARED = 50, 20
@@ -93,7 +95,8 @@ def init_from(
         roles, boundaries, alike, sizes = _roles(
             store, look, table, source["tables"][table], wanted, bool(sniffed.event_time)
         )
-        write_files(made, project_files(name, table, source, roles, boundaries, alike, alarm, sizes["train"]))
+        shares = shares_of(sum(sizes.values()))
+        write_files(made, project_files(name, table, source, roles, boundaries or shares, alike, alarm, sizes["train"]))
         report = target / look.pages[0].relative_to(made)
     if not asked:  # Without questions, an error is the only output.
         show(console, file, found)
@@ -139,10 +142,11 @@ def _roles(
         roles = chosen(wanted, found, rows, time)
         if TASKS[roles.task].output == "probability":
             _refuse_one_sided(connection, roles)
-        boundaries = _boundaries(connection, time) if timed and not roles.group else None
+        shares = shares_of(rows - roles.label.missing)
+        boundaries = _boundaries(connection, time, shares) if timed and not roles.group else None
         told = {one.name: one for one in (*roles.features, roles.label)}
         repeated = names_in(roles.features, rows, lambda name: _groups_rows(connection, name, told))
-        sizes = _sizes(connection, roles, boundaries)
+        sizes = _sizes(connection, roles, boundaries, shares)
         roles = replace(roles, repeated=repeated, spelled=_spelled(connection, roles.label))
         return roles, boundaries, _alike(connection, roles, rows), sizes
 
@@ -210,11 +214,20 @@ def _alike(connection: "duckdb.DuckDBPyConnection", roles: Roles, rows: int) -> 
     return names if _FEWEST_GROUPS <= different < (1 - _MOST_ALIKE) * rows else []
 
 
-def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str) -> tuple[str, str] | None:
-    """Distance of the 70 % and 85 % boundaries from the newest row; whole days if every part then has rows."""
-    asked = f"epoch_us({quoted(time)})"
+def shares_of(rows: int) -> Fractions:
+    """The usual shares of the parts; but where the gate wants more test rows than these are, as many as it wants."""
+    usual = Fractions()
+    if usual.test * rows >= _ENOUGH or _MOST_TEST * rows < LEAST_TEST_ROWS:
+        return usual
+    test = round(min(_MOST_TEST, _ENOUGH / rows), 2)
+    return Fractions(train=round(1 - usual.validation - test, 2), validation=usual.validation, test=test)
+
+
+def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str, shares: Fractions) -> tuple[str, str] | None:
+    """Distance of the ends of train and validation from the newest row; whole days if every part then has rows."""
+    asked, ends = f"epoch_us({quoted(time)})", (shares.train, round(shares.train + shares.validation, 2))
     first, *cuts, last = connection.execute(
-        f"SELECT min({asked}), quantile_disc({asked}, {_TRAIN}), quantile_disc({asked}, {_VALIDATION}), max({asked}) "
+        f"SELECT min({asked}), quantile_disc({asked}, {ends[0]}), quantile_disc({asked}, {ends[1]}), max({asked}) "
         "FROM rows"
     ).fetchall()[0]
     moments = [datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=each) for each in (first, *cuts, last)]
@@ -232,7 +245,9 @@ def _written(distance: timedelta) -> str:
     return str(_ISO.dump_python(distance, mode="json")) if rest else f"P{days}D"
 
 
-def _sizes(connection: "duckdb.DuckDBPyConnection", roles: Roles, boundaries: tuple[str, str] | None) -> dict[str, int]:
+def _sizes(
+    connection: "duckdb.DuckDBPyConnection", roles: Roles, boundaries: tuple[str, str] | None, shares: Fractions
+) -> dict[str, int]:
     """How many rows with a label each part of the split has; about so many where no times divide the rows."""
     time, label = map(quoted, (roles.time, roles.label.name))
     ages = f"SELECT max(epoch_us({time})) OVER () - epoch_us({time}) AS age, {label} AS label FROM rows"
@@ -244,7 +259,7 @@ def _sizes(connection: "duckdb.DuckDBPyConnection", roles: Roles, boundaries: tu
         "WHERE label IS NOT NULL"
     ).fetchall()[0]
     if not boundaries:
-        after_train, test = round((1 - _TRAIN) * rows), round((1 - _VALIDATION) * rows)
+        after_train, test = round((1 - shares.train) * rows), round(shares.test * rows)
     return {"train": rows - after_train, "validation": after_train - test, "test": test}
 
 
@@ -262,7 +277,7 @@ def _advice(roles: Roles, sizes: Mapping[str, int]) -> Iterator[str]:
         )
     if min(sizes.values()) < LEAST_TEST_ROWS:
         found = ", ".join(f"{part} {size:,}" for part, size in sizes.items())
-        enough = round(LEAST_TEST_ROWS / (1 - _VALIDATION), -2)
+        enough = round(LEAST_TEST_ROWS / Fractions().validation, -2)
         gate = (
             f" The gate lets no model pass on fewer than {LEAST_TEST_ROWS} test rows (least_test_rows in policy.yaml)."
         )

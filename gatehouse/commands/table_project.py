@@ -11,6 +11,7 @@ from gatehouse.commands.table_roles import Roles, sql_name
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.features.definitions.settings import feast_name
 from gatehouse.components.features.leakage.stage import MODEL_METRIC
+from gatehouse.components.splitting.spec import Fractions
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
@@ -115,6 +116,10 @@ _HASHED_SPLIT = """\
 split:
   strategy: {strategy}"""
 
+_FRACTIONS = """
+  # More rows than usual are for test, so that the gate can judge.
+  fractions: {{{shares}}}"""
+
 _POLICY = """\
 # The promotion policy: a candidate becomes champion only if every rule holds.
 # It must be better than a linear model on the same features in these metrics; a linear one, as good.
@@ -190,7 +195,7 @@ def project_files(
     table: str,
     source: Mapping[str, Any],
     roles: Roles,
-    boundaries: tuple[str, str] | None,
+    parts: tuple[str, str] | Fractions,
     alike: Sequence[str],
     wanted_alarm: float | None,
     train_rows: int,
@@ -202,7 +207,7 @@ def project_files(
         table: Name of the table.
         source: The declaration that reads it.
         roles: The roles of its columns.
-        boundaries: Distance of the ends of train and validation from the newest row, ISO 8601; None if times cannot
+        parts: Distance of the ends of train and validation from the newest row, ISO 8601; their shares if times cannot
             split the rows.
         alike: Columns in which many rows agree, and which have no missing values; empty for none.
         wanted_alarm: The ROC AUC above which a feature or a model is reported as a leak; None for that of the task.
@@ -212,7 +217,7 @@ def project_files(
     ((alarmed, limit),) = judging.leakage_alarm.items()
     alarm = judging.feature_alarm if wanted_alarm is None else wanted_alarm
     highest = alarm if alarmed == MODEL_METRIC else limit
-    yield "project.yaml", _project(name, source, roles, _split(roles, boundaries, alike), alarm, train_rows)
+    yield "project.yaml", _project(name, source, roles, _split(roles, parts, alike), alarm, train_rows)
     yield "policy.yaml", _POLICY.format(objective=judging.objective, alarmed=alarmed, alarm=highest)
     yield "features/feature_store.yaml", _FEAST.format(name=feast_name(name))
     yield f"features/staging/{table}.sql", _staging(table, roles)
@@ -248,16 +253,18 @@ def _title(roles: Roles) -> str:
     return f"Predicts {roles.label.name} {roles.positive}".strip()
 
 
-def _split(roles: Roles, boundaries: tuple[str, str] | None, alike: Sequence[str]) -> str:
+def _split(roles: Roles, parts: tuple[str, str] | Fractions, alike: Sequence[str]) -> str:
+    if isinstance(parts, tuple):
+        return _TIME_SPLIT.format(train_until=parts[0], validation_until=parts[1])
+    shares = ", ".join(f"{name}: {share}" for name, share in parts.model_dump().items())
+    more = "" if parts == Fractions() else _FRACTIONS.format(shares=shares)
     if roles.group:
-        return _NAMED_SPLIT.format(group=sql_name(roles.group), column=json.dumps(sql_name(roles.group)))
-    if boundaries:
-        return _TIME_SPLIT.format(train_until=boundaries[0], validation_until=boundaries[1])
+        return _NAMED_SPLIT.format(group=sql_name(roles.group), column=json.dumps(sql_name(roles.group))) + more
     if alike:
-        return _GROUP_SPLIT.format(columns=", ".join(json.dumps(sql_name(name)) for name in alike))
+        return _GROUP_SPLIT.format(columns=", ".join(json.dumps(sql_name(name)) for name in alike)) + more
     if not TASKS[roles.task].has_classes:
-        return _HASHED_SPLIT.format(evenly="", strategy="random")
-    return _HASHED_SPLIT.format(evenly=", evenly in each label", strategy="stratified")
+        return _HASHED_SPLIT.format(evenly="", strategy="random") + more
+    return _HASHED_SPLIT.format(evenly=", evenly in each label", strategy="stratified") + more
 
 
 def _project(name: str, source: Mapping[str, Any], roles: Roles, split: str, alarm: float, train_rows: int) -> str:

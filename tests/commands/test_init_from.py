@@ -23,7 +23,8 @@ from gatehouse.commands.table_roles import Column, Wanted, chosen
 from gatehouse.compilation.compiling import compile_pipeline
 from gatehouse.compilation.policy import breaches
 from gatehouse.compilation.specification import read_spec
-from gatehouse.components.splitting.spec import TimeSplit
+from gatehouse.components.evaluation.rules.enough_rows import LEAST_TEST_ROWS
+from gatehouse.components.splitting.spec import Fractions, RandomSplit, TimeSplit
 from gatehouse.components.training.spec import task_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.project import Project
@@ -68,14 +69,14 @@ def _keys(project: Project, table: str) -> tuple[int, int]:
 
 def test_boundaries_of_time_move_along_with_the_rows(folder: Path) -> None:
     told = _init("visits", "--from", _visits(folder), "--label", "bought", "--positive", "yes").output
-    assert "few rows: train 284, validation 58, test 58. With fewer than 100 rows" in told
-    assert "lets no model pass on fewer than 100 test rows" in " ".join(told.split())
+    assert "few rows: train 206, validation 78, test 116. With fewer than 100 rows" in told
+    assert "lets no model pass" not in told
     split = check_project(folder / "visits").file.split
-    # Pairs of rows, 2.5 hours apart: the newest 120 rows are validation and test, the newest 60 are test.
+    # Pairs of rows, 2.5 hours apart: the newest 184 rows are validation and test, the newest 124 are test.
     assert isinstance(split, TimeSplit)
-    assert (split.train_until, split.validation_until) == (timedelta(days=6), timedelta(days=3))
+    assert (split.train_until, split.validation_until) == (timedelta(days=10), timedelta(days=6))
     text = (folder / "visits/project.yaml").read_text()
-    fixed = text.replace(": P6D", ": 2023-11-20").replace(": P3D", ": 2023-12-01")
+    fixed = text.replace(": P10D", ": 2023-11-20").replace(": P6D", ": 2023-12-01")
     ordered = "\nschedules: {weekly: {pipeline: training, cron: '0 0 4 * * 1'}}\n"
     (folder / "visits/project.yaml").write_text(fixed)
     assert not check_project(folder / "visits").warnings
@@ -105,6 +106,30 @@ def test_a_table_with_times_and_no_key(folder: Path) -> None:
     assert _keys(project, "visits") == (400, 400)
 
 
+@pytest.mark.parametrize(
+    ("rows", "test"), [(240, 0.15), (250, 0.4), (400, 0.31), (833, 0.15), (9_000, 0.15), (0, 0.15)]
+)
+def test_the_test_part_has_the_rows_that_the_gate_wants_if_it_can(rows: int, test: float) -> None:
+    shares = init_from.shares_of(rows)
+    assert (shares.test, shares.validation) == (test, 0.15)
+    assert shares.test * rows >= LEAST_TEST_ROWS or rows < 2.5 * LEAST_TEST_ROWS
+
+
+@pytest.mark.parametrize("time", ["at", "none"])
+def test_few_rows_are_divided_so_that_the_gate_can_judge(folder: Path, time: str) -> None:
+    lines = "".join(f"2024-{n // 28 % 12 + 1:02}-{n % 28 + 1:02},{n % 17},{n * n % 5}\n" for n in range(400))
+    (folder / "few.csv").write_text(f"at,x,y\n{lines}")
+    told = _init("few", "--from", folder / "few.csv", "--label", "y", "--task", "regression", "--time", time).output
+    split = check_project(folder / "few").file.split
+    assert "validation" in told and "The gate lets no model pass" not in told
+    if isinstance(split, RandomSplit):
+        assert split.fractions == Fractions(train=0.54, validation=0.15, test=0.31)
+    else:
+        assert isinstance(split, TimeSplit) and time == "at"
+        test = re.search(r"test (\d+)", told)
+        assert test and int(test[1]) >= LEAST_TEST_ROWS
+
+
 def test_the_made_key_of_rows_that_are_alike_does_not_tell_the_outcome(folder: Path) -> None:
     lines = "".join(f"{n // 2};{n // 2 % 3};{n % 2}\n" for n in range(400))
     (folder / "pairs.csv").write_text(f"x;y;bought\n{lines}")
@@ -120,6 +145,9 @@ def test_the_made_key_of_rows_that_are_alike_does_not_tell_the_outcome(folder: P
 
 
 def test_what_a_person_should_know_of_the_rows_is_told(folder: Path) -> None:
+    (folder / "tiny.csv").write_text("x,y\n" + "".join(f"{n % 17},{n % 2}\n" for n in range(200)))
+    tiny = _init("tiny", "--from", folder / "tiny.csv", "--label", "y", "--positive", "1", "--key", "none").output
+    assert "lets no model pass on fewer than 100 test rows" in " ".join(tiny.split())
     told = _init("twice", "--from", _visits(folder, 16_000), "--label", "bought", "--task", "multiclass").output
     assert "bought has two values (no, yes), for which --task binary is made, not multiclass." in told
     assert "few rows" not in told and "divided   by time, P250D and P125D before" in told
@@ -323,7 +351,7 @@ def test_numbers_and_classes(
     folder: Path, label: str, task: str, policy: tuple[str, dict[str, float]], strategy: str, alarm: float
 ) -> None:
     output = _init("visits", "--from", _visits(folder, prices=400), "--label", label, "--task", task, "--time", "none")
-    assert "has two values" not in output.output and "few rows: train 280," in output.output
+    assert "has two values" not in output.output and "few rows: train 216," in output.output
     project = check_project(folder / "visits")
     assert project.file.split.strategy == strategy and task_of(project.file.training).name == task
     assert (project.policy.must_beat_baseline, project.policy.leakage_alarm) == ((policy[0],), policy[1])
