@@ -57,6 +57,7 @@ def test_the_known_providers_are_those_of_feast() -> None:
             "expected one of local, gcp, aws, azure, chronon, unity_catalog (did you mean local?), found 'locl'",
         ),
         ("provider: 2024-01-01", "expected texts and finite numbers, found 2024-01-01; put it in quotes"),
+        ("flags: {1: a, b: c}", "expected texts and finite numbers, found 1; put it in quotes"),
         ("flags: {a: [.inf]}", "expected texts and finite numbers, found inf; put it in quotes"),
         ("provider: 3", "expected one of local, gcp, aws, azure, chronon, unity_catalog, found 3"),
     ],

@@ -58,7 +58,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def _no_json(value: Any) -> Iterator[Any]:
-    """Values that JSON, in which the settings are published, does not have."""
+    """Values and keys that JSON, in which the settings are published, does not have."""
+    if isinstance(value, dict):
+        yield from (key for key in value if not isinstance(key, str))
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _no_json(each)
