@@ -23,8 +23,7 @@ from gatehouse.commands.table_roles import Column, Wanted, chosen
 from gatehouse.compilation.compiling import compile_pipeline
 from gatehouse.compilation.policy import breaches
 from gatehouse.compilation.specification import read_spec
-from gatehouse.components.evaluation.rules.enough_rows import LEAST_TEST_ROWS
-from gatehouse.components.splitting.spec import Fractions, RandomSplit, TimeSplit
+from gatehouse.components.splitting.spec import TimeSplit
 from gatehouse.components.training.spec import task_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.project import Project
@@ -104,30 +103,6 @@ def test_a_table_with_times_and_no_key(folder: Path) -> None:
     assert '"price_eur": "numeric"' in definitions and '"country": "categorical"' in definitions
     assert "bought" not in definitions.split("features={")[1].split("}")[0]
     assert _keys(project, "visits") == (400, 400)
-
-
-@pytest.mark.parametrize(
-    ("rows", "test"), [(240, 0.15), (250, 0.4), (400, 0.31), (833, 0.15), (9_000, 0.15), (0, 0.15)]
-)
-def test_the_test_part_has_the_rows_that_the_gate_wants_if_it_can(rows: int, test: float) -> None:
-    shares = init_from.shares_of(rows)
-    assert (shares.test, shares.validation) == (test, 0.15)
-    assert shares.test * rows >= LEAST_TEST_ROWS or rows < 2.5 * LEAST_TEST_ROWS
-
-
-@pytest.mark.parametrize("time", ["at", "none"])
-def test_few_rows_are_divided_so_that_the_gate_can_judge(folder: Path, time: str) -> None:
-    lines = "".join(f"2024-{n // 28 % 12 + 1:02}-{n % 28 + 1:02},{n % 17},{n * n % 5}\n" for n in range(400))
-    (folder / "few.csv").write_text(f"at,x,y\n{lines}")
-    told = _init("few", "--from", folder / "few.csv", "--label", "y", "--task", "regression", "--time", time).output
-    split = check_project(folder / "few").file.split
-    assert "validation" in told and "The gate lets no model pass" not in told
-    if isinstance(split, RandomSplit):
-        assert split.fractions == Fractions(train=0.54, validation=0.15, test=0.31)
-    else:
-        assert isinstance(split, TimeSplit) and time == "at"
-        test = re.search(r"test (\d+)", told)
-        assert test and int(test[1]) >= LEAST_TEST_ROWS
 
 
 def test_the_made_key_of_rows_that_are_alike_does_not_tell_the_outcome(folder: Path) -> None:

@@ -1,0 +1,42 @@
+"""The parts of a project made of a table: test has as many of few rows as the gate wants to judge."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gatehouse.checking import check_project
+from gatehouse.cli import _register, app
+from gatehouse.commands import init_from
+from gatehouse.components.evaluation.rules.enough_rows import LEAST_TEST_ROWS
+from gatehouse.components.splitting.spec import Fractions, RandomSplit, TimeSplit
+
+
+@pytest.mark.parametrize(
+    ("rows", "test"), [(240, 0.15), (250, 0.4), (400, 0.31), (833, 0.15), (9_000, 0.15), (0, 0.15)]
+)
+def test_the_test_part_has_the_rows_that_the_gate_wants_if_it_can(rows: int, test: float) -> None:
+    shares = init_from.shares_of(rows)
+    assert (shares.test, shares.validation) == (test, 0.15)
+    assert shares.test * rows >= LEAST_TEST_ROWS or rows < 2.5 * LEAST_TEST_ROWS
+
+
+@pytest.mark.parametrize("time", ["at", "none"])
+def test_few_rows_are_divided_so_that_the_gate_can_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _register("init")
+    lines = "".join(f"2024-{n // 28 % 12 + 1:02}-{n % 28 + 1:02},{n % 17},{n * n % 5}\n" for n in range(400))
+    Path("few.csv").write_text(f"at,x,y\n{lines}")
+    words = ["init", "few", "--from", "few.csv", "--label", "y", "--task", "regression", "--time", time]
+    told = CliRunner().invoke(app, words, catch_exceptions=False).output
+    split = check_project(tmp_path / "few").file.split
+    assert "validation" in told and "The gate lets no model pass" not in told
+    if isinstance(split, RandomSplit):
+        assert split.fractions == Fractions(train=0.54, validation=0.15, test=0.31)
+    else:
+        assert isinstance(split, TimeSplit) and time == "at"
+        test = re.search(r"test (\d+)", told)
+        assert test and int(test[1]) >= LEAST_TEST_ROWS
