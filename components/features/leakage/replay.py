@@ -295,9 +295,13 @@ def _difference(
         rows=len(places),
         of=keys.num_rows,
         first={name: str(value) for name, value in keys.slice(first, 1).to_pylist()[0].items()},
-        stored=stored[first].as_py(),
-        replayed=replayed[first].as_py(),
+        stored=_shown(stored[first].as_py()),
+        replayed=_shown(replayed[first].as_py()),
     )
+
+
+def _shown(value: object) -> object:
+    return "null" if value is None else value
 
 
 def _unlike(stored: pa.ChunkedArray, replayed: pa.ChunkedArray) -> pa.ChunkedArray:

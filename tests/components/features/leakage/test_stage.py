@@ -97,6 +97,8 @@ def test_views_stamped_before_they_are_known_are_caught_and_no_others(flights: F
     first = next(one for one in body["differences"] if one["feature"] == "humidity" and one["where"] == "training set")
     shown = page(flights.store, result.leakage)
     assert first["stored"] != first["replayed"] and f"flight_id={first['first']['flight_id']}" in shown
+    values = {one[key] for one in body["differences"] for key in ("stored", "replayed")}
+    assert "null" in values and "None" not in values
     assert canonical_json(body)
 
 
