@@ -20,12 +20,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from gatehouse.components.kfp_api.connection import Patience
 from tests.http_server import Handler, listening
 from tests.kfp_lists import ABORTED, DENIED, EXISTS, INTERNAL, INVALID, NOT_FOUND, UNAUTHENTICATED, Body, Refusal
 from tests.kfp_objects import Objects
@@ -42,6 +43,14 @@ _STATUS = {
 FAULTS = ("before", "after", "dropped", "slow", "down", "down after")
 """What can befall a call: an error before or after it has its effect, a connection that breaks after it, an answer that
 comes too late, and a server that is away from then on, before or after the effect."""
+PERSISTENT = Patience(request=5.0, retry=5.0, first_pause=0.002, longest_pause=0.004, settle=5.0, poll=0.005)
+IMPATIENT = replace(PERSISTENT, retry=0.05, settle=0.3)
+
+
+def impatient(fault: str) -> Patience:
+    """Of who gives up at a fault. Only a late answer needs a short wait, which a busy machine may exceed too."""
+    return replace(IMPATIENT, request=0.15) if fault == "slow" else IMPATIENT
+
 
 _ROUTES: dict[tuple[str, str], Callable[..., Body]] = {
     ("GET", "experiments"): lambda o, u, q, b: o.list_experiments(u, q),

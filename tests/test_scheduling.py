@@ -16,11 +16,9 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.schedule import Schedule
 from gatehouse.scheduling import Applying, Wanted, held, plan
 from gatehouse.submission import DIGITS, Submission, Upload
-from tests.kfp_api import FAULTS, PIPELINE, KfpServer, serving
+from tests.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, KfpServer, impatient, serving
 from tests.kfp_objects import Objects
 
-IMPATIENT = Patience(request=0.15, retry=0.05, first_pause=0.002, longest_pause=0.004, settle=0.3)
-PERSISTENT = Patience(request=5.0, retry=5.0, first_pause=0.002, longest_pause=0.004, settle=5.0)
 WEEKLY = {"cron": "0 0 4 * * 1", "parameters": {"word": "hello"}}
 
 
@@ -244,13 +242,14 @@ def test_a_fault_at_any_call_ends_as_wanted(before: Objects, calls: int, fault: 
             after = wanted(cron="0 0 5 * * 1"), wanted("new")
             server.faults = {len(server.calls) + number: fault}
             try:
-                apply(server, *after, patience=IMPATIENT)
+                apply(server, *after, patience=impatient(fault))
             except KfpError:
                 server.down = False
                 assert (
                     sum(each["status"] == "ENABLED" and "weekly" in each["display_name"] for each in schedules(server))
                     <= 1
                 )
+            server.faults = {}
             apply(server, *after)
             names = sorted(each["display_name"] for each in schedules(server))
             assert names == sorted(each.display_name for each in after), f"call {number}: {server.calls[-calls:]}"

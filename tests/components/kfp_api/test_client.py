@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,8 @@ from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.kfp_api.connection import KfpError, KfpRefusedError, Patience
 from gatehouse.components.kfp_api.specs import parts_of, tasks_of
 from gatehouse.errors import ConfigurationError
-from tests.kfp_api import FAULTS, PIPELINE, KfpServer, serving
+from tests.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, KfpServer, impatient, serving
 from tests.kfp_objects import Objects
-
-IMPATIENT = Patience(request=0.15, retry=0.2, first_pause=0.002, longest_pause=0.004, settle=0.3, poll=0.005)
-PERSISTENT = Patience(request=5.0, retry=5.0, first_pause=0.002, longest_pause=0.004, settle=5.0, poll=0.005)
 
 
 def connect(server: KfpServer, patience: Patience = PERSISTENT, **arguments: Any) -> KfpApi:
@@ -68,12 +67,11 @@ def test_a_fault_at_any_call_doubles_nothing(fault: str) -> None:
     with serving() as server:
         for number in range(calls):
             server.objects, server.faults = Objects(), {len(server.calls) + number: fault}
-            api = connect(server, IMPATIENT)
-            try:
+            api = connect(server, impatient(fault))
+            with suppress(KfpError):
                 submit(api)
-            except KfpError:
-                server.down = False
-            submit(api)
+            server.down, server.faults = False, {}
+            submit(connect(server) if fault == "slow" else api)
             kept = server.objects
             for made in (kept.pipelines, kept.pipeline_versions, kept.experiments, kept.runs):
                 assert len(made) == 1, f"call {number}: {server.calls[-calls:]}"
@@ -93,8 +91,8 @@ def test_who_comes_second_takes_what_the_first_one_made(api: KfpApi, kfp_server:
 
 def test_what_got_no_answer_is_not_sent_again() -> None:
     """The server may carry it out later than we look."""
-    patience = Patience(request=0.05, retry=5.0, first_pause=0.002, longest_pause=0.004, settle=0.02)
-    with serving(late=0.3) as server:
+    patience = replace(PERSISTENT, request=0.5, settle=0.02)
+    with serving(late=1.0) as server:
         api = connect(server)
         submit(api, "run-0")
         pipeline = api.pipeline("say")
