@@ -1,7 +1,8 @@
 """Trains the same tiny model under every parallelism, eight processes in one launch; run by test_parallel.py.
 
-Each case forms a process group of its own of the first ranks; the others wait for the next case. What takes long at
-its first use (imports, and the rules of DTensor's operators) is done once, before the processes are forked.
+Each case forms a process group of its own of the first ranks; the others wait for the next case. Modules are imported
+once, before the processes are forked. No gradient is computed before: torch's CUDA build starts threads for that, also
+where there is no GPU, and refuses to compute gradients in a process that was forked after.
 """
 
 import json
@@ -20,25 +21,14 @@ import torch.distributed.fsdp
 import torch.distributed.pipelining
 import torch.distributed.tensor
 import torch.multiprocessing as mp
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from gatehouse.components.launchers.worker.step_barrier import Agreement, StepBarrier
 from gatehouse.components.training.checkpointing.checkpointer import Restored
 from gatehouse.components.training.checkpointing.spec import CheckpointSpec
-from gatehouse.components.training.data.batches import Batch
 from gatehouse.components.training.loop.state import TrainState
 from gatehouse.components.training.loop.trainer import Trainer
-from gatehouse.components.training.loss.losses import loss_of
-from gatehouse.components.training.models.building import build_model
-from gatehouse.components.training.optimizer.adamw import build_optimizer
-from gatehouse.components.training.optimizer.clipping import gradient_norm
-from gatehouse.components.training.parallel.mesh import lay_out
-from gatehouse.components.training.parallel.parallelize import parallelize
-from gatehouse.components.training.parallel.spread import whole
 from gatehouse.components.training.spec import NetworkTraining, train_spec
 from tests.components.training.kept_states import Giver, Keeper
-
-WARMED = ("fsdp", "ddp-tensor", "fsdp-tensor", "mlp-fsdp-tensor")
 
 
 def main() -> None:
@@ -47,8 +37,6 @@ def main() -> None:
     cases = json.loads((folder / "cases.json").read_text())
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for name in WARMED:
-        _warm(_spec(cases[name]), cases[name]["architecture"])
     largest = max(case["spec"]["parallelism"]["processes"] for case in cases.values())
     mp.start_processes(_work, (folder, cases), nprocs=largest, start_method="fork")
 
@@ -57,28 +45,6 @@ def _spec(case: dict[str, Any]) -> NetworkTraining:
     spec = train_spec(case["spec"])
     assert isinstance(spec, NetworkTraining)
     return spec
-
-
-def _warm(spec: NetworkTraining, architecture: dict[str, Any]) -> None:
-    """One step among processes that do not exist, whose exchanges do nothing; more than a case has.
-
-    DTensor keeps what it has worked out by mesh, with the names of groups that are gone: no later mesh may be like it.
-    """
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=16)
-    layout, rows = lay_out(spec.parallelism, "cpu"), 4 * spec.data.accumulation
-    execution = parallelize(build_model(architecture), spec, layout, loss_of(spec.loss), torch.device("cpu"), rows)
-    optimizer = build_optimizer(execution.part, spec.optimizer)
-    numbers, ids = (
-        torch.zeros(rows, architecture["width"]),
-        torch.zeros(rows, len(architecture["cardinalities"])).long(),
-    )
-    execution.backward(Batch(numbers, ids, torch.zeros(rows), torch.ones(rows), torch.empty(0)), 1.0)
-    gradient_norm(list(execution.part.parameters()), layout)
-    optimizer.step()
-    execution.score(numbers, ids)
-    for tensor in execution.part.state_dict().values():
-        whole(tensor)
-    dist.destroy_process_group()
 
 
 def _work(rank: int, folder: Path, cases: dict[str, Any]) -> None:
