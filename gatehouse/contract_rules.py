@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gatehouse.components.features.computing.dry_run import RAW_TYPES
+from gatehouse.components.features.computing.dry_run import declare_table
 from gatehouse.components.features.database import connect, quoted
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.rules import row_rules, unrunnable
@@ -13,12 +13,12 @@ def unrunnable_rules(file: ProjectFile, contract: Contract) -> Iterator[str]:
     """The rules of a contract whose SQL cannot be evaluated, each with its key; tables fit the source."""
     with connect() as connection:
         for name, table in contract.tables.items():
-            declared = file.source.tables[name].columns
-            columns = ", ".join(f"{quoted(column)} {RAW_TYPES[kind.value]}" for column, kind in declared.items())
-            connection.execute(f"CREATE TABLE raw.{quoted(name)} ({columns})")
+            view = f"raw.{quoted(name)}"
+            declared = {column: kind.value for column, kind in file.source.tables[name].columns.items()}
+            declare_table(connection, view, declared)
             places = {f"expression {one.name}": index for index, one in enumerate(table.expressions)}
             for rule in row_rules(table, [*declared], [*table.columns], frozenset()):
-                if why := unrunnable(connection, f"raw.{quoted(name)}", rule):
+                if why := unrunnable(connection, view, rule):
                     where = f"expressions.{places[rule.rule]}.sql" if rule.sql else f"columns.{rule.columns[0]}"
                     key = "" if rule.sql else f".{rule.rule}"
                     yield f"tables.{name}.{where}{key}: cannot be evaluated: {why}"

@@ -24,8 +24,7 @@ from gatehouse.components.tasks.found import TASKS
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
 
-RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
-"""The DuckDB type of each type of a source's column."""
+_RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
 _ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
 _MANY = 0.1
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -122,12 +121,17 @@ def dry_run(
     return problems
 
 
+def declare_table(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, str]) -> None:
+    """Create an empty table as SQL names it, with columns of the types that a source declares."""
+    declared = ", ".join(f"{quoted(column)} {_RAW_TYPES[kind]}" for column, kind in columns.items())
+    connection.execute(f"CREATE TABLE {table} ({declared})")
+
+
 def _create(
     connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, str], rows: pa.Table | None
 ) -> None:
-    declared = ", ".join(f"{quoted(column)} {RAW_TYPES[kind]}" for column, kind in columns.items())
     for schema in ("raw", "source"):
-        connection.execute(f"CREATE TABLE {schema}.{quoted(name)} ({declared})")
+        declare_table(connection, f"{schema}.{quoted(name)}", columns)
         if rows is not None:
             connection.register("given", rows.select(list(columns)))
             connection.execute(f"INSERT INTO {schema}.{quoted(name)} SELECT * FROM given")

@@ -44,6 +44,16 @@ def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) 
     assert f"- 0 other candidates of {NAME} were judged on this test set before" in told
 
 
+def test_the_summary_of_a_refusal_says_where_the_same_model_was_registered_before(gate: Gate, tmp_path: Path) -> None:
+    model = gate.model(1)
+    gate.run(model)
+    policy = canonical_json(MANUAL.model_dump(mode="json"))
+    summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
+    evaluation = gate.evaluate(model, "", good=False, policy=MANUAL)
+    assert register.python_func(gate.store.address, NAME, model, evaluation, policy, summary)[:2] == ("refused", 1)
+    assert "champion: an earlier run registered the same model\n" in Path(summary.path).read_text()
+
+
 def test_an_unknown_action_is_a_configuration_error(gate: Gate) -> None:
     gate.run(gate.model(1))
     with pytest.raises(ConfigurationError, match=r"promote, rollback, archive.*'delete'"):

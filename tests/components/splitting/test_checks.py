@@ -10,6 +10,7 @@ import pytest
 
 from gatehouse.components.splitting.checks import NAMES, Subject, run_checks
 from gatehouse.components.splitting.divide import divide
+from gatehouse.components.splitting.duplicates import Shared
 from gatehouse.components.splitting.outcome import COULD_NOT_RUN, FAILED, NOTED, PASSED, Check
 from tests.components.splitting.conftest import opened, spec_of
 
@@ -271,6 +272,11 @@ def test_a_part_that_mostly_repeats_another_measures_nothing(tmp_path: Path, sha
     assert found.said[0].endswith("Their labels agree (nearly) always, as those of copies do")
     kept = checks_of(tmp_path, columns, **IN_TIME, checks={"severity": {"duplicates": "warn"}})["duplicates"]
     assert not kept.ends_the_run
+
+
+@pytest.mark.parametrize(("differ", "said"), [(0.9, "less often"), (0.998, "as often"), (1.2, "as often")])
+def test_labels_that_differ_by_a_rounding_less_differ_as_often(differ: float, said: str) -> None:
+    assert f"Their labels differ {said}" in Shared("train", "test", 10, 5, 0, differ).of_labels
 
 
 def test_ten_copies_of_a_table_are_refused_and_few_coarse_features_are_not(tmp_path: Path) -> None:
