@@ -160,7 +160,7 @@ def not_asked_for(stage: str) -> ConfigurationError:
 
 
 def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
-    """Remove the tasks after a stage, except the one that requires its verdict and those that end the run.
+    """Remove the tasks after a stage, except the one that requires its verdict and the one that reports the end.
 
     No task before the stage needs them, because tasks are planned in order.
 
@@ -169,7 +169,7 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     """
     from gatehouse.yaml_lines import nearest
 
-    planned, ends = pipeline.plan[:-2], pipeline.plan[-2:]
+    planned, ends = pipeline.plan[:-1], pipeline.plan[-1:]
     stages = [each for _, each, _ in planned]
     if stage not in stages and section_of(stage) and "train" in stages:
         raise not_asked_for(stage)

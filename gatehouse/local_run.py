@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gatehouse.components.artifacts.run import RUN_ID, Event, events
+from gatehouse.components.artifacts.run import REPORT, RUN_ID, Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.operations.ending.outcome import REPORT, outcome_of, record_end
+from gatehouse.components.operations.ending.outcome import outcome_of, record_end
 from gatehouse.components.tracking.shown import LATER
 from gatehouse.driver import FAILURE, PLAN
 from gatehouse.process import owner_env, stop_carrying

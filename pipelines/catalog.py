@@ -20,7 +20,7 @@ _ASIDE = ("diagnosis",)
 class Pipeline:
     """A pipeline of one project: what KFP compiles and runs, and the tasks in order for the terminal.
 
-    The last two of these end the run: they require that the others ended well, and report how they did.
+    The last of these reports how the others ended.
     """
 
     function: Any
@@ -28,7 +28,7 @@ class Pipeline:
 
     @property
     def tasks(self) -> Any:
-        """The tasks by name as KFP compiled them, without the two that end the run: an exit handler holds them."""
+        """The tasks by name as KFP compiled them, without the one that reports the end: an exit handler holds them."""
         compiled = self.function.pipeline_spec.components.values()
         return next(each.dag.tasks for each in compiled if each.HasField("dag"))
 

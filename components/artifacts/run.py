@@ -24,6 +24,8 @@ RUN_ID = "GATEHOUSE_RUN_ID"
 REASON = "GATEHOUSE_REASON"
 MACHINE = "GATEHOUSE_MACHINE"
 """Environment variables: the run of a process, why a person started it, and the type of machine."""
+REPORT = "report_end"
+"""The stage that records the end of its run."""
 END = "end.json"
 """The record of a run's first end; later ones are `end.2.json` and so on."""
 _RETRY_SECONDS = 900.0

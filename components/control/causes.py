@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.components.artifacts.records import author, create_record, read_record, read_records
-from gatehouse.components.artifacts.run import RUN_ID, end_of, events
+from gatehouse.components.artifacts.run import REPORT, RUN_ID, end_of, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import GatehouseError
 
@@ -144,9 +144,10 @@ def _follows(run: str, holder: str) -> bool:
 def _is_over(store: ArtifactStore, run: str) -> bool:
     """Whether a run ended without success, or was killed: it has no end, and gave no sign of life for a long time.
 
-    A failed stage does not end a run, because KFP may retry its task.
+    A failed stage does not end a run, because KFP may retry its task. An end does not count if a stage began after it:
+    somebody retried the run.
     """
-    if end := end_of(store, run):
+    signs = [float(event.body.get("at", 0)) for _, event in events(store, run) if event.stage != REPORT]
+    if (end := end_of(store, run)) and max(signs, default=0.0) <= float(end["last"]):
         return end["state"] in ("failed", "stopped")
-    signs = [float(event.body.get("at", 0)) for _, event in events(store, run)]
     return bool(signs) and time.time() - max(signs) > TRAINING_LAPSES

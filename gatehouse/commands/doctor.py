@@ -12,8 +12,10 @@ from rich.text import Text
 from gatehouse.commands.kfp import Place, PlatformOption, profile_of
 from gatehouse.commands.output import JsonOption, print_json, print_table
 from gatehouse.commands.place import project_folder
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.kfp_api.connection import KfpError
 from gatehouse.components.operations.diagnosing.finding import Finding, failed, passed
+from gatehouse.components.operations.ending.outcome import outcome_in_kfp
 from gatehouse.submission import Submission
 
 app = typer.Typer(no_args_is_help=True, help="Whether a place gives what the pipelines of a project need.")
@@ -77,6 +79,7 @@ def _tried(place: Place, minutes: float) -> Finding:
         ended = place.api.wait(sent.id, minutes * 60)
     except KfpError as error:
         return failed("pods", " ".join(str(error).split())[:400], f"See {address}.")
-    if ended.state == "SUCCEEDED":
+    outcome = outcome_in_kfp(ArtifactStore.open(place.platform.store), ended.id, ended.state)
+    if outcome.state == "succeeded":
         return passed("pods", "they reach what they need, and a job came back after a killed worker")
-    return failed("pods", f"the run {ended.name} is {ended.state}", f"Its tasks say why: {address}.")
+    return failed("pods", f"the run {ended.name} {outcome.state}: {outcome.message}", f"Its tasks say more: {address}.")

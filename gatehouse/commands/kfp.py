@@ -19,7 +19,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.turns import Turn
 from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
-from gatehouse.components.operations.ending.outcome import outcome_of, unsuccessful
+from gatehouse.components.operations.ending.outcome import outcome_in_kfp, unsuccessful
 from gatehouse.errors import ConfigurationError
 from gatehouse.platforms import Platform, load_platform
 from gatehouse.project import Project
@@ -140,16 +140,18 @@ def show(changes: list[Change]) -> None:
 
 
 def exit_code(run: Run, store: str) -> int:
-    """The exit code of a command for a run that ended; messages of failed stages are printed.
+    """The exit code of a command for a run that ended; how it ended is printed.
 
     Args:
         run: A run that has ended.
         store: The store with its record.
     """
-    if run.state in ("SUCCEEDED", "SKIPPED"):
+    opened = ArtifactStore.open(store)
+    outcome = outcome_in_kfp(opened, run.id, run.state)
+    if outcome.state == "succeeded":
+        typer.echo(f"{run.name} succeeded.")
         return 0
-    found = [event for _, event in events(ArtifactStore.open(store), run.id)]
-    outcome, broken = outcome_of(found, run.state), unsuccessful(found)
-    where = f"{outcome.stage}: " if outcome.stage else ""
-    typer.echo(f"{run.name}: {where}{outcome.message} {run.error}".strip(), err=True)
+    where = f" in {outcome.stage}" if outcome.stage else ""
+    typer.echo(f"{run.name} {outcome.state}{where}: {outcome.message} {run.error}".strip(), err=True)
+    broken = unsuccessful(event for _, event in events(opened, run.id))
     return int(broken[0].body.get("exit_code", 1)) if broken else 1

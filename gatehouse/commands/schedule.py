@@ -1,6 +1,7 @@
 """`gatehouse schedule`: the schedules of project.yaml as recurring runs of Kubeflow Pipelines."""
 
 import os
+import sys
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from gatehouse.commands.kfp import DryRunOption, Place, PlatformOption, show
+from gatehouse.commands.kfp import DryRunOption, Place, PlatformOption, exit_code, show
 from gatehouse.commands.output import JsonOption, print_json, print_table
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.turns import Turn
+from gatehouse.components.kfp_api.answers import Run
+from gatehouse.components.operations.ending.outcome import outcome_in_kfp
 from gatehouse.errors import ConfigurationError
 from gatehouse.scheduling import Applying, Held, Wanted, held, plan, schedule_of
 from gatehouse.submission import Change, Submission, planned
@@ -64,8 +68,15 @@ def _row(place: Place, one: Held) -> dict[str, str]:
         "state": "enabled" if run.enabled else "paused" if one.paused else "disabled",
         "next": due.astimezone(UTC).isoformat() if due else "",
         "last_run": last.created_at.isoformat() if last else "",
-        "ended": (last.state or "not started") if last else "",
+        "ended": _ended(place, last) if last else "",
     }
+
+
+def _ended(place: Place, run: Run) -> str:
+    """How a run ended, by KFP and by its own record; KFP's word where it goes on."""
+    if not run.ended:
+        return run.state or "not started"
+    return outcome_in_kfp(ArtifactStore.open(place.platform.store), run.id, run.state).state
 
 
 @app.command()
@@ -127,7 +138,8 @@ def backfill(
 ) -> None:
     """Submit what a schedule runs once for each window of time; a window that was submitted before is left out.
 
-    With a limit on runs at a time the command waits for a run to end before it submits one more.
+    With a limit on runs at a time the command waits for a run to end before it submits one more. Where one of these did
+    not succeed, the others go on, and the exit code is that of the first one.
     """
     place = Place.of(project, platform)
     if name not in place.project.file.schedules:
@@ -138,6 +150,7 @@ def backfill(
         parallel = wanted.schedule.max_concurrency
     changes = []
     going: list[str] = []
+    codes = [0]
     if not dry_run:
         place.publish()
     for window in windows_of(windows):
@@ -150,7 +163,7 @@ def backfill(
         if not dry_run:
             if parallel and change.sign == "+" and len(going) >= parallel:
                 typer.echo(f"{len(going)} runs go on: waiting for one of them to end.", err=True)
-                place.api.wait(going.pop(0))
+                codes.append(exit_code(place.api.wait(going.pop(0)), place.platform.store))
             with place.alone(f"run {one.run}") as turn:
                 run = one.send(place.api, turn.require)
             going += [] if run.ended else [run.id]
@@ -159,6 +172,7 @@ def backfill(
             Change("!", "all windows run at once: --parallel, or max_concurrency of the schedule, limits that")
         )
     show(changes)
+    sys.exit(next(filter(None, codes), 0))
 
 
 def _wanted(place: Place, only: str = "") -> list[Wanted]:

@@ -55,7 +55,6 @@ def submit(
     typer.echo(f"{place.api.endpoint}/#/runs/details/{run.id}")
     if wait:
         ended = place.api.wait(run.id, timeout * 3600)
-        typer.echo(f"{ended.name} is {ended.state}.")
         sys.exit(exit_code(ended, place.platform.store))
 
 

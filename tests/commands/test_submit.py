@@ -248,17 +248,29 @@ def test_parameters_of_schedules_are_held_against_the_platform(cli: Cli, place: 
         file.write_text(before)
 
 
+ENDED = {"state": "succeeded", "stage": "", "error": "", "message": "", "last": 1.0}
+BREACH = {"exit_code": 2, "message": "the contract is broken", "at": 1.0, "seconds": 0.5}
+
+
+def _record(place: Path, run: str, recorded: dict[str, Any]) -> None:
+    """Write records of a run into the store, by name."""
+    folder = place / "store" / "runs" / run
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, body in recorded.items():
+        (folder / f"{name}.json").write_text(json.dumps(body))
+
+
 @pytest.mark.parametrize(
     ("state", "recorded", "code", "told"),
     [
-        ("SUCCEEDED", {}, 0, "is SUCCEEDED"),
-        ("CANCELED", {}, 1, "KFP says CANCELED, and no stage left a failure on the record"),
-        (
-            "FAILED",
-            {"exit_code": 2, "message": "the contract is broken"},
-            2,
-            "require_contract: the contract is broken",
-        ),
+        ("SUCCEEDED", {"end": ENDED}, 0, "succeeded."),
+        ("SUCCEEDED", {}, 1, "has no end of the run"),
+        ("SUCCEEDED", {"end": ENDED | {"state": "failed", "message": "no disk"}}, 1, "the run says failed: no disk"),
+        ("SUCCEEDED", {"end": ENDED, "validate.1.failed": BREACH}, 2, "in validate: the contract is broken"),
+        ("CANCELED", {}, 1, "KFP says CANCELED"),
+        ("FAILED", {"end": ENDED}, 1, "KFP says FAILED"),
+        ("FAILED", {"validate.1.failed": BREACH}, 2, "in validate: the contract is broken"),
     ],
 )
 def test_waiting_ends_with_the_code_of_the_run(
@@ -266,12 +278,11 @@ def test_waiting_ends_with_the_code_of_the_run(
 ) -> None:
     cli("submit")
     (run,) = kfp_server.objects.runs
-    if recorded:
-        folder = place / "store" / "runs" / run
-        folder.mkdir(parents=True)
-        (folder / "require_contract.1.failed.json").write_text(json.dumps(recorded | {"at": 1.0, "seconds": 0.5}))
+    _record(place, run, recorded)
     kfp_server.objects.set_state(run, state)
-    assert told in cli("submit --wait", code).output
+    shown = cli("submit --wait", code)
+    assert told in shown.output
+    assert (f"{kfp_server.objects.runs[run]['display_name']} succeeded" in shown.output) is (code == 0)
 
 
 def test_an_older_server_is_told_and_one_of_another_kind_refused(cli: Cli, kfp_server: KfpServer) -> None:
@@ -329,12 +340,22 @@ def test_a_backfill_submits_each_window_once(cli: Cli, kfp_server: KfpServer) ->
     }
 
 
-def test_a_backfill_waits_for_free_places(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backfill_waits_for_free_places_and_says_which_windows_failed(
+    cli: Cli, kfp_server: KfpServer, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waited: list[str] = []
-    monkeypatch.setattr(KfpApi, "wait", lambda api, run: waited.append(run))
+
+    def ended(api: KfpApi, run: str) -> Run:
+        _record(place, run, {"end": ENDED} if waited else {"validate.1.failed": BREACH})
+        kfp_server.objects.set_state(run, "SUCCEEDED")
+        waited.append(run)
+        return api.run(run)
+
+    monkeypatch.setattr(KfpApi, "wait", ended)
     windows = "schedule backfill nightly --windows 2013-01-01/2013-01-06/P1D"
-    cli(f"{windows} --parallel 2")
+    shown = cli(f"{windows} --parallel 2", 2)
     assert len(set(waited)) == 3
+    assert f"{kfp_server.objects.runs[waited[0]]['display_name']} failed in validate" in shown.output
     cli(f"{windows} --parallel 2")
     assert len(waited) == 3
 

@@ -33,7 +33,7 @@ from gatehouse.signatures import NAMES, parameters
 from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
-ENDS = ["require_success", "report_end"]
+ENDS = ["report_end"]
 KNOBS = {"store", "source", "window", "seed", "force", "backfill", "cause"}
 
 
@@ -145,8 +145,8 @@ def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: 
 
 def test_a_run_until_a_stage_keeps_the_tasks_up_to_it_and_what_requires_its_verdict(flights: Project) -> None:
     cut = cut_after("check_leakage", with_a_short_stack(build, "training", flights))
-    assert [stage for _, stage, _ in cut.plan][-4:] == ["check_leakage", "require_no_leakage", *ENDS]
-    assert set(cut.tasks) == {task for task, _, _ in cut.plan[:-2]}
+    assert [stage for _, stage, _ in cut.plan][-3:] == ["check_leakage", "require_no_leakage", *ENDS]
+    assert set(cut.tasks) == {task for task, _, _ in cut.plan[:-1]}
     with pytest.raises(ConfigurationError, match=r"--until: .*found 'leakage'"):
         cut_after("leakage", with_a_short_stack(build, "training", flights))
 

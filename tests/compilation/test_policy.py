@@ -141,6 +141,11 @@ for _condition in (
 _LOOP = {"parameterIterator": {"itemInput": "item", "items": {"raw": '["a"]'}}}
 
 
+@_breaks("after-handler", "task step: waits for exit-handler-1, the group of an exit handler")
+def _after_handler(spec: Body, _: Body) -> None:
+    spec["root"]["dag"]["tasks"]["step"] = deepcopy(_task(spec, "split")) | {"dependentTasks": ["exit-handler-1"]}
+
+
 @_breaks("loop-in-handler", "task exit-handler-1/loop: loops inside an exit handler")
 def _loop_in_handler(spec: Body, _: Body) -> None:
     _group(spec, "loop", **_LOOP)

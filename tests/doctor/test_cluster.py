@@ -15,12 +15,14 @@ from gatehouse.cli import _register, app
 from gatehouse.compilation.compiling import compile_pipeline
 from gatehouse.compilation.policy import breaches
 from gatehouse.compilation.specification import read_spec
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.kfp_api.connection import ENDPOINT
 from gatehouse.components.launchers.spec import PyTorchJobLaunch
 from gatehouse.components.operations.diagnosing import reach
 from gatehouse.components.operations.diagnosing.finding import Finding
+from gatehouse.components.operations.ending.outcome import outcome_of, record_end
 from gatehouse.doctor import cluster as doctor
 from gatehouse.doctor.needs import RIGHTS
 from gatehouse.images import HELD
@@ -245,6 +247,8 @@ def test_a_run_of_the_diagnosis_says_what_pods_find(
 
     def ended(api: KfpApi, run: str, timeout: float) -> Run:
         patient.kfp.objects.set_state(run, state)
+        store = ArtifactStore.open(patient.profile["store"])
+        record_end(store, run, outcome_of([], "COMPLETE" if state == "SUCCEEDED" else state), "report_end")
         return wait(api, run, timeout)
 
     monkeypatch.setattr(KfpApi, "wait", ended)

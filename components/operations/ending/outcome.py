@@ -1,18 +1,16 @@
-"""The outcome of a run from its record: a failed stage counts even if KFP reports success."""
+"""The outcome of a run, from its record and KFP's state: where they disagree, the run failed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gatehouse.components.artifacts.run import Event, end_name, end_of, events
+from gatehouse.components.artifacts.run import REPORT, Event, end_name, end_of, events
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.ending.states import meaning_of
 
 ENDED = ("finished", "hit", "failed", "stopped", "tolerated")
 """The events that end an attempt of a stage."""
-REPORT = "report_end"
-"""The stage that records the end of its run."""
-_ENDS = (REPORT, "require_success")
-State = Literal["succeeded", "failed", "stopped"]
+State = Literal["succeeded", "failed", "stopped", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        state: `succeeded`, `failed`, or `stopped` by a signal or a user.
+        state: `succeeded`, `failed`, `stopped` by a signal or a user, or `unknown` where KFP's word for it is unknown.
         stage: The stage that failed first; empty for none.
         error: Class of its error.
         message: The error message, without secrets.
@@ -45,10 +43,10 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
 
     Args:
         found: Its events.
-        said: KFP's state of the run (`SUCCEEDED`, `FAILED`, `CANCELED`, …), or `KILLED` of one whose process is
-            gone; empty if it is not known.
+        said: KFP's state of the run or of its tasks (see `states`), or `KILLED` of one whose process is gone; empty
+            if it is not asked.
     """
-    listed = sorted((event for event in found if event.stage not in _ENDS), key=_at)
+    listed = sorted((event for event in found if event.stage != REPORT), key=_at)
     broken = unsuccessful(listed)
     known = Outcome(
         "succeeded",
@@ -57,12 +55,18 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
     )
     if listed:
         known = replace(known, began=_at(listed[0]) - seconds_of(listed[0]), seconds=_at(listed[-1]) - _at(listed[0]))
-    canceled = said.startswith("CANCEL")
-    if not broken and said in ("", "SUCCEEDED"):
+    meaning = meaning_of(said) if said else "succeeded"
+    # Of a group that did not end its task is asked only after a user, or a deleted pod, ended the group.
+    canceled = meaning in ("stopped", "not ended") and said != "KILLED"
+    if not broken and meaning == "succeeded":
         return known
+    if not broken and meaning == "unknown":
+        return replace(known, state="unknown", message=f"KFP says {said}, a state that this release does not know.")
     if not broken:
-        told = f"KFP says {said}, and no stage left a failure on the record: a pod that never began or was evicted."
-        return replace(known, state="stopped" if canceled or said == "KILLED" else "failed", message=told)
+        told = f"KFP says {said}, and no stage left a failure on the record: a pod never began, or was evicted."
+        if canceled:
+            told = f"KFP says {said}: the run was stopped between two stages, or before its first one."
+        return replace(known, state="failed" if meaning == "failed" else "stopped", message=told)
     if canceled:  # A signal ends a task before it notes anything.
         broken = [one for one in broken if one.event == "failed"] or broken
     first = broken[0]
@@ -77,9 +81,32 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
     return replace(known, state=state, stage=first.stage, error=error, message=message)
 
 
+def outcome_in_kfp(store: ArtifactStore, run: str, said: str) -> Outcome:
+    """The outcome of a run that has ended in KFP: KFP's state and the run's record have to agree.
+
+    A record that is older than an event of a stage counts no more: the run was tried again, and then KFP does not
+    start the task again that records its end.
+
+    Args:
+        store: The artifact store with the record.
+        run: Id of the run.
+        said: KFP's state of the run.
+    """
+    outcome, end = run_outcome(store, run, said), end_of(store, run)
+    if outcome.state != "succeeded":
+        return outcome
+    if end is None:
+        told = f"KFP says {said}, and the store {store.address} has no end of the run: the task that records it failed."
+        return replace(outcome, state="failed", error="NoRecordError", message=told)
+    if end["state"] == "succeeded" or outcome.last > float(end.get("last", 0.0)):
+        return outcome
+    told = f"KFP says {said}, and the record of the run says {end['state']}: {end['message']}"
+    return replace(outcome, state="failed", stage=str(end["stage"]), error=str(end["error"]), message=told)
+
+
 def is_of_task(event: Event) -> bool:
     """Whether an event begins or ends a task that does work of a run: no sub-stage, no report of the end."""
-    return ":" not in event.stage and event.stage not in _ENDS and event.event in ("started", *ENDED)
+    return ":" not in event.stage and event.stage != REPORT and event.event in ("started", *ENDED)
 
 
 def _warning(event: Event) -> tuple[str, str]:

@@ -6,10 +6,10 @@ from pydantic import Field
 
 from gatehouse.components.alerting.notice import Form, When
 from gatehouse.components.artifacts.declaration import Effects, Resources
-from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.artifacts.run import REPORT, RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.operations.ending.outcome import REPORT, record_end, run_outcome
+from gatehouse.components.operations.ending.outcome import record_end, run_outcome
 
 
 class EndRequest(StageModel):

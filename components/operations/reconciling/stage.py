@@ -151,12 +151,13 @@ def _waited(run: "Run") -> "Waited":
 
 def _report(store: ArtifactStore, ended: "Unreported", request: ReconcileRequest) -> bool:
     """Record the end of a run, also in MLflow, and report it if it is recent; False if it was recorded before."""
-    from gatehouse.components.operations.ending.outcome import record_end, run_outcome
+    from gatehouse.components.operations.ending.outcome import outcome_in_kfp, record_end, run_outcome
     from gatehouse.components.operations.ending.telling import is_wanted, tell_end
+    from gatehouse.components.operations.reconciling.unreported import KILLED
     from gatehouse.components.tracking.later import close_run, was_stopped
 
     about = {"project": request.project, "pipeline": ended.pipeline or "a pipeline"}
-    outcome = run_outcome(store, ended.run, ended.said)
+    outcome = (run_outcome if ended.said == KILLED else outcome_in_kfp)(store, ended.run, ended.said)
     if not record_end(store, ended.run, outcome, "reconcile", **about):
         return False
     close_run(store, ended.run, killed=was_stopped(store, ended.run))

@@ -14,6 +14,8 @@ from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.process import here, start_time
 
 PLAN = "plan.json"
+KILLED = "KILLED"
+"""Said of a run whose process is gone, or that gave no sign of life for a long time."""
 _GRACE = timedelta(minutes=10)
 """Time for the exit handler to report an end itself."""
 
@@ -87,7 +89,7 @@ def ended_by_their_record(
         else:
             gone = 0 < last < time.time() - 3600 * quiet_hours
         if gone:
-            yield Unreported(run, str(plan.get("pipeline", "")), "KILLED", last or time.time())
+            yield Unreported(run, str(plan.get("pipeline", "")), KILLED, last or time.time())
 
 
 def _lives(process: str) -> bool:

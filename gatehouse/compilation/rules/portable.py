@@ -51,15 +51,48 @@ def conditions(compiled: Compiled) -> Iterator[str]:
 @rule("loop-in-handler", "the backend breaks at a loop inside an exit handler")
 def loop_in_handler(compiled: Compiled) -> Iterator[str]:
     """There is no loop at any depth of a group that an exit task waits for."""
-    handled = {
-        f"{task.path.removesuffix(task.name)}{name}"
-        for task in compiled.tasks
-        if task.body.get("triggerPolicy", {}).get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED"
-        for name in task.body.get("dependentTasks", [])
-    }
+    handled = _handled(compiled)
     for task in compiled.tasks:
         if task.loops and any(group.path in handled for group in task.around):
             yield f"task {task.path}: loops inside an exit handler; start one run for each item"
+
+
+@rule(
+    "after-handler",
+    "Argo omits what waits for a failed group, gives it the state of the group's exit task, and the run is green",
+)
+def after_handler(compiled: Compiled) -> Iterator[str]:
+    """No task but the exit task waits for a group that an exit task waits for, nor takes what it gives."""
+    handled = _handled(compiled)
+    for task in compiled.tasks:
+        folder = task.path.removesuffix(task.name)
+        awaited = {*task.body.get("dependentTasks", []), *_producers(task.body)}
+        if not _is_exit(task) and (groups := sorted(name for name in awaited if f"{folder}{name}" in handled)):
+            yield (
+                f"task {task.path}: waits for {groups[0]}, the group of an exit handler; move it into the group, or "
+                "let it wait for nothing"
+            )
+
+
+def _handled(compiled: Compiled) -> set[str]:
+    """Paths of the groups that an exit task waits for."""
+    return {
+        f"{task.path.removesuffix(task.name)}{name}"
+        for task in compiled.tasks
+        if _is_exit(task)
+        for name in task.body.get("dependentTasks", [])
+    }
+
+
+def _is_exit(task: Task) -> bool:
+    return bool(task.body.get("triggerPolicy", {}).get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED")
+
+
+def _producers(body: dict[str, Any]) -> set[str]:
+    """Names of the tasks whose outputs a task takes."""
+    inputs = body.get("inputs", {})
+    sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
+    return {source["producerTask"] for given in sources for source in given.values() if "producerTask" in source}
 
 
 @rule("retry-in-loop", "the backend ignores retries of the tasks of a loop")

@@ -1,6 +1,7 @@
 """Orders to retrain: due or not, held back, once for a cause whoever asks and wherever it is killed."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -230,7 +231,13 @@ def test_the_first_task_of_a_training_claims_its_cause_for_one_run(
     Attempt(store, "train").note("failed")  # KFP may try the task again.
     with pytest.raises(CauseTakenError):
         _take(store, monkeypatch, "two")
-    store.record("runs/one/end.json", {"state": "failed"})
+    end = {"state": "failed", "last": time.time()}
+    store.record("runs/one/end.json", end)
+    monkeypatch.setenv(RUN_ID, "one")
+    Attempt(store, "train")  # Somebody retried the run in KFP, after its end.
+    with pytest.raises(CauseTakenError):
+        _take(store, monkeypatch, "two")
+    store.record("runs/one/end.2.json", end | {"last": time.time()})
     _take(store, monkeypatch, "two")
     with pytest.raises(CauseTakenError, match="run two"):
         _take(store, monkeypatch, "three")
@@ -246,7 +253,7 @@ def test_a_run_that_gave_no_sign_for_long_may_be_followed(
         _take(store, monkeypatch, "two")
     monkeypatch.setattr(causes, "TRAINING_LAPSES", -1.0)
     _take(store, monkeypatch, "two")
-    store.record("runs/two/end.json", {"state": "succeeded"})
+    store.record("runs/two/end.json", {"state": "succeeded", "last": time.time()})
     with pytest.raises(CauseTakenError):
         _take(store, monkeypatch, "three")
 
