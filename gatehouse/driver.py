@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.atomic_file import disk_full
-from gatehouse.components.artifacts.run import RUN_ID, Attempt, events
+from gatehouse.components.artifacts.forms import given
+from gatehouse.components.artifacts.run import RUN_ID, UNTIL, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.forkserver import ForkServer
@@ -107,7 +108,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     pipeline = build(pipeline_name, project)
     if until:
         pipeline = cut_after(until, pipeline)
-    source, window = (str(arguments.get(name, "")) for name in ("source", "window"))
+    source, window = (given(str(arguments.get(name, ""))) for name in ("source", "window"))
     stages = {stage for _, stage, _ in pipeline.plan}
     if "tune" in stages:
         _look_at_studies(project, store)
@@ -160,9 +161,10 @@ def not_asked_for(stage: str) -> ConfigurationError:
 
 
 def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
-    """Remove the tasks after a stage, except the one that requires its verdict and the one that reports the end.
+    """Remove the tasks after a stage, except the one that reports the end, and let the last task end after the stage.
 
-    No task before the stage needs them, because tasks are planned in order.
+    What requires the verdict of the stage runs too. No task before the stage needs a later one, because tasks are
+    planned in order.
 
     Raises:
         ConfigurationError: if the pipeline has no such stage.
@@ -180,7 +182,8 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
         )
     last = len(stages) - stages[::-1].index(stage)
     last += last < len(stages) and stages[last].startswith("require_")
-    for task, _, _ in planned[last:]:
+    os.environ[UNTIL] = stages[last - 1]
+    for task in {task for task, _, _ in planned[last:]} - {task for task, _, _ in planned[:last]}:
         del pipeline.tasks[task]
     return replace(pipeline, plan=[*planned[:last], *ends])
 
@@ -197,20 +200,20 @@ def _import_kfp() -> None:
         importlib.import_module("kfp.local.task_dispatcher")
 
 
-def _checked(pipeline: "Pipeline", given: dict[str, object], defaults: dict[str, str]) -> dict[str, object]:
+def _checked(pipeline: "Pipeline", arguments: dict[str, object], defaults: dict[str, str]) -> dict[str, object]:
     """The arguments of the pipeline: the given ones, and the defaults for its other parameters.
 
     Raises:
         ConfigurationError: if an argument has no parameter, or is not among its choices.
     """
     known = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
-    unknown = sorted(given.keys() - known)
+    unknown = sorted(arguments.keys() - known)
     if unknown:
         raise ConfigurationError(
             f"This pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(known))}."
         )
-    require_choices(pipeline.function, given)
-    return {name: value for name, value in defaults.items() if name in known} | given
+    require_choices(pipeline.function, arguments)
+    return {name: value for name, value in defaults.items() if name in known} | arguments
 
 
 if __name__ == "__main__":

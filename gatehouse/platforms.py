@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from gatehouse.components.artifacts.forms import given
 from gatehouse.components.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
 from gatehouse.components.monitoring.collecting.stage import LATEST
 from gatehouse.components.snapshot.window import window_of
@@ -20,7 +21,7 @@ from gatehouse.images import HELD
 from gatehouse.kueue.spec import Kueue
 from gatehouse.project import Project
 from gatehouse.strict import Strict
-from gatehouse.task_settings import TaskResources, of_stages
+from gatehouse.task_settings import TaskResources, of_tasks
 from gatehouse.yaml_lines import load_model
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
@@ -185,8 +186,8 @@ class Platform(Strict):
 
     @field_validator("stages")
     @classmethod
-    def _of_stages(cls, given: dict[str, StagePods]) -> dict[str, StagePods]:
-        return of_stages(given)
+    def _of_tasks(cls, given: dict[str, StagePods]) -> dict[str, StagePods]:
+        return of_tasks(given)
 
     @model_validator(mode="after")
     def _reached(self) -> "Platform":
@@ -242,19 +243,19 @@ class Platform(Strict):
 
     def run_problems(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         """Problems of a run with these parameters on this platform, one sentence each, parameter first."""
-        given = {name: str(value) for name, value in parameters.items() if value}
-        if (store := given.get("store", self.store)) != self.store:
+        filled = {name: given(str(value)) for name, value in parameters.items() if value}
+        if (store := filled.get("store", self.store)) != self.store:
             yield (
                 f"store: expected {self.store}, where {self.name} has its configuration, found {store}; another store "
                 "has a profile of its own"
             )
         for name in ("source", "predictions", "keys"):
-            place = given.get(name, "")
+            place = filled.get(name, "")
             in_store = name != "source" and ("/sha256-" in place or (name, place) == ("predictions", LATEST))
             if place and not in_store and not self.reaches(place):
                 yield f"{name}: {self._expected()}, found {place}"
         try:
-            window_of(given.get("window", ""))
+            window_of(filled.get("window", ""))
         except ConfigurationError as error:
             yield str(error)
 

@@ -24,7 +24,7 @@ from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.schedule import Schedule
 from gatehouse.strict import Strict
-from gatehouse.task_settings import StageSettings, TaskResources, of_stages
+from gatehouse.task_settings import StageSettings, TaskResources, of_stages, of_tasks
 
 PROJECT_FILE = "project.yaml"
 
@@ -117,9 +117,15 @@ class ProjectFile(Strict):
                 raise ValueError(f"tables.{name}.columns: expected names of columns, found {odd[0]!r}")
         return source
 
-    @field_validator("resources", "stages")
+    @field_validator("resources")
     @classmethod
-    def _of_stages(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _of_tasks(cls, given: dict[str, TaskResources]) -> dict[str, TaskResources]:
+        return of_tasks(given)
+
+    @field_validator("stages")
+    @classmethod
+    def _of_stages(cls, given: dict[str, StageSettings]) -> dict[str, StageSettings]:
+        of_tasks({name: settings for name, settings in given.items() if settings.retries is not None})
         return of_stages(given)
 
     @property

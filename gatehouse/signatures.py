@@ -40,10 +40,8 @@ def stages(pipeline: str) -> tuple[str, ...]:
         if not isinstance(node, ast.Call):
             return
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
-        if called == "begin" and len(node.args) > 1:  # With the parameter `force`.
-            found.append("prepare")
         if called == "add" and node.args and isinstance(node.args[0], ast.Name):
-            found.append(node.args[0].id)
+            found.extend(_names(node.args[1:]) or [node.args[0].id])
         elif called in known and called not in entered:
             entered.add(called)
             visit(known[called])
@@ -51,6 +49,19 @@ def stages(pipeline: str) -> tuple[str, ...]:
     for statement in known["pipeline"].body:
         visit(statement)
     return tuple(dict.fromkeys(found))
+
+
+def _names(stages: list[ast.expr]) -> list[str]:
+    """The stages that a task runs, with those that it runs for some projects only."""
+    listed = [node.elts if isinstance(node, ast.List) else [node] for stage in stages for node in _choices(stage)]
+    return [node.id for nodes in listed for node in nodes if isinstance(node, ast.Name)]
+
+
+def _choices(stage: ast.expr) -> list[ast.expr]:
+    """A stage, or the lists of `*([stage] if condition else [])`."""
+    if isinstance(stage, ast.Starred) and isinstance(stage.value, ast.IfExp):
+        return [stage.value.body, stage.value.orelse]
+    return [stage]
 
 
 def _functions(module: str) -> dict[str, ast.FunctionDef]:

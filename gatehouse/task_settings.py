@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
-from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.components.artifacts.stage import declared_stages, leads
 from gatehouse.strict import Strict
 
 _Value = TypeVar("_Value")
@@ -50,6 +50,17 @@ def of_stages(given: dict[str, _Value]) -> dict[str, _Value]:
     if unknown := sorted(given.keys() - stages):
         raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
     return given
+
+
+def of_tasks(given: dict[str, _Value]) -> dict[str, _Value]:
+    """What is given by stage, where every key is the name of one that has a pod of its own.
+
+    Raises:
+        ValueError: naming the keys that are none, and the stages whose pods run them.
+    """
+    if shared := [f"{leads()[name]} instead of {name}, which its pod runs" for name in sorted(given.keys() & leads())]:
+        raise ValueError(f"expected {', '.join(shared)}")
+    return of_stages(given)
 
 
 class StageSettings(Strict):

@@ -4,132 +4,146 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfp.dsl import PipelineTask
-from pydantic import BaseModel
 
 from gatehouse.components.alerting.stage import alert
-from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.parameters import parameter_of
+from gatehouse.components.control.preparing.stage import prepare
 from gatehouse.components.control.requiring.stage import require_contract
 from gatehouse.components.features.computing.previous.stage import previous_features
 from gatehouse.components.features.computing.stage import compute_features
 from gatehouse.components.features.decisions.stage import retrieve_decisions
 from gatehouse.components.features.freshness.stage import freshness
+from gatehouse.components.features.leakage.stage import check_leakage
 from gatehouse.components.features.point_in_time.stage import retrieve_training_set
 from gatehouse.components.snapshot.stage import snapshot
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.components.validation.stage import validate
-from gatehouse.pipelines.tasks import WEBHOOK, Tasks
+from gatehouse.pipelines.tasks import WEBHOOK, Tasks, forcible_stages
 from gatehouse.sensitive_columns import with_sensitive_columns
 
 
 @dataclass(frozen=True)
 class Data:
-    """Outputs of the data tasks, as they will be at run time."""
+    """Outputs of the data tasks, as they will be at run time.
+
+    Attributes:
+        snapshot: Reference of the snapshot.
+        as_of: The newest availability time in it.
+        validation: Reference of its validation.
+        feature_tables: Reference of the feature tables.
+        stale: Which views are stale.
+        training_set: Reference of the training set.
+        leakage: Reference of its check for leakage.
+        verdict: What that check says.
+        reasons: Why it is no pass.
+    """
 
     snapshot: Any
     as_of: Any
-    feature_tables: Any
-    training_set: Any
     validation: Any
+    feature_tables: Any
     stale: Any
+    training_set: Any
+    leakage: Any
+    verdict: Any
+    reasons: Any
 
 
-def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any, *, labelled: bool = True) -> Data:
-    """Add snapshot, validation, features and, where rows with labels are wanted, the training set to the pipeline."""
+def add_data_tasks(
+    tasks: Tasks,
+    source: Any,
+    window: Any,
+    backfill: Any,
+    *,
+    labelled: bool = True,
+    leakage: dict[str, Any] | None = None,
+    **span: Any,
+) -> Data:
+    """Add the task that takes and judges the snapshot, and the one that computes features and joins them to its rows.
+
+    Args:
+        tasks: The tasks of the pipeline.
+        source: The pipeline's parameter `source`.
+        window: Its parameter `window`.
+        backfill: Its parameter `backfill`.
+        labelled: Whether rows with labels are wanted.
+        leakage: How these are checked for leakage; None where they are not, as in pipelines that train nothing.
+        **span: The pipeline's parameters `since` and `until`, which the first task checks.
+    """
     project = tasks.project
+    file, settings = project.file, project.file.features
     contract = published_contract(project.contract.files[CONTRACT_FILE].decode())
     taken = tasks.add(
         snapshot,
-        source=configuration_slice(with_sensitive_columns(project.file.source, contract)),
+        prepare,
+        snapshot,
+        validate,
+        title="Snapshot and validate",
+        source=parameter_of(with_sensitive_columns(file.source, contract)),
         location=source,
         window=window,
         backfill=backfill,
-    )
-    if url_env := getattr(project.file.source, "url_env", ""):
-        tasks.entrust(taken, "source-url", url_env)
-    raw, as_of = taken.outputs["snapshot"], taken.outputs["as_of"]
-    kept, validation = _add_contract(tasks, raw, taken.outputs["delivery"])
-    feature_tables, stale = _add_features(tasks, raw, as_of, kept)
-    training_set = _add_training_set(tasks, raw, as_of, feature_tables) if labelled else ""
-    return Data(raw, as_of, feature_tables, training_set, validation, stale)
-
-
-def _add_contract(tasks: Tasks, raw: Any, delivery: Any) -> tuple[PipelineTask, Any]:
-    """Add the validation of the snapshot `raw`, the alert about it, and the task that ends the run on a breach.
-
-    What the guards found in the delivery `delivery` is added to its record.
-
-    Returns:
-        The task that may end the run, and the validation.
-    """
-    file = tasks.project.file
-    validated = tasks.add(
-        validate,
-        snapshot=raw,
-        contract=str(tasks.project.contract.reference),
+        contract=str(project.contract.reference),
         baseline=file.baseline,
-        statistics=configuration_slice(file.statistics),
+        statistics=parameter_of(file.statistics),
         snapshots=file.snapshots,
-        delivery=delivery,
+        configs=[str(config.reference) for config in project.configs()],
+        model_name=file.model if leakage is not None else "",
+        forcible=forcible_stages(),
+        **span,
     )
-    verdict, reasons, report = (validated.outputs[name] for name in ("verdict", "reasons", "validation"))
-    # The webhook is told before the run is ended.
-    told = [add_alert(tasks, validated, "validate", report)] if file.alerts != "never" else []
-    return tasks.add(require_contract, verdict=verdict, reasons=reasons, report=report).after(*told), report
+    if url_env := getattr(file.source, "url_env", ""):
+        tasks.entrust(taken, "source-url", url_env)
+    raw, as_of, validation = (taken.outputs[name] for name in ("snapshot", "as_of", "validation"))
+    definitions = str(project.definitions.reference)
+    computed = tasks.add(
+        compute_features,
+        require_contract,
+        previous_features,
+        compute_features,
+        freshness,
+        *([retrieve_training_set] if labelled else []),
+        *([check_leakage] if leakage is not None else []),
+        title="Compute and join features" if labelled else "Compute features",
+        aside={freshness: ("freshness", "stale")},
+        snapshot=raw,
+        definitions=definitions,
+        project=project.name,
+        as_of=as_of,
+        verdict=taken.outputs["verdict"],
+        reasons=taken.outputs["reasons"],
+        validation=validation,
+        against=settings.freshness_against,
+        service=settings.service if labelled else "",
+        leakage=leakage or {},
+    )
+    tables = computed.outputs["feature_tables"]
+    if file.alerts != "never":
+        # The webhook is told of a breach before the next task ends the run.
+        computed.after(add_alert(tasks, taken, "validate", validation))
+        add_alert(tasks, computed, "freshness", tables, verdict="freshness", reasons="stale")
+    made = {name: computed.outputs[name] for name in ("stale", "training_set", "leakage", "verdict", "reasons")}
+    return Data(raw, as_of, validation, tables, **made)
 
 
-def add_alert(tasks: Tasks, judged: PipelineTask, stage: str, report: Any) -> PipelineTask:
-    """Add the task that tells the webhook what a stage judged."""
+def add_alert(
+    tasks: Tasks, judged: PipelineTask, stage: str, report: Any, verdict: str = "verdict", reasons: str = "reasons"
+) -> PipelineTask:
+    """Add the task that tells the webhook what a stage judged, by the outputs with its verdict and reasons."""
     told = tasks.add(
         alert,
         title="" if stage == "validate" else f"Tell of the {stage}",
         project=tasks.project.name,
         pipeline=tasks.pipeline,
         stage=stage,
-        verdict=judged.outputs["verdict"],
-        reasons=judged.outputs["reasons"],
+        verdict=judged.outputs[verdict],
+        reasons=judged.outputs[reasons],
         report=report,
         when=tasks.project.file.alerts,
         form=tasks.project.file.alert_form,
     )
     tasks.entrust(told, *WEBHOOK)
     return told
-
-
-def _add_features(tasks: Tasks, raw: Any, as_of: Any, kept: PipelineTask) -> tuple[Any, Any]:
-    """Add the feature tables of the snapshot `raw`, once the contract is `kept`; gives them, and why some are stale."""
-    project = tasks.project
-    definitions, settings = str(project.definitions.reference), project.file.features
-    earlier = tasks.add(previous_features, snapshot=raw, definitions=definitions, project=project.name).after(kept)
-    computed = tasks.add(
-        compute_features,
-        snapshot=raw,
-        definitions=definitions,
-        project=project.name,
-        parent=earlier.outputs["feature_tables"],
-    )
-    feature_tables = computed.outputs["feature_tables"]
-    aged = tasks.add(
-        freshness,
-        feature_tables=feature_tables,
-        definitions=definitions,
-        as_of=as_of,
-        against=settings.freshness_against,
-    )
-    if project.file.alerts != "never":
-        add_alert(tasks, aged, "freshness", feature_tables)
-    return feature_tables, aged.outputs["reasons"]
-
-
-def _add_training_set(tasks: Tasks, raw: Any, as_of: Any, feature_tables: Any) -> Any:
-    retrieved = tasks.add(
-        retrieve_training_set,
-        snapshot=raw,
-        feature_tables=feature_tables,
-        definitions=str(tasks.project.definitions.reference),
-        service=tasks.project.file.features.service,
-        as_of=as_of,
-    )
-    return retrieved.outputs["training_set"]
 
 
 def add_unlabelled_rows(tasks: Tasks, data: Data) -> Any:
@@ -145,8 +159,3 @@ def add_unlabelled_rows(tasks: Tasks, data: Data) -> Any:
         unlabelled=True,
     )
     return retrieved.outputs["decisions"]
-
-
-def configuration_slice(spec: BaseModel) -> str:
-    """The canonical JSON of the configuration that one stage needs."""
-    return canonical_json(spec.model_dump(mode="json"))

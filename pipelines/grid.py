@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kfp import dsl
 
-from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.training.spec import operation_of, own_metric, settings_of
+from gatehouse.components.artifacts.parameters import parameter_of
+from gatehouse.components.training.spec import own_metric
 from gatehouse.components.training.stage import train
 from gatehouse.components.tuning.configuration import configured
 from gatehouse.components.tuning.parameters import combinations
@@ -87,7 +87,7 @@ def grid(project: Project, platform: "Platform | None" = None) -> Any:
             store: Address of the artifact store.
         """
         tasks.at(store)  # No exit handler reports its end: KFP breaks loops within one.
-        settings = [canonical_json(settings_of(spec)) for spec in specs]
+        settings = [parameter_of(spec) for spec in specs]
         with dsl.ParallelFor(settings, parallelism=tuning.parallel_trial_count) as chosen:
             trained = tasks.add(
                 train,
@@ -95,9 +95,7 @@ def grid(project: Project, platform: "Platform | None" = None) -> Any:
                 split=split,
                 transformation=transformation,
                 spec=chosen,
-                operation=canonical_json(operation_of(file.training)),
                 model_name=f"{file.model}-trial",
-                force="",
             )
         models = dsl.Collected(trained.outputs["model"])
         best = best_model(store=store, models=models, metric=objective.metric, minimize=objective.minimize)

@@ -20,17 +20,18 @@ def {name}({parameters}) -> {outputs}:
     Args:
 {described}
     """
-    from gatehouse.components.artifacts.parameters import request_of, values_of
+    from gatehouse.components.artifacts.parameters import request_of, runner, values_of
     from gatehouse.components.artifacts.store import ArtifactStore
     from {module} import {name} as _stage
 
-    _request = request_of(_stage, {arguments})
+    _run = runner(ArtifactStore.open(store), {memo})
+    _result = _run(_stage, request_of(_stage, {arguments}))
     {returned}
 '''
 _STORE = "    store: Address of the artifact store."
 _MEMO = {
-    "code": "    code: Digest of the stage's code.",
-    "force": "    force: A nonce that runs the stage whatever the memo holds; empty for none.",
+    "code": "    code: Digest of the stage's code, by stage.",
+    "rerun": "    rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.",
 }
 
 
@@ -38,18 +39,14 @@ _MEMO = {
 def component_of(name: str) -> Any:
     """The KFP component of a stage, by the stage's name.
 
-    A room writes `component.py` where KFP shows more than values (metrics, a page), or where parameters are not the
-    fields of the request. For every other stage, request and result say all that KFP needs to know.
+    A room writes `component.py` where KFP shows more than values (metrics, a page), or where a task runs several
+    stages. For every other stage, request and result say all that KFP needs to know.
     """
     stage = declared_stages()[name]
     interface = f"{stage.function.__module__.rpartition('.')[0]}.component"
     if importlib.util.find_spec(interface) is not None:
         return getattr(importlib.import_module(interface), name)
-    return component_from(name, _source(stage))
-
-
-def component_from(name: str, source: str) -> Any:
-    """A component whose function is in `source`; KFP copies the text into the specification."""
+    source = _source(stage)
     file = f"{name}-{len(source)}.py"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     names: dict[str, Any] = {"NamedTuple": NamedTuple}
@@ -66,12 +63,11 @@ def _source(stage: Stage[Any, Any]) -> str:
     inputs, outputs, defaults = inputs_of(stage), outputs_of(stage), defaults_of(stage)
     memo = _MEMO if stage.declared.effects.memo else {}
     parameters = ["store: str", *(f"{name}: {kind}" for name, kind in inputs.items() if name not in defaults)]
-    parameters += [f"{name}: str" for name in memo]
     parameters += [f"{name}: {inputs[name]} = {value!r}" for name, value in defaults.items()]
+    parameters += ["code: dict = {}", 'rerun: str = ""'] if memo else []
     listed = ", ".join(f'("{name}", {kind})' for name, kind in outputs.items())
     attributes = inspect.cleandoc(stage.request.__doc__ or "").partition("Attributes:\n")[2].rstrip()
     described = "\n".join(filter(None, [_STORE, attributes, *memo.values()]))
-    called = f"_stage(_request, ArtifactStore.open(store){''.join(f', {name}={name}' for name in memo)})"
     return _SOURCE.format(
         name=stage.name,
         module=stage.function.__module__,
@@ -79,6 +75,7 @@ def _source(stage: Stage[Any, Any]) -> str:
         outputs=f'NamedTuple("Outputs", [{listed}])' if outputs else "None",
         said=inspect.cleandoc(stage.__doc__ or stage.declared.title).splitlines()[0],
         described="\n".join(f"    {line}" for line in described.splitlines()),
+        memo="code, rerun" if memo else '{}, ""',
         arguments=", ".join(f"{name}={name}" for name in inputs),
-        returned=f"return values_of({called})" if outputs else called,
+        returned="return values_of(_result)" if outputs else "",
     )

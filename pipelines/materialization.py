@@ -4,6 +4,7 @@ from typing import Any
 
 from kfp import dsl
 
+from gatehouse.components.artifacts.forms import BACKFILL, RERUN, SOURCE, WINDOW
 from gatehouse.components.control.requiring.stage import require_no_skew
 from gatehouse.components.features.online.stage import materialize
 from gatehouse.components.launchers.spec import ONLINE_STORE
@@ -19,10 +20,10 @@ def materialization(project: Project, tasks: Tasks) -> Any:
     @dsl.pipeline(name=f"{project.name}-materialization", description=f"Serve the features of {file.model} online.")
     def pipeline(
         store: str = project.store,
-        source: str = "",
-        window: str = "",
-        force: str = "",
-        backfill: str = "",
+        source: str = SOURCE,
+        window: str = WINDOW,
+        rerun: str = RERUN,
+        backfill: str = BACKFILL,
         rewrite: bool = False,
     ) -> None:
         """Bring the online store up to the newest known features.
@@ -32,10 +33,10 @@ def materialization(project: Project, tasks: Tasks) -> Any:
             source: Read the raw tables here instead of the project's source; empty for the project's.
             window: Only events of START/END (end exclusive); empty for all.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
-            force: Stages to run whatever the memo holds; empty for none.
+            rerun: Stages to run whatever the memo holds; empty for none.
             rewrite: Write the online store from the beginning, also where it was brought to a later time before.
         """
-        with tasks.begin(store, force):
+        with tasks.begin(store, rerun):
             data = add_data_tasks(tasks, source, window, backfill)
             written = tasks.add(
                 materialize,

@@ -4,12 +4,14 @@ from typing import Any
 
 from kfp import dsl
 
+from gatehouse.components.artifacts.forms import BACKFILL, PREDICTIONS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
+from gatehouse.components.artifacts.parameters import parameter_of
 from gatehouse.components.monitoring.collecting.stage import collect_log
 from gatehouse.components.monitoring.retraining.stage import retrain
 from gatehouse.components.monitoring.stage import monitor
 from gatehouse.components.registry.champion.stage import champion
 from gatehouse.pipelines.catalog import names
-from gatehouse.pipelines.data import add_alert, add_data_tasks, add_unlabelled_rows, configuration_slice
+from gatehouse.pipelines.data import add_alert, add_data_tasks, add_unlabelled_rows
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
@@ -21,13 +23,13 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
     @dsl.pipeline(name=f"{project.name}-monitoring", description=f"Watch the data of {file.model} for drift.")
     def pipeline(
         store: str = project.store,
-        source: str = "",
-        window: str = "",
-        since: str = "",
-        until: str = "",
-        predictions: str = "",
-        force: str = "",
-        backfill: str = "",
+        source: str = SOURCE,
+        window: str = WINDOW,
+        since: str = SINCE,
+        until: str = UNTIL,
+        predictions: str = PREDICTIONS,
+        rerun: str = RERUN,
+        backfill: str = BACKFILL,
     ) -> None:
         """Decide whether to retrain, and order the training where one is due.
 
@@ -40,14 +42,14 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             until: Judge rows decided before this time; then no training is ordered; empty for all.
             predictions: A log of predictions: a reference, `latest` for the newest of batch scoring, or Parquet files;
                 empty to let the champion score the newest rows.
-            force: Stages to run whatever the memo holds; empty for none.
+            rerun: Stages to run whatever the memo holds; empty for none.
         """
-        with tasks.begin(store, force, since=since, until=until):
+        with tasks.begin(store, rerun):
             tasks.add_reconciliation(names())
             found = tasks.add(champion, model_name=file.model)
             model = found.outputs["model"]
             log = tasks.add(collect_log, log=predictions, model=model)
-            data = add_data_tasks(tasks, source, window, backfill)
+            data = add_data_tasks(tasks, source, window, backfill, since=since, until=until)
             watched = tasks.add(
                 monitor,
                 reference=found.outputs["training_set"],
@@ -55,7 +57,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 current=data.training_set,
                 since=since,
                 until=until,
-                spec=configuration_slice(file.monitoring),
+                spec=parameter_of(file.monitoring),
                 stale=data.stale,
                 **{name: found.outputs[name] for name in ("model", "evaluation", "robustness")},
                 predictions=log.outputs["predictions"],
@@ -70,7 +72,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 drift=watched.outputs["drift"],
                 registered=found.outputs["registered"],
                 until=until,
-                spec=configuration_slice(file.monitoring.retrain),
+                spec=parameter_of(file.monitoring.retrain),
             )
 
     return pipeline

@@ -1,56 +1,64 @@
 """What the pod of a task gets on a platform: resources, a deadline, retries, settings, credentials, and a place."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from kfp import kubernetes
 from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.artifacts.stage import Stage
 from gatehouse.components.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
 from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
+from gatehouse.kueue.quantity import amount_of
 from gatehouse.platforms import Platform, Pods
 from gatehouse.task_settings import TaskResources
 
 
 def equip(
     task: PipelineTask,
-    declared: Declaration,
+    stage: Stage[Any, Any],
+    declared: Sequence[Declaration],
     minutes: int,
     given: TaskResources | None,
     retries: int,
     platform: Platform,
 ) -> None:
-    """Give a task's pod everything that its stage declares, and what the platform says.
+    """Give a task's pod everything that its stages declare, and what the platform says.
 
     Settings and endpoints come from a config map and a secret, both optional; the run id comes from the pod's label, so
     that it never is a parameter and never part of a cache key.
 
     Args:
         task: The task.
-        declared: The declaration of its stage.
-        minutes: The least timeout.
+        stage: The stage whose task it is.
+        declared: The declarations of all stages that it runs.
+        minutes: The least time of that stage.
         given: What the project says of its resources; None where it says nothing.
         retries: How often it is tried again where it fails, where that is safe.
         platform: Where it runs. What it says of resources comes before the project, and the project before the stage.
     """
-    own, resources = platform.of(declared.name), declared.resources
-    wanted = given or TaskResources()
-    cpu, memory = own.cpu or wanted.cpu or resources.cpu, own.memory or wanted.memory or resources.memory
+    own, wanted = platform.of(stage.name), given or TaskResources()
+    cpu = own.cpu or wanted.cpu or max((one.resources.cpu for one in declared), key=amount_of)
+    memory = own.memory or wanted.memory or max((one.resources.memory for one in declared), key=amount_of)
     task.set_cpu_request(cpu).set_cpu_limit(cpu)
     task.set_memory_request(memory).set_memory_limit(memory)
     if accelerated := next((each for each in (own, wanted) if each.accelerator), None):
         task.set_accelerator_type(accelerated.accelerator_type).set_accelerator_limit(accelerated.accelerator)
-    if declared.effects.retry_safe:
+    if all(one.effects.retry_safe for one in declared):
         task.set_retry(num_retries=retries, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
-    kubernetes.set_timeout(task, max(resources.minutes, minutes) * 60)
+    lasts = [max(one.resources.minutes, minutes if one is stage.declared else 0) for one in declared]
+    kubernetes.set_timeout(task, sum(lasts) * 60)
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
     kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)
     _name_image(task, platform)
     _place(task, own)
     _mount(task, own)
-    if platform.model_registry and declared.effects.shows_models:
+    if platform.model_registry and any(one.effects.shows_models for one in declared):
         task.set_env_variable(SERVER, platform.model_registry.address)
         task.set_env_variable(AUTHOR, platform.model_registry.author)
         entrust(task, "model-registry-token", TOKEN, platform)

@@ -4,6 +4,7 @@ from typing import Any
 
 from kfp import dsl
 
+from gatehouse.components.artifacts.forms import BACKFILL, KEYS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
 from gatehouse.components.features.decisions.stage import retrieve_decisions
 from gatehouse.components.features.keys.stage import take_keys
 from gatehouse.components.registry.champion.stage import champion
@@ -20,13 +21,13 @@ def scoring(project: Project, tasks: Tasks) -> Any:
     @dsl.pipeline(name=f"{project.name}-scoring", description=f"Score decisions with the champion of {file.model}.")
     def pipeline(
         store: str = project.store,
-        source: str = "",
-        window: str = "",
-        since: str = "",
-        until: str = "",
-        keys: str = "",
-        force: str = "",
-        backfill: str = "",
+        source: str = SOURCE,
+        window: str = WINDOW,
+        since: str = SINCE,
+        until: str = UNTIL,
+        keys: str = KEYS,
+        rerun: str = RERUN,
+        backfill: str = BACKFILL,
     ) -> None:
         """Score decisions with the champion.
 
@@ -37,13 +38,13 @@ def scoring(project: Project, tasks: Tasks) -> Any:
             since: Score decisions from this time on (ISO 8601 with zone); empty for all.
             until: Score decisions before this time; empty for all that the snapshot covers.
             keys: Score these keys and times instead, a CSV or Parquet file as the tasks see it; empty for decisions.
-            force: Stages to run whatever the memo holds; empty for none.
+            rerun: Stages to run whatever the memo holds; empty for none.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
-        with tasks.begin(store, force, since=since, until=until):
+        with tasks.begin(store, rerun):
             found = tasks.add(champion, model_name=file.model)
             taken = tasks.add(take_keys, keys=keys, name=project.name)
-            data = add_data_tasks(tasks, source, window, backfill, labelled=False)
+            data = add_data_tasks(tasks, source, window, backfill, labelled=False, since=since, until=until)
             retrieved = tasks.add(
                 retrieve_decisions,
                 snapshot=data.snapshot,

@@ -1,16 +1,17 @@
 """The tasks of a pipeline: each gets what its stage declares, and what every task of a run shares."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kfp.dsl import ExitHandler, PipelineTask
 
 from gatehouse.components.alerting.stage import alert
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.artifacts.stage import TOLERATE, Stage, declared_stages
-from gatehouse.components.control.preparing.stage import prepare
+from gatehouse.components.artifacts.stage import TOLERATE, Stage, declared_stages, in_task
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.operations.ending.stage import report_end
@@ -19,7 +20,6 @@ from gatehouse.components.tracking.cost import PRICES
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import TRAINING, image
 from gatehouse.pipelines.interfaces import component_of
-from gatehouse.pipelines.preparation import prepare_component
 from gatehouse.project import Project
 from gatehouse.task_settings import StageSettings
 
@@ -51,15 +51,16 @@ class Tasks:
         self.platform = platform
         self.plan: list[tuple[str, str, str]] = []
         self._store: Any = project.store
-        self._prepared: PipelineTask | None = None
+        self._rerun: Any = ""
         self._takers: dict[str, set[str]] = {}
+        self._givers: dict[str, defaultdict[str, list[str]]] = {}
 
-    def at(self, store: Any) -> None:
-        """Say where the run keeps its artifacts: the pipeline's parameter `store`. `begin` does this too."""
-        self._store = store
+    def at(self, store: Any, rerun: Any = "") -> None:
+        """Take the pipeline's parameters `store` and `rerun` for all tasks; `begin` does this too."""
+        self._store, self._rerun = store, rerun
 
     @contextmanager
-    def begin(self, store: Any, force: Any = None, **given: Any) -> Iterator[None]:
+    def begin(self, store: Any, rerun: Any = "") -> Iterator[None]:
         """Within this context the tasks of the run are added; however these end, one more task reports the end.
 
         No task may wait for the group of the exit handler: where a task in it fails, Argo omits what waits for the
@@ -67,19 +68,11 @@ class Tasks:
 
         Args:
             store: The pipeline's parameter `store`.
-            force: The pipeline's parameter `force`: with it, the first task hands each stage its nonce.
-            **given: What else of the pipeline's parameters the first task checks: `since` and `until`, and `cause`, an
-                order that it claims.
+            rerun: The pipeline's parameter `rerun`; empty where no stage can be forced.
         """
-        self.at(store)
+        self.at(store, rerun)
         reported, last = self._add_report()
         with ExitHandler(reported, name=f"Stages of the {self.pipeline} (open)"):
-            if force is not None:
-                stages = forcible_stages()
-                configs = [str(config.reference) for config in self.project.configs()]
-                arguments = {"force": force, "stages": list(stages), "configs": configs}
-                arguments |= given | ({"model_name": self.project.file.model} if "cause" in given else {})
-                self._prepared = self._add(prepare_component(stages), prepare, "", 0, arguments)
             yield
         self._require_no_dependents()
         self.plan.append(last)
@@ -88,8 +81,7 @@ class Tasks:
         """The task that reports the end of the run, and its line of the plan, in which it comes last."""
         file = self.project.file
         about = {"project": self.project.name, "pipeline": self.pipeline, "owners": file.owners}
-        component = component_of(report_end.name)
-        reported = self._add(component, report_end, "", 0, about | {"when": file.alerts, "form": file.alert_form})
+        reported = self.add(report_end, **about, when=file.alerts, form=file.alert_form)
         self._let_tell(reported)
         return reported, self.plan.pop()
 
@@ -119,59 +111,80 @@ class Tasks:
         Raises:
             ConfigurationError: naming each such stage, and what needs it.
         """
-        deciding = [(task, stage) for task, stage, _ in self.plan if stage not in _TELLERS]
+        deciding = [stage for _, stage, _ in self.plan if stage not in _TELLERS]
         problems = []
-        for task, stage in deciding:
+        for stage in deciding:
             settings = self.project.file.stages.get(stage)
             if settings is None or settings.on_failure == "stop":
                 continue
-            takers = sorted(taker for taker in self._takers.get(task, ()) if taker not in _TELLERS)
+            takers = sorted(self._takers.get(stage, set()) - {*_TELLERS})
             why = f"{', '.join(takers)} needs what it gives" if takers else "it is what the pipeline is for"
-            if takers or (task, stage) == deciding[-1]:
+            if takers or stage == deciding[-1]:
                 problems.append(f"stages.{stage}.on_failure: expected stop in {self.pipeline}, found warn: {why}")
         if problems:
             raise ConfigurationError("\n".join(dict.fromkeys(problems)))
 
-    def add(self, stage: Stage[Any, Any], /, *, title: str = "", minutes: int = 0, **arguments: Any) -> PipelineTask:
-        """Add the task of a stage, with the settings that it declares; store, code and nonce are given to it.
+    def add(
+        self,
+        stage: Stage[Any, Any],
+        /,
+        *stages: Stage[Any, Any],
+        title: str = "",
+        minutes: int = 0,
+        aside: Mapping[Stage[Any, Any], Sequence[str]] = MappingProxyType({}),
+        **arguments: Any,
+    ) -> PipelineTask:
+        """Add the task of a stage, with the settings that its stages declare; store, code and `rerun` are given to it.
 
         Args:
-            stage: The stage.
-            title: What people call the task, where its stage runs twice in a pipeline.
-            minutes: The least timeout, where the configuration lets the task run longer than the stage declares.
-            **arguments: The other parameters of its component: the fields of its request.
+            stage: The stage whose component it is.
+            *stages: The stages that it runs, in order; none for that one alone.
+            title: What people call the task, where that is not the title of its stage.
+            minutes: The least time of the stage, where the configuration lets it run longer than it declares.
+            aside: Stages of the task that no later one needs, with the outputs that they give.
+            **arguments: The other parameters of its component.
         """
+        ran = stages or (stage,)
         component = component_of(stage.name)
-        if "code" in component.component_spec.inputs:
-            arguments["code"] = stage.code()
-        if "force" in component.component_spec.inputs and "force" not in arguments:
-            assert self._prepared is not None, f"{stage.name} can be forced: begin the pipeline with `force`"
-            arguments["force"] = self._prepared.outputs[stage.name]
-        return self._add(component, stage, title, minutes, arguments)
-
-    def _add(
-        self, component: Any, stage: Stage[Any, Any], title: str, minutes: int, arguments: dict[str, Any]
-    ) -> PipelineTask:
+        inputs = component.component_spec.inputs or {}
+        if "code" in inputs:
+            arguments["code"] = {one.name: one.code() for one in ran if one.declared.effects.memo}
+        if "rerun" in inputs:
+            arguments["rerun"] = self._rerun
         task = component(store=self._store, **arguments)
         title = title or stage.declared.title
-        self.plan.append((task.name, stage.name, title))
-        for channel in task.channel_inputs:
-            if channel.task_name:
-                self._takers.setdefault(channel.task_name, set()).add(stage.name)
+        self.plan += [(task.name, one.name, one.declared.title if stages else title) for one in ran]
         task.set_display_name(title)
-        settings = self.project.file.stages.get(stage.name, StageSettings())
-        retries, tolerated = settings.retries or RETRIES, settings.on_failure == "warn"
+        self._note_takers(task, ran, aside)
+        settings = {one.name: self.project.file.stages.get(one.name, StageSettings()) for one in ran}
+        retries = settings[stage.name].retries or RETRIES
+        safe = all(one.declared.effects.retry_safe for one in ran)
+        tolerated = [name for name, setting in settings.items() if setting.on_failure == "warn"]
         if tolerated:
-            attempts = 1 + retries if stage.declared.effects.retry_safe and self.platform is not None else 1
-            task.set_env_variable(TOLERATE, str(attempts))
+            attempts = 1 + retries if safe and self.platform is not None else 1
+            task.set_env_variable(TOLERATE, ",".join(f"{name}={attempts}" for name in tolerated))
         # What a stage gave that failed and was let pass must not come out of KFP's cache.
-        task.set_caching_options(enable_caching=stage.cacheable and not tolerated)
+        task.set_caching_options(enable_caching=all(one.cacheable for one in in_task(stage)) and not tolerated)
         if self.platform is not None:
             from gatehouse.pipelines.pods import equip
 
             given = self.project.file.resources.get(stage.name)
-            equip(task, stage.declared, minutes, given, retries, self.platform)
+            equip(task, stage, [one.declared for one in ran], minutes, given, retries, self.platform)
         return task
+
+    def _note_takers(
+        self, task: PipelineTask, stages: Sequence[Stage[Any, Any]], aside: Mapping[Stage[Any, Any], Sequence[str]]
+    ) -> None:
+        """Note which stages need what others give, those before them in their task or those of another task."""
+        needed = [one.name for one in stages if one not in aside]
+        for name, following in pairwise(needed):
+            self._takers.setdefault(name, set()).add(following)
+        gives = {output: [one.name] for one, outputs in aside.items() for output in outputs}
+        self._givers[task.name] = defaultdict(lambda: needed, gives)
+        for channel in task.channel_inputs:
+            if channel.task_name:
+                for giver in self._givers[channel.task_name][channel.name]:
+                    self._takers.setdefault(giver, set()).add(needed[0])
 
     def entrust(self, task: PipelineTask, key: str, variable: str) -> None:
         """Give one task alone a secret as an environment variable; on this machine it is in the environment already.
@@ -202,8 +215,7 @@ class Tasks:
         return next((reference for key, reference in images if key == name), image(name))
 
 
-@cache
-def forcible_stages() -> tuple[str, ...]:
-    """Names of the stages whose component takes a nonce, in order."""
-    tasks = (name for name, stage in declared_stages().items() if not stage.declared.inner and name != prepare.name)
-    return tuple(sorted(name for name in tasks if "force" in component_of(name).component_spec.inputs))
+def forcible_stages() -> list[str]:
+    """Names of the stages that have a memo, in order."""
+    declared = declared_stages().values()
+    return sorted(stage.name for stage in declared if stage.declared.effects.memo and not stage.declared.inner)

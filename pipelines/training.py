@@ -3,14 +3,15 @@
 from typing import Any
 
 from kfp import dsl
-from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.forms import BACKFILL, RERUN, SOURCE, WINDOW
+from gatehouse.components.artifacts.parameters import parameter_of
 from gatehouse.components.calibration.stage import calibrate
 from gatehouse.components.control.requiring.stage import require_no_leakage
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.evaluation.stage import evaluate
-from gatehouse.components.features.leakage.stage import MODEL_METRIC, check_leakage
+from gatehouse.components.features.leakage.stage import MODEL_METRIC
 from gatehouse.components.features.serving.stage import compare_online
 from gatehouse.components.integration.stage import integrate
 from gatehouse.components.launchers.spec import ONLINE_STORE, LocalLaunch
@@ -22,12 +23,12 @@ from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.splitting.stage import split
 from gatehouse.components.tasks.judging import Judging, judging_of
 from gatehouse.components.tracking.cost import PRICES
-from gatehouse.components.training.spec import operation_of, settings_of, task_of
+from gatehouse.components.training.spec import task_of
 from gatehouse.components.training.stage import train
 from gatehouse.components.training.transformation.stage import fit_transformation
 from gatehouse.components.tuning.stage import tune
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
-from gatehouse.pipelines.data import Data, add_alert, add_data_tasks, configuration_slice
+from gatehouse.pipelines.data import Data, add_alert, add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 from gatehouse.project_file import ProjectFile
@@ -40,12 +41,11 @@ def training(project: Project, tasks: Tasks) -> Any:
     @dsl.pipeline(name=f"{project.name}-training", description=file.description or f"Train {file.model}.")
     def pipeline(
         store: str = project.store,
-        source: str = "",
-        window: str = "",
+        source: str = SOURCE,
+        window: str = WINDOW,
         seed: int = file.training.seed,
-        force: str = "",
-        backfill: str = "",
-        cause: str = "",
+        rerun: str = RERUN,
+        backfill: str = BACKFILL,
     ) -> None:
         """Train a candidate and judge it.
 
@@ -53,47 +53,55 @@ def training(project: Project, tasks: Tasks) -> Any:
             store: Address of the artifact store.
             source: Read the raw tables here instead of the project's source; empty for the project's.
             window: Only events of START/END (end exclusive), e.g. 2013-01-01/2013-03-01; empty for all.
-            backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
             seed: Seed of trials and weights.
-            force: Stages to run whatever the memo holds, e.g. train,evaluate@2; empty for none.
-            cause: The order of monitoring that this run trains for: one run trains for one order; empty for none.
+            rerun: Stages to run whatever the memo holds, e.g. train,evaluate@2; empty for none.
+            backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
-        with tasks.begin(store, force, cause=cause):
-            data = add_data_tasks(tasks, source, window, backfill)
-            parts, checks = _add_split_tasks(tasks, data)
-            candidate = _add_candidate_tasks(tasks, data, parts, seed)
-            data_given = {"training_set": data.training_set, "split": parts}
-            probes = file.probes
-            probed = (
-                tasks.add(probe, model=candidate, **data_given, spec=configuration_slice(probes)) if probes else None
-            )
-            checks |= {"validation": data.validation, "integration": _add_suite(tasks, data, parts, candidate)}
-            _add_gate_tasks(tasks, data, parts, candidate, checks, probed)
+        with tasks.begin(store, rerun):
+            data = add_data_tasks(tasks, source, window, backfill, leakage=_leakage_check(project))
+            parts, checks, transformation = _add_split_task(tasks, data)
+            candidate = _add_candidate_task(tasks, data, parts, transformation, seed)
+            if file.probes:
+                given = {"model": candidate, "training_set": data.training_set, "split": parts}
+                probed = tasks.add(probe, **given, spec=parameter_of(file.probes))
+            checks |= {"validation": data.validation, "leakage": data.leakage}
+            checks["integration"] = _add_suite(tasks, data, parts, candidate)
+            evaluated = _add_gate_tasks(tasks, data, parts, candidate, checks)
+            if file.probes:
+                evaluated.after(probed)  # The page of the evaluation shows the probes.
 
     return pipeline
 
 
-def _add_split_tasks(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any]]:
-    """Leakage check, its requirement, and the split; returns the split, and what checked it and the training set."""
+def _leakage_check(project: Project) -> dict[str, Any]:
+    """How the training set is checked for leakage."""
+    file, judging = project.file, judging_of(task_of(project.file.training))
+    policy = project.policy.resolved(judging)
+    return {
+        "alarm": file.features.leakage_alarm or judging.feature_alarm,
+        "model_alarm": (policy.leakage_alarm or {}).get(MODEL_METRIC, 1.0),
+        "model_alarm_severity": policy.terms_of(f"leakage alarm {MODEL_METRIC}").severity,
+        "unchecked": dict(file.features.unchecked),
+    }
+
+
+def _add_split_task(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any], Any]:
+    """The split, once nothing leaks; returns its parts, what checked it, and the transformation of its train part."""
     file = tasks.project.file
-    judging = judging_of(task_of(file.training))
-    policy = tasks.project.policy.resolved(judging)
-    checked = tasks.add(
-        check_leakage,
-        snapshot=data.snapshot,
-        feature_tables=data.feature_tables,
+    divided = tasks.add(
+        split,
+        require_no_leakage,
+        split,
+        fit_transformation,
+        title="Split",
         training_set=data.training_set,
-        definitions=str(tasks.project.definitions.reference),
-        alarm=file.features.leakage_alarm or judging.feature_alarm,
-        model_alarm=(policy.leakage_alarm or {}).get(MODEL_METRIC, 1.0),
-        model_alarm_severity=policy.terms_of(f"leakage alarm {MODEL_METRIC}").severity,
-        unchecked=file.features.unchecked,
+        spec=parameter_of(split_of(file, judging_of(task_of(file.training)))),
+        transformation=parameter_of(file.transformation),
+        model_name=file.model,
+        **{name: getattr(data, name) for name in ("verdict", "reasons", "leakage")},
     )
-    verdict, reasons, report = (checked.outputs[name] for name in ("verdict", "reasons", "leakage"))
-    clean = tasks.add(require_no_leakage, verdict=verdict, reasons=reasons, report=report)
-    spec = configuration_slice(split_of(file, judging))
-    divided = tasks.add(split, training_set=data.training_set, spec=spec).after(clean)
-    return divided.outputs["split"], {"leakage": report, "split_checks": divided.outputs["split_checks"]}
+    parts, checks, transformation = (divided.outputs[name] for name in ("split", "split_checks", "transformation"))
+    return parts, {"split_checks": checks}, transformation
 
 
 def split_of(file: ProjectFile, judging: Judging) -> SplitSpec:
@@ -105,60 +113,34 @@ def split_of(file: ProjectFile, judging: Judging) -> SplitSpec:
     return file.split.model_copy(update={"checks": checks.model_copy(update={"single_feature_auc": alarm})})
 
 
-def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any:
-    """The fitted transformation, tuning where wanted, training on the full budget, and calibration where wanted.
-
-    Returns:
-        The candidate.
-    """
+def _add_candidate_task(tasks: Tasks, data: Data, parts: Any, transformation: Any, seed: Any) -> Any:
+    """The search where wanted, training on the full budget, and calibration where wanted; returns the candidate."""
     file = tasks.project.file
     scheduling = 0.0 if isinstance(file.launch, LocalLaunch) else file.launch.scheduling_minutes
     minutes = stage_minutes(scheduling, file.training.operation.timeout_minutes)
-    fitted = tasks.add(
-        fit_transformation,
-        training_set=data.training_set,
-        split=parts,
-        spec=configuration_slice(file.transformation),
-        model_name=file.model,
-    )
-    transformation = fitted.outputs["transformation"]
-    wanted: dict[str, Any] = {"spec": canonical_json(settings_of(file.training)), "seed": seed}
-    if file.tuning is not None:
-        tuned = tasks.add(
-            tune,
-            minutes=file.tuning.max_trial_count * minutes,
-            training_set=data.training_set,
-            split=parts,
-            transformation=transformation,
-            base=configuration_slice(file.training),
-            spec=configuration_slice(file.tuning),
-            model_name=file.model,
-            seed=seed,
-            resample_by=file.evaluation.resample_by,
-        )
-        _say_where(tuned, tasks)
-        wanted = {"spec": tuned.outputs["best"], "refit": file.tuning.refits}
+    trainings = 1 + (file.tuning.refits + file.tuning.max_trial_count if file.tuning else 0)
     trained = tasks.add(
         train,
-        minutes=minutes * (2 if wanted.get("refit") else 1),
+        *([tune] if file.tuning else []),
+        train,
+        *([calibrate] if file.calibration else []),
+        title="Search and train" if file.tuning else "Train",
+        minutes=trainings * minutes,
         training_set=data.training_set,
         split=parts,
         transformation=transformation,
-        **wanted,
-        operation=canonical_json(operation_of(file.training)),
+        spec=parameter_of(file.training),
+        search=parameter_of(file.tuning) if file.tuning else {},
+        resample_by=file.evaluation.resample_by,
+        refit=bool(file.tuning and file.tuning.refits),
+        calibration=parameter_of(file.calibration) if file.calibration else {},
         model_name=file.model,
+        seed=seed,
     )
-    _say_where(trained, tasks)
-    if file.calibration is None:
-        return trained.outputs["model"]
-    calibrated = tasks.add(
-        calibrate,
-        model=trained.outputs["model"],
-        training_set=data.training_set,
-        split=parts,
-        spec=configuration_slice(file.calibration),
-    )
-    return calibrated.outputs["model"]
+    if file.prices.per_hour:
+        trained.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
+    tasks.say_launch(trained)
+    return trained.outputs["model"]
 
 
 def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
@@ -175,17 +157,9 @@ def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
         split=parts,
         tests=str(tests.reference) if tests else "",
         online=compared.outputs["comparison"],
-        spec=configuration_slice(spec),
+        spec=parameter_of(spec),
     )
     return tried.outputs["integration"]
-
-
-def _say_where(task: PipelineTask, tasks: Tasks) -> None:
-    """Tell a task where training runs and what it costs."""
-    file = tasks.project.file
-    if file.prices.per_hour:
-        task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
-    tasks.say_launch(task)
 
 
 def _with_protected_columns(project: Project) -> EvaluationSpec:
@@ -194,33 +168,25 @@ def _with_protected_columns(project: Project) -> EvaluationSpec:
     return EvaluationSpec(**{**dict(spec), "protected": (*spec.protected, *contract.protected())})
 
 
-def _add_gate_tasks(
-    tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any], probed: PipelineTask | None
-) -> None:
-    """Champion, evaluation against it, whose page shows the probes, and registration behind the gate."""
-    name, policy = tasks.project.file.model, configuration_slice(tasks.project.policy)
-    resolved = tasks.add(
-        resolve,
-        model_name=name,
-        candidate=candidate,
-        training_set=data.training_set,
-        split=parts,
-        policy=policy,
-    )
+def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any]) -> Any:
+    """Evaluation against the champion, and registration behind the gate; returns the evaluation's task."""
+    name, policy = tasks.project.file.model, parameter_of(tasks.project.policy)
     evaluated = tasks.add(
         evaluate,
+        resolve,
+        evaluate,
+        title=evaluate.declared.title,
         model=candidate,
-        champion=resolved.outputs["champion"],
+        model_name=name,
         training_set=data.training_set,
         split=parts,
         **checks,
-        spec=configuration_slice(_with_protected_columns(tasks.project)),
+        spec=parameter_of(_with_protected_columns(tasks.project)),
         policy=policy,
     )
-    if probed is not None:
-        evaluated.after(probed)
     evaluation = evaluated.outputs["evaluation"]
     registered = tasks.add(register, model_name=name, model=candidate, evaluation=evaluation, policy=policy)
     asks = tasks.project.policy.approval == "manual" or tasks.project.policy.inconclusive == "approval"
     if asks and tasks.project.file.alerts != "never":
         add_alert(tasks, registered, "register", evaluation)
+    return evaluated

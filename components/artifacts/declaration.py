@@ -65,6 +65,9 @@ class Declaration:
         section: The section, or key, of a project without which a pipeline has no task of it; empty if none is needed.
         tracked: The field of its result that names an artifact with an MLflow run of its own, which shows the stage;
             empty if the stage has no such artifact.
+        task: The stages that its KFP task can run, in order, itself among them; empty for itself alone. A task is two
+            pods, one after the other, so what takes seconds shares a task. What judges comes last in its task, because
+            KFP shows no artifacts of a failed task: the next task requires the verdict.
     """
 
     name: str
@@ -75,3 +78,4 @@ class Declaration:
     inner: bool = False
     section: str = ""
     tracked: str = ""
+    task: tuple[str, ...] = ()

@@ -1,12 +1,22 @@
-"""Converts a stage's request and result to KFP parameters: plain values unchanged, all others as JSON text."""
+"""Converts a stage's request and result to KFP parameters: a model is an object, which the UI shows line by line."""
 
 import json
-from typing import Any, Literal, get_args, get_origin
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel
 
+from gatehouse.components.artifacts.forcing import nonces_of
+from gatehouse.components.artifacts.forms import given
 from gatehouse.components.artifacts.identity import is_operational
-from gatehouse.components.artifacts.stage import Stage, StageModel
+from gatehouse.components.artifacts.run import UNTIL
+from gatehouse.components.artifacts.stage import Req, Res, Stage, StageModel
+from gatehouse.components.artifacts.store import ArtifactStore
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_NULL = "(none)"
+"""Stands for null in an object, which KFP's SDK cannot compile."""
 
 _PLAIN: dict[Any, str] = {
     str: "str",
@@ -22,45 +32,96 @@ _PLAIN: dict[Any, str] = {
 def inputs_of(stage: Stage[Any, Any]) -> dict[str, str]:
     """The type of every parameter of a stage's request, by name; operational fields are left out."""
     fields = stage.request.model_fields
-    return {name: _plain(stage.request, name) or "str" for name in fields if not is_operational(fields[name])}
+    return {name: _plain(stage.request, name) or "dict" for name in fields if not is_operational(fields[name])}
 
 
 def outputs_of(stage: Stage[Any, Any]) -> dict[str, str]:
     """The type of every parameter of a stage's result, by name."""
-    return {name: _plain(stage.result, name) or "str" for name in stage.result.model_fields}
+    return {name: _plain(stage.result, name) or "dict" for name in stage.result.model_fields}
 
 
 def defaults_of(stage: Stage[Any, Any]) -> dict[str, Any]:
     """The optional parameters, with their defaults."""
     fields = stage.request.model_fields
-    given = {name: fields[name] for name in inputs_of(stage) if not fields[name].is_required()}
-    values = {name: field.get_default(call_default_factory=True) for name, field in given.items()}
-    dumped = stage.request.model_construct(**values).model_dump(mode="json", include=set(values))
-    return {name: _carried(stage.request, name, dumped[name]) for name in values}
+    optional = {name: fields[name] for name in inputs_of(stage) if not fields[name].is_required()}
+    values = {name: field.get_default(call_default_factory=True) for name, field in optional.items()}
+    dumped: dict[str, Any] = stage.request.model_construct(**values).model_dump(mode="json", include=set(values))
+    return dumped
 
 
-def request_of(stage: Stage[Any, Any], /, **given: Any) -> StageModel:
+def request_of(stage: Stage[Any, Any], /, **parameters: Any) -> StageModel:
     """Build a request from parameters.
 
     Args:
         stage: The stage.
-        **given: Parameters by the name of their field; JSON text for a field that holds a model.
+        **parameters: By the name of their field.
 
     Raises:
         ValidationError: if they are not valid for the stage.
     """
-    model: type[StageModel] = stage.request
-    values = {name: value if _plain(model, name) else json.loads(value) for name, value in given.items()}
-    return model.model_validate_json(json.dumps(values))
+    filled = {name: given(value) if isinstance(value, str) else value for name, value in parameters.items()}
+    return spec_of(stage.request, filled)
+
+
+def parameter_of(spec: BaseModel) -> dict[str, Any]:
+    """A configuration as a KFP parameter: an object, which the UI shows line by line. KFP's SDK takes no null in it."""
+    marked: dict[str, Any] = _replaced(spec.model_dump(mode="json"), lambda value: _NULL if value is None else value)
+    return marked
+
+
+def spec_of(model: type[_Model], parameter: Mapping[str, Any]) -> _Model:
+    """A configuration from a KFP parameter.
+
+    Raises:
+        ValidationError: if it does not fit the model.
+    """
+    return model.model_validate_json(json.dumps(as_written(parameter)))
+
+
+def as_written(parameter: Any) -> Any:
+    """What `parameter_of` was given: null in place of its mark, and 5 where KFP made 5.0 of it, at any depth.
+
+    Keys are sorted: KFP keeps no order.
+    """
+    return _replaced(parameter, _read)
+
+
+def _read(value: Any) -> Any:
+    if value == _NULL:
+        return None
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _replaced(value[key], replace) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_replaced(one, replace) for one in value]
+    return replace(value)
+
+
+def runner(store: ArtifactStore, code: Mapping[str, str], rerun: str) -> Callable[[Stage[Req, Res], Req], Res]:
+    """A function that runs a stage of a KFP task with a request.
+
+    Args:
+        store: The artifact store.
+        code: By stage the code digest of the compiled spec; the code on disk is taken where there is none.
+        rerun: The run's parameter of this name.
+    """
+    nonces = nonces_of(rerun)
+
+    def run(stage: Stage[Req, Res], request: Req) -> Res:
+        result = stage(request, store, code=code.get(stage.name, ""), force=nonces.get(stage.name, ""))
+        if os.environ.get(UNTIL) == stage.name:
+            raise SystemExit(0)
+        return result
+
+    return run
 
 
 def values_of(result: StageModel) -> tuple[Any, ...]:
     """The parameters of a result, in the order of its fields."""
-    return tuple(_carried(type(result), name, value) for name, value in result.model_dump(mode="json").items())
-
-
-def _carried(model: type[BaseModel], name: str, value: Any) -> Any:
-    return value if _plain(model, name) else json.dumps(value)
+    return tuple(result.model_dump(mode="json").values())
 
 
 def _plain(model: type[BaseModel], name: str) -> str:

@@ -24,6 +24,8 @@ RUN_ID = "GATEHOUSE_RUN_ID"
 REASON = "GATEHOUSE_REASON"
 MACHINE = "GATEHOUSE_MACHINE"
 """Environment variables: the run of a process, why a person started it, and the type of machine."""
+UNTIL = "GATEHOUSE_UNTIL"
+"""Environment variable of a run on this machine: the stage after which its task ends."""
 REPORT = "report_end"
 """The stage that records the end of its run."""
 END = "end.json"
@@ -105,6 +107,11 @@ class Attempt:
             yield
         finally:
             TASK.reset(token)
+
+    @property
+    def stage(self) -> str:
+        """The stage."""
+        return self._stage
 
     @property
     def number(self) -> int:

@@ -110,6 +110,11 @@ class Stage(Generic[Req, Res]):
         """Whether KFP's cache may keep its results: it has a memo, and no result of it is provisional."""
         return self.declared.effects.memo and self.result.provisional is StageModel.provisional
 
+    @property
+    def in_task(self) -> tuple[str, ...]:
+        """The stages that its KFP task can run, in order."""
+        return self.declared.task or (self.name,)
+
     def sources(self) -> Code:
         """The code that decides this stage's result, as it is on disk."""
         return code_of(self.function.__module__)
@@ -280,6 +285,7 @@ def stage(
     inner: bool = False,
     section: str = "",
     tracked: str = "",
+    task: tuple[str, ...] = (),
     outside: Callable[[Any], str] | None = None,
     sensitive: Callable[[Any], Collection[str]] | None = None,
 ) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
@@ -295,12 +301,13 @@ def stage(
         inner: Whether only other stages call it, and no task does.
         section: The section, or key, of a project without which a pipeline has no task of it.
         tracked: The field of its result that names an artifact with an MLflow run of its own.
+        task: The stages that its KFP task can run, in order, itself among them; empty for itself alone.
         outside: Digest of code outside `gatehouse` that a request names and its result depends on; empty for none.
         sensitive: The columns that a request itself declares sensitive, besides those of the references that it names.
     """
 
     def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
-        declared = Declaration(name, title, effects, resources, pages or {}, inner, section, tracked)
+        declared = Declaration(name, title, effects, resources, pages or {}, inner, section, tracked, task)
         STAGES[name] = Stage(declared, function, outside, sensitive)
         return STAGES[name]
 
@@ -354,9 +361,26 @@ def _require_no_verdict(attempt: Attempt) -> None:
 
 def _is_tolerated(error: Exception, attempt: Attempt) -> bool:
     """Whether the project lets a run continue without this stage, and a retry would not help or was already made."""
-    attempts = int(os.environ.get(TOLERATE, "0"))
+    attempts = tolerated_attempts().get(attempt.stage, 0)
     permanent = isinstance(error, GatehouseError) and error.permanent
     return attempts > 0 and not isinstance(error, StoppedError) and (permanent or attempt.number >= attempts)
+
+
+def tolerated_attempts() -> dict[str, int]:
+    """By stage that may fail in this process the attempts that it has, from the environment: `probe=3,freshness=1`."""
+    pairs = (one.partition("=") for one in os.environ.get(TOLERATE, "").split(",") if one)
+    return {name: int(attempts) for name, _, attempts in pairs}
+
+
+def in_task(stage: Stage[Any, Any]) -> list[Stage[Any, Any]]:
+    """The stages that the KFP task of a stage can run, in order."""
+    return [declared_stages()[name] for name in stage.in_task]
+
+
+def leads() -> dict[str, str]:
+    """By stage that is no task of its own in a pipeline the stage whose task runs it."""
+    declared = declared_stages().values()
+    return {name: stage.name for stage in declared for name in stage.in_task if name != stage.name}
 
 
 def _empty_result(result: type[Res]) -> Res:

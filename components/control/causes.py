@@ -62,6 +62,14 @@ class Orders:
         bodies = read_records(self._store.objects, sorted(self._store.objects.list(f"{self._prefix}/orders")))
         return [_read(body) for body in bodies.values()]
 
+    def of_run(self, run: str) -> Order | None:
+        """The order that a run executes, by the name of the run or by the record of who submitted it; else None."""
+        for order in self.all():
+            submitted = self.noted(order.cause, "submitted") or {}
+            if submitted.get("kfp_run") == run or run.rpartition(".")[0] == order.run:
+                return order
+        return None
+
     def give(self, decide: Callable[[Sequence[Order]], Order | None]) -> Order | None:
         """Create the order that `decide` returns for all orders before it; None if it returns none.
 
@@ -123,7 +131,7 @@ class Orders:
             if before and not _follows(run, holder) and not _is_over(self._store, holder):
                 raise CauseTakenError(
                     f"The run {holder or 'of another process'} trains for the cause {cause[:12]} already, so this run "
-                    "has nothing to do. To train anyway, start the pipeline without the parameter `cause`."
+                    "has nothing to do. To train anyway, start a run of your own."
                 )
             if self.note(cause, f"training-{len(before) + 1:03d}", run=run):
                 return

@@ -1,4 +1,4 @@
-"""The KFP interface of the evaluate stage."""
+"""The KFP interface of the task that measures a candidate and judges it against the champion."""
 
 from typing import NamedTuple
 
@@ -11,41 +11,42 @@ from gatehouse.components.artifacts.image import image_of
 def evaluate(
     store: str,
     model: str,
-    champion: str,
+    model_name: str,
     training_set: str,
     split: str,
-    validation: str,
-    leakage: str,
-    split_checks: str,
-    integration: str,
-    spec: str,
-    policy: str,
-    code: str,
-    force: str,
+    spec: dict,
+    policy: dict,
     metrics: dsl.Output[dsl.Metrics],
     roc: dsl.Output[dsl.ClassificationMetrics],
     report: dsl.Output[dsl.HTML],
     summary: dsl.Output[dsl.Markdown],
-) -> NamedTuple("Outputs", [("evaluation", str), ("verdict", str), ("reasons", list)]):
-    """Measure a candidate on the test part and judge it against policy, baseline and champion.
+    validation: str = "",
+    leakage: str = "",
+    split_checks: str = "",
+    integration: str = "",
+    code: dict = {},
+    rerun: str = "",
+) -> NamedTuple("Outputs", [("evaluation", str), ("champion", str), ("verdict", str), ("reasons", list)]):
+    """Find the champion, measure a candidate on the test part, and judge it against policy, baseline and champion.
 
     Args:
         store: Address of the artifact store.
         model: Reference of the candidate.
-        champion: Reference of the champion; empty for none.
+        model_name: Name under which models are registered, whose champion it is judged against.
         training_set: Reference of the training set.
         split: Reference of its split.
+        spec: What is measured, as an EvaluationSpec.
+        policy: The promotion policy, as a GatePolicy.
         validation: Reference of the contract's verdict on the data; empty for none.
         leakage: Reference of the check for leakage; empty for none.
         split_checks: Reference of the checks of the split; empty for none.
         integration: Reference of the candidate's integration suite; empty for none.
-        spec: What is measured, as canonical JSON of an EvaluationSpec.
-        policy: The promotion policy, as canonical JSON of a GatePolicy.
-        code: Digest of the stage's code.
-        force: A nonce that runs the stage whatever the memo holds; empty for none.
+        code: Digest of each stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
         evaluation: Reference of the evaluation.
+        champion: The champion that it was judged against; empty for none.
         verdict: pass, refused or inconclusive.
         reasons: Why it is no pass.
         metrics: Test metrics for the UI.
@@ -53,15 +54,16 @@ def evaluate(
         report: The report for the UI.
         summary: Verdict and reasons for the UI.
     """
+    from gatehouse.components.artifacts.parameters import request_of, runner
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.evaluation import presentation, stage
-    from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+    from gatehouse.components.evaluation.presentation import present
+    from gatehouse.components.evaluation.stage import evaluate as judge
+    from gatehouse.components.registry.resolving.stage import resolve
 
     opened = ArtifactStore.open(store)
-    measured, judged = EvaluationSpec.model_validate_json(spec), GatePolicy.model_validate_json(policy)
-    data = {"training_set": training_set, "split": split, "validation": validation}
-    checks = {"leakage": leakage, "split_checks": split_checks, "integration": integration}
-    request = stage.EvaluateRequest(model=model, champion=champion, **data, **checks, spec=measured, policy=judged)
-    result = stage.evaluate(request, opened, code=code, force=force)
-    presentation.present(result, opened, metrics, roc, report, summary)
-    return (result.evaluation, result.verdict, list(result.reasons))
+    run, data = runner(opened, code, rerun), {"training_set": training_set, "split": split, "policy": policy}
+    champion = run(resolve, request_of(resolve, model_name=model_name, candidate=model, **data)).champion
+    checks = {"validation": validation, "leakage": leakage, "split_checks": split_checks, "integration": integration}
+    result = run(judge, request_of(judge, model=model, champion=champion, **data, **checks, spec=spec))
+    present(result, opened, metrics, roc, report, summary)
+    return (result.evaluation, champion, result.verdict, list(result.reasons))

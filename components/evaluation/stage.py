@@ -85,6 +85,7 @@ class ScoringError(GatehouseError):
     title="Evaluate against the champion",
     resources=Resources(cpu="2", memory="4G"),
     pages={"evaluations": "gatehouse.components.evaluation.report:page"},
+    task=("resolve", "evaluate"),
 )
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate beside champion and baseline on test rows that neither was fitted on, and judge it.

@@ -15,10 +15,8 @@ def monitor(
     current: str,
     since: str,
     until: str,
-    spec: str,
+    spec: dict,
     stale: list,
-    code: str,
-    force: str,
     report: dsl.Output[dsl.HTML],
     summary: dsl.Output[dsl.Markdown],
     metrics: dsl.Output[dsl.Metrics],
@@ -27,6 +25,8 @@ def monitor(
     robustness: str = "",
     predictions: str = "",
     unlabelled: str = "",
+    code: dict = {},
+    rerun: str = "",
 ) -> NamedTuple("Outputs", [("drift", str), ("decision", str), ("verdict", str), ("reasons", list)]):
     """Compare the newest rows with what the champion was trained on.
 
@@ -37,15 +37,15 @@ def monitor(
         current: Training set with the newest rows.
         since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
         until: Only rows decided before this time; empty for all.
-        spec: What is checked, as canonical JSON of a MonitoringSpec.
+        spec: What is checked, as a MonitoringSpec.
         stale: For each stale feature view why it is stale.
-        code: Digest of the stage's code.
-        force: A nonce that runs the stage whatever the memo holds; empty for none.
         model: Reference of the champion, whose predictions are checked too; empty for none.
         evaluation: Reference of its evaluation at the gate; empty for none.
         robustness: Reference of its probes; empty for none.
         predictions: Reference of a log of predictions; empty to score the newest rows with the champion.
         unlabelled: Reference of decisions whose label is not known yet, which are checked too; empty for none.
+        code: Digest of the stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
         drift: Reference of the drift report.
@@ -56,15 +56,15 @@ def monitor(
         summary: What moved, how much it matters, and why there is an alarm or not, for the UI.
         metrics: The number of each check, for the UI.
     """
+    from gatehouse.components.artifacts.parameters import request_of, runner
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.monitoring import stage
     from gatehouse.components.monitoring.report import present
-    from gatehouse.components.monitoring.spec import MonitoringSpec
+    from gatehouse.components.monitoring.stage import monitor as watch
 
-    opened, wanted = ArtifactStore.open(store), MonitoringSpec.model_validate_json(spec)
+    opened = ArtifactStore.open(store)
     compared = {"reference": reference, "split": split, "current": current, "since": since, "until": until}
-    compared |= {"evaluation": evaluation, "robustness": robustness, "predictions": predictions}
-    request = stage.MonitorRequest(model=model, unlabelled=unlabelled, stale=tuple(stale), spec=wanted, **compared)
-    result = stage.monitor(request, opened, code=code, force=force)
+    compared |= {"model": model, "evaluation": evaluation, "robustness": robustness, "predictions": predictions}
+    request = request_of(watch, **compared, unlabelled=unlabelled, stale=stale, spec=spec)
+    result = runner(opened, code, rerun)(watch, request)
     present(opened, result.drift, report, summary, metrics)
     return (result.drift, result.decision, result.verdict, list(result.alarms or result.warnings))

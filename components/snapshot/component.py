@@ -1,4 +1,4 @@
-"""The KFP interface of the snapshot stage."""
+"""The KFP interface of the first task of a run: it takes a snapshot of the source and judges it by its contract."""
 
 from typing import NamedTuple
 
@@ -8,33 +8,95 @@ from gatehouse.components.artifacts.image import image_of
 
 
 @dsl.component(base_image=image_of("snapshot"), packages_to_install=[], install_kfp_package=False)
-def snapshot(store: str, source: str, location: str, window: str, backfill: str, code: str, force: str) -> NamedTuple(
-    "Outputs", [("snapshot", str), ("as_of", str), ("delivery", list)]
+def snapshot(
+    store: str,
+    source: dict,
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    contract: str,
+    location: str = "",
+    window: str = "",
+    backfill: str = "",
+    baseline: str = "",
+    snapshots: dict = {},
+    statistics: dict = {},
+    configs: list = [],
+    model_name: str = "",
+    since: str = "",
+    until: str = "",
+    forcible: list = [],
+    code: dict = {},
+    rerun: str = "",
+) -> NamedTuple(
+    "Outputs", [("snapshot", str), ("as_of", str), ("validation", str), ("verdict", str), ("reasons", list)]
 ):
-    """Take an immutable snapshot of a source.
+    """Take an immutable snapshot of a source, and judge it by its contract.
 
     Args:
         store: Address of the artifact store.
-        source: The source, as canonical JSON of a SourceSpec.
+        source: The source, as a SourceSpec.
+        contract: Reference of the contract.
         location: Read the raw tables here instead; empty for the source's own place.
         window: Only events of START/END; empty for all.
         backfill: Why rows of the earlier snapshot may change; empty where they may not.
-        code: Digest of the stage's code.
-        force: A nonce that runs the stage whatever the memo holds; empty for none.
+        baseline: Reference of an earlier validation to compare distributions with; empty for none.
+        snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
+        statistics: Where statistics are computed, as a StatisticsSpec.
+        configs: References of the configuration that the tasks of the run read.
+        model_name: The model that the run trains, where monitoring may have ordered it; empty for none.
+        since: Start of the span that the run is for (ISO 8601 with zone); empty for none.
+        until: Its end; empty for none.
+        forcible: The stages that `rerun` may name.
+        code: Digest of each stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
         snapshot: Reference of the snapshot.
         as_of: The newest availability time in it.
-        delivery: What the guards said of it.
+        validation: Reference of the validation.
+        verdict: pass or fail, by the contract.
+        reasons: Why it is fail.
+        metrics: Numbers of rules judged, failed and warned for the UI.
+        report: The report of the validation for the UI.
     """
+    import json
+
+    from gatehouse.components.artifacts.forcing import nonces_of
+    from gatehouse.components.artifacts.forms import given
+    from gatehouse.components.artifacts.parameters import as_written, runner, spec_of
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.control.preparing.stage import PrepareRequest, prepare
     from gatehouse.components.snapshot.sources.catalog import parse_source_json
     from gatehouse.components.snapshot.stage import SnapshotRequest
     from gatehouse.components.snapshot.stage import snapshot as take
+    from gatehouse.components.validation.reports.outputs import show
+    from gatehouse.components.validation.spec import StatisticsSpec
+    from gatehouse.components.validation.stage import ValidateRequest, validate
 
-    wanted = parse_source_json(source)
-    request = SnapshotRequest(
-        source=wanted, window=window, location=location, backfill=backfill, code=code, force=force
+    opened, nonces = ArtifactStore.open(store), nonces_of(rerun)
+    run = runner(opened, code, rerun)
+    span = {"since": given(since), "until": given(until)}
+    run(prepare, PrepareRequest(rerun=rerun, stages=forcible, configs=configs, model_name=model_name, **span))
+    taken = run(
+        take,
+        SnapshotRequest(
+            source=parse_source_json(json.dumps(as_written(source))),
+            window=given(window),
+            location=given(location),
+            backfill=given(backfill),
+            code=code.get("snapshot", ""),
+            force=nonces.get("snapshot", ""),
+        ),
     )
-    result = take(request, ArtifactStore.open(store))
-    return (result.snapshot, result.as_of, list(result.delivery))
+    wanted = ValidateRequest(
+        snapshot=taken.snapshot,
+        contract=contract,
+        baseline=baseline,
+        snapshots=snapshots,
+        delivery=taken.delivery,
+        statistics=spec_of(StatisticsSpec, statistics),
+        force=nonces.get("validate", ""),
+    )
+    judged = run(validate, wanted)
+    show(judged, opened, metrics, report)
+    return (taken.snapshot, taken.as_of, judged.validation, judged.verdict, list(judged.reasons))

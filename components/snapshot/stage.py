@@ -77,6 +77,7 @@ def _sensitive(request: SnapshotRequest) -> set[str]:
         "rejected": "gatehouse.components.snapshot.report:rejected_page",
     },
     sensitive=_sensitive,
+    task=("prepare", "snapshot", "validate"),
 )
 def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
     """Look at the source, read what no earlier snapshot of it holds, and record the delivery.

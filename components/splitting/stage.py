@@ -52,7 +52,12 @@ class SplitResult(StageModel):
     warnings: tuple[str, ...] = ()
 
 
-@stage("split", title="Split", pages={"split-checks": "gatehouse.components.splitting.report:page"})
+@stage(
+    "split",
+    title="Split",
+    pages={"split-checks": "gatehouse.components.splitting.report:page"},
+    task=("require_no_leakage", "split", "fit_transformation"),
+)
 def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     """Divide a training set.
 

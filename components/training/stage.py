@@ -70,6 +70,7 @@ def _builder(request: TrainRequest) -> str:
     pages={"models": "gatehouse.components.training.report:page"},
     outside=_builder,
     tracked="model",
+    task=("tune", "train", "calibrate"),
 )
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it; a refit is the second of two.

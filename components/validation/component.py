@@ -15,11 +15,11 @@ def validate(
     baseline: str,
     snapshots: dict,
     delivery: list,
-    code: str,
-    force: str,
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
-    statistics: str = "{}",
+    statistics: dict = {},
+    code: dict = {},
+    rerun: str = "",
 ) -> NamedTuple("Outputs", [("validation", str), ("verdict", str), ("reasons", list)]):
     """Judge a snapshot against its contract; a breach is a verdict, and the report is written either way.
 
@@ -30,9 +30,9 @@ def validate(
         baseline: Reference of an earlier validation to compare distributions with; empty for none.
         snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
         delivery: What the guards said as the snapshot was taken.
-        code: Digest of the stage's code.
-        force: A nonce that runs the stage whatever the memo holds; empty for none.
-        statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
+        statistics: Where statistics are computed, as a StatisticsSpec.
+        code: Digest of the stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
         validation: Reference of the validation.
@@ -41,22 +41,16 @@ def validate(
         metrics: Numbers of rules judged, failed and warned for the UI.
         report: The report for the UI.
     """
+    from gatehouse.components.artifacts.forcing import nonces_of
+    from gatehouse.components.artifacts.parameters import request_of, runner
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.validation.reports.outputs import show
-    from gatehouse.components.validation.spec import StatisticsSpec
-    from gatehouse.components.validation.stage import ValidateRequest
-    from gatehouse.components.validation.stage import validate as run
+    from gatehouse.components.validation.stage import validate as judge
 
-    opened, engine = ArtifactStore.open(store), StatisticsSpec.model_validate_json(statistics)
-    request = ValidateRequest(
-        snapshot=snapshot,
-        contract=contract,
-        baseline=baseline,
-        snapshots=snapshots,
-        delivery=tuple(delivery),
-        statistics=engine,
-        force=force,
-    )
-    result = run(request, opened, code=code, force=force)
+    opened = ArtifactStore.open(store)
+    about = {"snapshot": snapshot, "contract": contract, "baseline": baseline, "snapshots": snapshots}
+    asked = request_of(judge, **about, delivery=delivery, statistics=statistics)
+    force = nonces_of(rerun).get("validate", "")
+    result = runner(opened, code, rerun)(judge, asked.model_copy(update={"force": force}))
     show(result, opened, metrics, report)
     return (result.validation, result.verdict, list(result.reasons))

@@ -33,7 +33,7 @@ def run(
     source: Annotated[str, typer.Option(help="Read the raw tables here instead of the project's source.")] = "",
     window: Annotated[str, typer.Option(help="Only events of START/END, e.g. 2013-01-01/2013-03-01.")] = "",
     seed: Annotated[int | None, typer.Option(help="Seed of splits, trials and weights.")] = None,
-    force: Annotated[str, typer.Option(help="Stages to run whatever the memo holds, e.g. train,evaluate.")] = "",
+    rerun: Annotated[str, typer.Option(help="Stages to run whatever the memo holds, e.g. train,evaluate.")] = "",
     backfill: Annotated[str, typer.Option(help="Why rows of the earlier snapshot may change; recorded with it.")] = "",
     until: Annotated[str, typer.Option(help="The last stage that runs, e.g. validate or split; default: all.")] = "",
     reason: Annotated[str, typer.Option(help="Why you run it; kept with what it makes.")] = "",
@@ -42,7 +42,7 @@ def run(
 ) -> None:
     """Run a pipeline on this machine; the second run of an unchanged project takes everything from the memo."""
     folder = project_folder(project).resolve()
-    given: dict[str, Any] = {"source": source, "window": window, "force": force, "backfill": backfill}
+    given: dict[str, Any] = {"source": source, "window": window, "rerun": rerun, "backfill": backfill}
     arguments = {name: value for name, value in given.items() if value}
     if seed is not None:
         arguments["seed"] = seed

@@ -41,7 +41,7 @@ class Submission(BaseModel):
     pipeline: Literal["training", "promotion", "monitoring", "materialization", "scoring"] = "training"
     window: str = Field("", max_length=100, description="Only events of START/END, e.g. 2013-01-01/2013-03-01.")
     seed: int | None = Field(None, ge=0, lt=2**31, description="Seed of splits, trials and weights.")
-    force: str = Field("", max_length=500, description="Stages to run whatever the memo holds, e.g. train,evaluate.")
+    rerun: str = Field("", max_length=500, description="Stages to run whatever the memo holds, e.g. train,evaluate.")
     backfill: str = Field("", max_length=500, description="Why rows of the earlier snapshot may change.")
     until: str = Field("", max_length=100, description="The last stage that runs; empty for all.")
     reason: str = Field("", max_length=2000, description="Why; it is kept with what the run makes.")
@@ -54,7 +54,7 @@ class Submission(BaseModel):
     @property
     def arguments(self) -> dict[str, Any]:
         """The parameters of the pipeline that are given."""
-        given = self.model_dump(include={"window", "seed", "force", "backfill"})
+        given = self.model_dump(include={"window", "seed", "rerun", "backfill"})
         return {name: value for name, value in given.items() if value not in ("", None)}
 
 

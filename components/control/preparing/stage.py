@@ -1,35 +1,40 @@
-"""The first task of a run: it checks what the run needs, and says which stages are forced."""
+"""The first stage of a run: it checks what the run needs, and claims the order of monitoring that the run executes."""
 
-from collections.abc import Collection
+import os
 
 from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.forcing import require_known
+from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.causes import Orders
 from gatehouse.components.control.span import require_span
-from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.errors import MissingArtifactError
 
 
 class PrepareRequest(StageModel):
-    """The run's `force` parameter, the stages that it may name, and the configuration that the tasks will read.
+    """What a run needs.
 
-    With `cause`, the run trains a model for an order of monitoring, and records this. `since` and `until` limit the run
-    to a time span.
+    Attributes:
+        rerun: Stages that run whatever the memo holds.
+        stages: The stages that it may name.
+        configs: References of the configuration that the tasks of the run read.
+        model_name: The model that the run trains, where monitoring may have ordered it; empty for none.
+        since: Start of the span that the run is for; empty for none.
+        until: Its end; empty for none.
     """
 
-    force: str = ""
+    rerun: str = ""
     stages: tuple[str, ...] = ()
     configs: tuple[str, ...] = ()
-    cause: str = ""
     model_name: str = ""
     since: str = ""
     until: str = ""
 
 
 class PrepareResult(StageModel):
-    """The nonce of each forced stage, by stage; and the reasons if monitoring ordered this run."""
+    """The reasons if monitoring ordered this run."""
 
-    nonces: dict[str, str]
     ordered: tuple[str, ...] = ()
 
 
@@ -44,16 +49,13 @@ class PrepareResult(StageModel):
     resources=Resources(cpu="500m", memory="512M", minutes=5),
 )
 def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
-    """Check the configuration references, and split `force` into one nonce per stage.
-
-    `force` is `stage[,stage…]` with an optional `@nonce`, e.g. `train,evaluate@2`. With KFP's cache, two runs with the
-    same nonce run the stages only once.
+    """Check configuration, forced stages and span, and record it where the run trains for an order of monitoring.
 
     Raises:
         MissingArtifactError: if a configuration reference is not in the store.
-        ConfigurationError: if `force` names a stage that does not exist or is never memoised; or if `since` or `until`
+        ConfigurationError: if `rerun` names a stage that does not exist or is never memoised; or if `since` or `until`
             is not a time with a zone, or their span is empty.
-        CauseTakenError: if another run trains for the same cause.
+        CauseTakenError: if another run trains for the same order.
     """
     missing = [config for config in request.configs if not store.exists(config)]
     if missing:
@@ -63,31 +65,13 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
             f"`gatehouse compile --publish --store {store.address}`, then run again."
         )
     require_span({"since": request.since, "until": request.until})
-    nonces = forced(request.force, request.stages)
-    if not request.cause:
-        return PrepareResult(nonces=nonces)
+    require_known(request.rerun, request.stages)
+    run = os.environ.get(RUN_ID, "")
+    if not run or not request.model_name:
+        return PrepareResult()
     orders = Orders(store, request.model_name)
-    orders.take(request.cause)
-    why = (each.reasons for each in orders.all() if each.cause == request.cause)
-    return PrepareResult(nonces=nonces, ordered=next(why, ()))
-
-
-def forced(force: str, stages: Collection[str]) -> dict[str, str]:
-    """The nonce by stage of a `force` parameter.
-
-    Args:
-        force: The pipeline parameter.
-        stages: The stages that can be forced.
-
-    Raises:
-        ConfigurationError: if it names another stage.
-    """
-    names, _, nonce = force.partition("@")
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    wrong = [name for name in wanted if name not in stages]
-    if wrong:
-        raise ConfigurationError(
-            f"--force names {', '.join(repr(name) for name in wrong)}: "
-            f"expected stages among {', '.join(sorted(stages))}."
-        )
-    return dict.fromkeys(wanted, nonce or "forced")
+    order = orders.of_run(run)
+    if order is None:
+        return PrepareResult()
+    orders.take(order.cause)
+    return PrepareResult(ordered=order.reasons)

@@ -32,7 +32,19 @@ class ComputeResult(StageModel):
     rows: dict[str, int]
 
 
-@stage("compute_features", title="Compute feature tables", resources=Resources(cpu="2", memory="4G"))
+@stage(
+    "compute_features",
+    title="Compute feature tables",
+    resources=Resources(cpu="2", memory="4G"),
+    task=(
+        "require_contract",
+        "previous_features",
+        "compute_features",
+        "freshness",
+        "retrieve_training_set",
+        "check_leakage",
+    ),
+)
 def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeResult:
     """Run the feature definitions on a snapshot, and publish the tables of all views together.
 

@@ -120,7 +120,7 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
 
 
 def _order(request: RetrainRequest, store: ArtifactStore, cause: str, why: tuple[str, ...]) -> Order:
-    parameters = {"source": request.source, "window": request.window, "cause": cause}
+    parameters = {"source": request.source, "window": request.window}
     return Order(
         cause=cause,
         run=f"{request.project}-training-{cause[:12]}",

@@ -63,7 +63,7 @@ def require_answers(store: ArtifactStore, model: str) -> None:
         raise IncompleteLineageError(
             f"{model} cannot be registered: expected an answer to each of the seven questions, found none to\n  - "
             + "\n  - ".join(missing)
-            + "\nTrain it again with this store: `gatehouse run --force train`."
+            + "\nTrain it again with this store: `gatehouse run --rerun train`."
         )
 
 

@@ -9,7 +9,7 @@ from gatehouse.components.artifacts.image import image_of
 
 @dsl.component(base_image=image_of("register"), packages_to_install=[], install_kfp_package=False)
 def register(
-    store: str, model_name: str, model: str, evaluation: str, policy: str, summary: dsl.Output[dsl.Markdown]
+    store: str, model_name: str, model: str, evaluation: str, policy: dict, summary: dsl.Output[dsl.Markdown]
 ) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("alias", str), ("verdict", str), ("reasons", list)]):
     """Record the gate's verdict in the ledger; a candidate that passed becomes a version with its aliases.
 
@@ -18,7 +18,7 @@ def register(
         model_name: Name under which models are registered.
         model: Reference of the candidate.
         evaluation: Reference of the evaluation that judged it.
-        policy: The promotion policy, as canonical JSON of a GatePolicy.
+        policy: The promotion policy, as a GatePolicy.
 
     Returns:
         decision: The decision about the candidate.
@@ -28,15 +28,13 @@ def register(
         reasons: Why the gate refused, or which command to run next.
         summary: Decision and reasons for the UI, and the version's model card.
     """
+    from gatehouse.components.artifacts.parameters import request_of
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.evaluation.spec import GatePolicy
     from gatehouse.components.registry.explaining.card import card_body
-    from gatehouse.components.registry.registering.stage import RegisterRequest
     from gatehouse.components.registry.registering.stage import register as enter
     from gatehouse.components.reports.advice import advised
 
-    rules = GatePolicy.model_validate_json(policy)
-    request = RegisterRequest(model_name=model_name, model=model, evaluation=evaluation, policy=rules)
+    request = request_of(enter, model_name=model_name, model=model, evaluation=evaluation, policy=policy)
     opened = ArtifactStore.open(store)
     result = enter(request, opened)
     lines = [

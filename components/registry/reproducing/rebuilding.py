@@ -74,7 +74,7 @@ class Rebuild:
             found = f"the stage {name} alone" if stage else f"no stage {name} of this version of Gatehouse"
             raise NotReproducibleError(
                 f"{identity} cannot be made again: expected its stage and request in its provenance, found {found}. "
-                "Make it again with `gatehouse run --force`, so that its provenance is whole."
+                "Make it again with `gatehouse run --rerun STAGE`, so that its provenance is whole."
             )
         request = self._replaced(made["request"])
         found = _like(identity, stage(stage.request.model_validate(request), self.target), stage)

@@ -12,12 +12,12 @@ def skew(
     store: str,
     training_set: str,
     serving: str,
-    spec: str,
-    code: str,
-    force: str,
+    spec: dict,
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
-    statistics: str = "{}",
+    statistics: dict = {},
+    code: dict = {},
+    rerun: str = "",
 ) -> NamedTuple("Outputs", [("skew", str), ("verdict", str), ("reasons", list)]):
     """Compare logged serving features with a training set; skew is a verdict, and the report is written either way.
 
@@ -25,10 +25,10 @@ def skew(
         store: Address of the artifact store.
         training_set: Reference of the training set.
         serving: Reference of the dataset with the logged features.
-        spec: Thresholds, as canonical JSON of a SkewSpec.
-        code: Digest of the stage's code.
-        force: A nonce that runs the stage whatever the memo holds; empty for none.
-        statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
+        spec: Thresholds, as a SkewSpec.
+        statistics: Where statistics are computed, as a StatisticsSpec.
+        code: Digest of the stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
         skew: Reference of the comparison.
@@ -37,15 +37,16 @@ def skew(
         metrics: The greatest distance and the numbers of features and anomalies for the UI.
         report: The report for the UI.
     """
+    from gatehouse.components.artifacts.forcing import nonces_of
+    from gatehouse.components.artifacts.parameters import request_of, runner
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.validation.skew.report import show
-    from gatehouse.components.validation.skew.stage import SkewRequest
-    from gatehouse.components.validation.skew.stage import skew as run
-    from gatehouse.components.validation.spec import SkewSpec, StatisticsSpec
+    from gatehouse.components.validation.skew.stage import skew as compare
 
-    opened, thresholds = ArtifactStore.open(store), SkewSpec.model_validate_json(spec)
-    engine = StatisticsSpec.model_validate_json(statistics)
-    request = SkewRequest(training_set=training_set, serving=serving, spec=thresholds, statistics=engine, force=force)
-    result = run(request, opened, code=code, force=force)
+    opened = ArtifactStore.open(store)
+    compared = {"training_set": training_set, "serving": serving, "spec": spec, "statistics": statistics}
+    force = nonces_of(rerun).get("skew", "")
+    asked = request_of(compare, **compared).model_copy(update={"force": force})
+    result = runner(opened, code, rerun)(compare, asked)
     show(result, opened, metrics, report)
     return (result.skew, result.verdict, list(result.reasons))

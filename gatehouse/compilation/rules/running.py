@@ -5,7 +5,7 @@ from typing import Any
 
 from gatehouse.compilation.rules.rule import rule
 from gatehouse.compilation.specification import Compiled
-from gatehouse.components.artifacts.stage import TOLERATE, declared_stages
+from gatehouse.components.artifacts.stage import TOLERATE, declared_stages, in_task
 from gatehouse.images import by_digest
 from gatehouse.platforms import THIS_MACHINE
 
@@ -32,9 +32,9 @@ def resources(compiled: Compiled) -> Iterator[str]:
 def retries(compiled: Compiled) -> Iterator[str]:
     """A task has retries exactly if its stage declares them safe."""
     for task in compiled.leaves:
-        declared = declared_stages().get(task.stage)
-        wanted = declared is not None and declared.declared.effects.retry_safe
-        if declared is not None and bool(task.body.get("retryPolicy", {}).get("maxRetryCount")) != wanted:
+        stage = declared_stages().get(task.stage)
+        wanted = stage is not None and all(one.declared.effects.retry_safe for one in in_task(stage))
+        if stage is not None and bool(task.body.get("retryPolicy", {}).get("maxRetryCount")) != wanted:
             yield f"task {task.path}: retries: expected {'some' if wanted else 'none'}"
 
 
@@ -58,7 +58,7 @@ def cache(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
         stage = declared_stages().get(task.stage)
         tolerated = any(each["name"] == TOLERATE for each in task.container.get("env", []))
-        wanted = stage is not None and stage.cacheable and not tolerated
+        wanted = stage is not None and all(one.cacheable for one in in_task(stage)) and not tolerated
         if stage is not None and bool(task.body.get("cachingOptions", {}).get("enableCache")) != wanted:
             yield f"task {task.path}: cache: expected enableCache={wanted}"
 
