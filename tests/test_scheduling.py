@@ -88,7 +88,7 @@ def test_runs_under_way_outlive_the_replacing(kfp_server: KfpServer) -> None:
     kfp_server.objects.clock += 8 * 86_400
     (run, *_) = kfp_server.objects.fire()
     apply(kfp_server, wanted(cron="0 0 5 * * 1"))
-    assert kfp_server.objects.runs[run["run_id"]]["state"] == "PENDING"
+    assert kfp_server.objects.runs[run["run_id"]]["state"] == "RUNNING"
 
 
 def test_the_replacement_runs_nothing_from_before_it_was_made(kfp_server: KfpServer) -> None:

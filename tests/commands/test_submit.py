@@ -314,7 +314,7 @@ def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: 
     assert "0 0 5 * * *" in cli("schedule list").output
     monitoring, nightly = sorted(json.loads(cli("schedule list --json").output), key=lambda each: each["schedule"])
     assert (monitoring["when"], nightly["when"]) == ("0 0 5 * * *", "every 86400 s")
-    assert monitoring["ended"] == nightly["ended"] == "PENDING"
+    assert monitoring["ended"] == nightly["ended"] == "RUNNING"
     assert monitoring["state"] == "enabled" and monitoring["next"].endswith("T05:00:00+00:00")
     cli("schedule pause nightly")
     assert "gatehouse schedule resume nightly" in cli("schedule apply").output
