@@ -305,7 +305,8 @@ def test_a_profile_is_needed(cli: Cli, place: Path) -> None:
 def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: KfpServer) -> None:
     assert "2 to add" in cli("schedule apply --dry-run").output
     assert not kfp_server.writes
-    cli("schedule apply")
+    assert "! the profile's `mlflow` is left out of schedules" in cli("schedule apply").output
+    assert not any(each["plugins_input"] for each in kfp_server.objects.recurring_runs.values())
     wrote = list(kfp_server.writes)
     assert "Nothing to change." in cli("schedule apply").output
     assert kfp_server.writes == wrote
