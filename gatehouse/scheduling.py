@@ -168,7 +168,7 @@ def _change(api: KfpApi, wanted: Wanted, found: list[Held]) -> Change:
     older = [one for one in found if one.run.name != wanted.display_name]
     what = f"schedule {wanted.name}"
     if not found:
-        shown = {**_shown(wanted), "version": wanted.upload.version, "sla_hours": wanted.schedule.sla_hours}
+        shown = {**_shown(wanted), "version": _version(api, wanted), "sla_hours": wanted.schedule.sla_hours}
         return Change("+", f"{what} ({wanted.display_name})", tuple(f"{k}: {v}" for k, v in shown.items() if v))
     if not same:
         changed = list(_differences(api, wanted, older[0])) or [_otherwise(older[0].run)]
@@ -220,16 +220,21 @@ def _differences(api: KfpApi, wanted: Wanted, before: Held) -> Iterator[str]:
     try:
         held = api.version(run.pipeline, run.version)
     except KfpRefusedError:
-        yield f"version: one that is gone ({run.version}) -> {wanted.upload.version}"
+        yield f"version: one that is gone ({run.version}) -> {_version(api, wanted)}"
         return
     compiled = [_compiled(held.spec), _compiled(wanted.upload.parts)]
     pipelines = [each.spec["pipelineInfo"]["name"] for each in compiled]
     if held.name != wanted.upload.version:
-        yield f"version: {held.name} -> {wanted.upload.version}"
+        yield f"version: {held.display_name} -> {_version(api, wanted)}"
     if pipelines[0] != pipelines[1]:
         yield f"pipeline: {pipelines[0]} -> {pipelines[1]}"
     else:
         yield from (f"  {line}" for line in differences(*compiled))
+
+
+def _version(api: KfpApi, wanted: Wanted) -> str:
+    """The version for people."""
+    return (wanted.upload.find(api)[1] or wanted.upload).display_name
 
 
 def _word(value: Any) -> str:

@@ -164,7 +164,7 @@ def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: Kfp
         "enabled: True -> False",
         "parameters.tone: kind -> none",
         f"experiment: {experiment.id} -> others",
-        f"version: {before.upload.version} -> {after.upload.version}",
+        f"version: {before.upload.display_name} -> {after.upload.display_name}",
         "  configuration",
         "    ~ say: schedules.nightly.sla_hours: 6 -> 8",
     )

@@ -72,12 +72,15 @@ class Version:
 
     Attributes:
         pipeline: Id of its pipeline.
+        name: Of this pipeline's versions only one has it.
+        display_name: What people see instead.
         spec: What was uploaded: the pipeline spec, or `{pipeline_spec, platform_spec}`.
     """
 
     id: str
     pipeline: str
     name: str
+    display_name: str
     tags: Mapping[str, str]
     created_at: datetime
     spec: Answer
@@ -89,6 +92,7 @@ class Version:
             answer["pipeline_version_id"],
             answer["pipeline_id"],
             answer.get("name") or answer["display_name"],
+            answer["display_name"],
             answer.get("tags", {}),
             _time(answer["created_at"]),
             answer.get("pipeline_spec", {}),

@@ -162,14 +162,14 @@ def backfill(
     for window in windows_of(windows):
         given = wanted.schedule.parameters | window.parameters(known)
         plugins = place.platform.plugins_input
-        one = Submission(wanted.upload, given, wanted.experiment, wanted.service_account, plugins).named_by(window.name)
+        one = Submission(wanted.upload, given, wanted.experiment, wanted.service_account, plugins, word=window.name)
         (change,) = [change for change in planned(place.api, one) if change.what.startswith("run ")]
         changes.append(change)
         if not dry_run:
             if parallel and change.sign == "+" and len(going) >= parallel:
                 typer.echo(f"{len(going)} runs go on: waiting for one of them to end.", err=True)
                 codes.append(exit_code(place.api.wait(going.pop(0)), place.platform.store))
-            with place.alone(f"run {one.run}") as turn:
+            with place.alone(f"run {one.key}") as turn:
                 run = one.send(place.api, turn.require)
             going += [] if run.ended else [run.id]
     if not parallel and len(changes) > 1:
