@@ -114,7 +114,7 @@ class StagePods(Pods, TaskResources):
 
 
 class Mlflow(Strict):
-    """Settings of KFP's own MLflow integration for every run; it is off unless an administrator has set it up."""
+    """Settings of KFP's own MLflow integration, which an administrator sets up; runs of schedules have none."""
 
     experiment: str = Field("", description="Name of the MLflow experiment; empty for KFP's default.")
     disabled: bool = Field(False, description="Whether to switch off KFP's own MLflow integration.")
@@ -218,7 +218,7 @@ class Platform(Strict):
 
     @property
     def plugins_input(self) -> dict[str, Any]:
-        """Input of runs and recurring runs for KFP's plug-ins; empty if the profile has none."""
+        """Input of runs for KFP's plug-ins; empty if the profile has none. Recurring runs get none."""
         told = {"experiment_name": self.mlflow.experiment, "disabled": self.mlflow.disabled}
         given = {name: value for name, value in told.items() if value}
         return {"mlflow": given} if given else {}

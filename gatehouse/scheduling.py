@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -70,7 +70,6 @@ class Wanted:
         upload: The pipeline.
         experiment: Name of KFP's experiment.
         service_account: Service account of the pods; empty for KFP's default.
-        plugins_input: Input for plugins of KFP.
     """
 
     project: str
@@ -79,7 +78,6 @@ class Wanted:
     upload: Upload
     experiment: str
     service_account: str = ""
-    plugins_input: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_parameters(self.upload.spec, self.schedule.parameters)
@@ -89,7 +87,8 @@ class Wanted:
         """Name of the recurring run, with the digest of its content."""
         rhythm = self.schedule.model_dump(mode="json", exclude=_NOT_IN_KFP)
         content = [rhythm, self.upload.name, self.upload.version, self.experiment, self.service_account]
-        digest = sha256_bytes(canonical_json([*content, dict(self.plugins_input)]).encode())
+        # The last element was the input of plug-ins, of which there is none.
+        digest = sha256_bytes(canonical_json([*content, {}]).encode())
         return f"{self.project}-{self.name}-{digest[:DIGITS]}"
 
     def body(self, mode: Mode, enabled: bool, first: bool, ids: tuple[str, str, str]) -> dict[str, Any]:
@@ -120,7 +119,6 @@ class Wanted:
             "no_catchup": not given.catch_up,
             "runtime_config": {"parameters": given.parameters},
             "service_account": self.service_account,
-            "plugins_input": dict(self.plugins_input),
             "mode": "ENABLE" if enabled else "DISABLE",
         }
 
@@ -134,7 +132,7 @@ class Wanted:
             "catch_up": given.catch_up,
             "max_concurrency": given.max_concurrency,
             "parameters": given.parameters,
-            "plugins_input": dict(self.plugins_input),
+            "plugins_input": {},
         } | ({"service_account": self.service_account} if self.service_account else {})
 
 
@@ -170,7 +168,7 @@ def _change(api: KfpApi, wanted: Wanted, found: list[Held]) -> Change:
     older = [one for one in found if one.run.name != wanted.display_name]
     what = f"schedule {wanted.name}"
     if not found:
-        shown = {**_shown(wanted), "version": wanted.upload.version, "sla_hours": wanted.schedule.sla_hours}
+        shown = {**_shown(wanted), "version": _version(api, wanted), "sla_hours": wanted.schedule.sla_hours}
         return Change("+", f"{what} ({wanted.display_name})", tuple(f"{k}: {v}" for k, v in shown.items() if v))
     if not same:
         changed = list(_differences(api, wanted, older[0])) or [_otherwise(older[0].run)]
@@ -184,6 +182,11 @@ def _change(api: KfpApi, wanted: Wanted, found: list[Held]) -> Change:
         return Change("~", f"{what} ({wanted.display_name})", (turned,))
     if wanted.schedule.enabled and same[0].paused:
         return Change("!", f"{what} is paused", (f"`gatehouse schedule resume {wanted.name}` lets it go on",))
+    last = next(api.runs(recurring_run=same[0].run.id), None)
+    if last and wanted.schedule.parameters and not last.parameters:
+        why = "KFP stored it without its workflow, as some releases do where an administrator has plug-ins;"
+        advice = f"{why} `gatehouse schedule delete {wanted.name}` stops it"
+        return Change("!", f"{what} starts runs without its parameters, as {last.name}", (advice,))
     return Change("=", what)
 
 
@@ -217,16 +220,21 @@ def _differences(api: KfpApi, wanted: Wanted, before: Held) -> Iterator[str]:
     try:
         held = api.version(run.pipeline, run.version)
     except KfpRefusedError:
-        yield f"version: one that is gone ({run.version}) -> {wanted.upload.version}"
+        yield f"version: one that is gone ({run.version}) -> {_version(api, wanted)}"
         return
     compiled = [_compiled(held.spec), _compiled(wanted.upload.parts)]
     pipelines = [each.spec["pipelineInfo"]["name"] for each in compiled]
     if held.name != wanted.upload.version:
-        yield f"version: {held.name} -> {wanted.upload.version}"
+        yield f"version: {held.display_name} -> {_version(api, wanted)}"
     if pipelines[0] != pipelines[1]:
         yield f"pipeline: {pipelines[0]} -> {pipelines[1]}"
     else:
         yield from (f"  {line}" for line in differences(*compiled))
+
+
+def _version(api: KfpApi, wanted: Wanted) -> str:
+    """The version for people."""
+    return (wanted.upload.find(api)[1] or wanted.upload).display_name
 
 
 def _word(value: Any) -> str:
@@ -348,7 +356,7 @@ class Applying:
         return due is not None and due <= self.now()
 
     def _verify(self, wanted: Wanted, run: RecurringRun) -> None:
-        """Compare what KFP created with the request.
+        """Compare what KFP stored with the request, and delete what would start other runs.
 
         Raises:
             KfpError: naming what differs.
@@ -358,10 +366,14 @@ class Applying:
             for key, value in wanted.facts().items()
             if getattr(run, key) != value
         ]
+        # KFP answers the parameters that it was given; the account is that of the workflow which would get them.
+        if wanted.schedule.parameters and not (run.version and run.service_account):
+            differing.append("it is stored without its workflow, so its runs would start without parameters")
         if differing:
+            self.api.delete_recurring_run(run.id)
             raise KfpError(
-                f"The recurring run {run.name} is not what was asked for: {'; '.join(differing)}. Nothing else was "
-                f"changed; look at it in KFP, and delete it with `gatehouse schedule delete {wanted.name}`."
+                f"The recurring run {run.name} is not what was asked for: {'; '.join(differing)}. It is deleted "
+                "again, and nothing else was changed."
             )
 
 

@@ -1,10 +1,13 @@
 """Submits compiled pipelines to KFP: the name of a version depends on its content, and that of a run on what it runs.
 
-So repeating a command changes nothing, and an interrupted command continues where it stopped.
+So repeating a command changes nothing, and an interrupted command continues where it stopped. What people see begins
+with a date, which is that of the first time: whatever has the same digest is found, and keeps its name.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +19,11 @@ from gatehouse.components.kfp_api.specs import check_parameters, parts_of, uploa
 from gatehouse.errors import ConfigurationError
 
 DIGITS = 12
-"""Length of the digests in names of runs and recurring runs."""
+"""Length of the digests in names of runs, recurring runs and versions."""
+
+
+def _today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 @dataclass(frozen=True)
@@ -28,12 +35,16 @@ class Upload:
         pipeline: Name of the pipeline in the project, as `training`.
         text: The compiled YAML.
         version_tags: Tags of the version: what it was compiled from and for.
+        revision: Of the project in git; empty if it is in none.
+        date: Today, in UTC.
     """
 
     project: str
     pipeline: str
     text: str
     version_tags: Mapping[str, str] = field(default_factory=dict)
+    revision: str = ""
+    date: str = field(default_factory=_today)
 
     @property
     def name(self) -> str:
@@ -44,6 +55,11 @@ class Upload:
     def version(self) -> str:
         """Name of the version in KFP, by its content."""
         return version_name(self.text)
+
+    @property
+    def display_name(self) -> str:
+        """What people see of the version if it is new: date, revision, and the beginning of its digest."""
+        return " ".join(filter(None, [self.date, self.revision, self.version[: len("sha256-") + DIGITS]]))
 
     @cached_property
     def parts(self) -> dict[str, Any]:
@@ -71,10 +87,17 @@ class Upload:
         """The same pipeline without caching: KFP ignores the cache setting of a run that is created from a version."""
         return replace(self, text=upload_of(self.parts, cache=False))
 
+    def find(self, api: KfpApi) -> tuple[Pipeline | None, Version | None]:
+        """The pipeline and the version in KFP; None for what does not exist."""
+        pipeline = api.find_pipeline(self.name)
+        return pipeline, api.find_version(pipeline.id, self.version) if pipeline else None
+
     def send(self, api: KfpApi) -> tuple[Pipeline, Version]:
         """Create the pipeline and the version in KFP if they do not exist, and return them."""
         pipeline = api.pipeline(self.name, self.description, self.tags)
-        return pipeline, api.upload_version(pipeline.id, self.text, self.description, self.version_tags)
+        return pipeline, api.upload_version(
+            pipeline.id, self.text, self.description, self.version_tags, self.display_name
+        )
 
 
 @dataclass(frozen=True)
@@ -88,6 +111,8 @@ class Submission:
         service_account: Service account of the pods; empty for KFP's default.
         plugins_input: Input for plugins of KFP.
         name: Name of the run; empty for one with the digest of all of this.
+        word: What stands in the name besides the digest, such as the time window; empty for the date.
+        attempt: How many runs of the same there are up to this one.
     """
 
     upload: Upload
@@ -96,6 +121,8 @@ class Submission:
     service_account: str = ""
     plugins_input: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+    word: str = ""
+    attempt: int = 1
 
     def __post_init__(self) -> None:
         if len(self.name) > LONGEST:
@@ -116,23 +143,45 @@ class Submission:
         return sha256_bytes(canonical_json(content).encode())
 
     @property
-    def run(self) -> str:
-        """Name of the run."""
-        return self.name or f"{self.upload.name}-{self.digest[:DIGITS]}"
+    def key(self) -> str:
+        """What is the same whenever it is submitted, `attempt` aside."""
+        return self.name or self.digest[:DIGITS]
 
-    def named_by(self, word: str) -> "Submission":
-        """The same run with a word in its name, such as its time window."""
-        return replace(self, name=f"{self.upload.name}-{word}-{self.digest[:DIGITS]}")
+    @property
+    def run(self) -> str:
+        """Name of the run, if it is new."""
+        words = self.name or f"{self.upload.name}, {self.word or self.upload.date}, {self.key}"
+        return f"{words}{self._number}"
+
+    @property
+    def _number(self) -> str:
+        return f"-{self.attempt}" if self.attempt > 1 else ""
+
+    def again(self, api: KfpApi) -> "Submission":
+        """The first attempt that KFP has no run of."""
+        wanted = self
+        while wanted._existing(api) is not None:
+            wanted = replace(wanted, attempt=wanted.attempt + 1)
+        return wanted
+
+    def _existing(self, api: KfpApi) -> Run | None:
+        """The newest run of this name, whichever day it was submitted; earlier releases wrote no date."""
+        if self.name:
+            return next(iter(api.find_runs(self.run)), None)
+        word, ended = re.escape(self.word) or r"\d{4}-\d\d-\d\d", re.escape(f"{self.key}{self._number}")
+        earlier = f"-{re.escape(self.word)}-" if self.word else "-"
+        ours = re.compile(rf"{re.escape(self.upload.name)}(?:, {word}, |{earlier}){ended}")
+        return next((run for run in api.runs(containing=self.key) if ours.fullmatch(run.name)), None)
 
     def find(self, api: KfpApi) -> Run | None:
-        """The run of this name in KFP, or None.
+        """The run in KFP, or None.
 
         Raises:
-            ConfigurationError: if it is a different run; the message names the differences.
+            ConfigurationError: if a run of the given name is a different one; the message names the differences.
         """
-        found = next(iter(api.find_runs(self.run)), None)
+        found = self._existing(api)
         # A name with the digest cannot stand for anything else.
-        if found is not None and self.digest[:DIGITS] not in self.run and (differing := self._differing(api, found)):
+        if found is not None and self.name and (differing := self._differing(api, found)):
             raise ConfigurationError(
                 f"There is already a run {self.run} with other settings: {'; '.join(differing)}. Give this one another "
                 "--name, or --again for the next number of this one."
@@ -141,8 +190,7 @@ class Submission:
 
     def _differing(self, api: KfpApi, run: Run) -> list[str]:
         """Differences between a run and the request."""
-        pipeline, experiment = api.find_pipeline(self.upload.name), api.find_experiment(self.experiment)
-        version = api.find_version(pipeline.id, self.upload.version) if pipeline else None
+        (_, version), experiment = self.upload.find(api), api.find_experiment(self.experiment)
         found = [
             f"{name} is {run.parameters.get(name, 'its default')}, expected {self.parameters.get(name, 'its default')}"
             for name in sorted(run.parameters.keys() | self.parameters.keys())
@@ -200,15 +248,14 @@ class Change:
 def planned(api: KfpApi, submission: Submission) -> Iterator[Change]:
     """What `submission.send` would change; nothing is written."""
     upload = submission.upload
-    pipeline = api.find_pipeline(upload.name)
-    uploaded = api.find_version(pipeline.id, upload.version) if pipeline else None
+    pipeline, uploaded = upload.find(api)
     yield Change("=" if pipeline else "+", f"pipeline {upload.name}")
-    yield Change("=" if uploaded else "+", f"version {upload.version} of {upload.name}")
+    yield Change("=" if uploaded else "+", f"version {(uploaded or upload).display_name} of {upload.name}")
     yield Change("=" if api.find_experiment(submission.experiment) else "+", f"experiment {submission.experiment}")
     run = submission.find(api)
     given = tuple(f"{name}: {value}" for name, value in sorted(submission.parameters.items()))
     if run:
-        yield Change("=", f"run {submission.run}", (f"it is {run.state or 'not started'}",))
+        yield Change("=", f"run {run.name}", (f"it is {run.state or 'not started'}",))
     else:
         yield Change("+", f"run {submission.run}", given)
 

@@ -55,11 +55,13 @@ def impatient(fault: str) -> Patience:
 _ROUTES: dict[tuple[str, str], Callable[..., Body]] = {
     ("GET", "experiments"): lambda o, u, q, b: o.list_experiments(u, q),
     ("POST", "experiments"): lambda o, u, q, b: o.create_experiment(u, b),
+    ("GET", "experiments/{experiment_id}"): lambda o, u, q, b, experiment: o.experiment(u, experiment),
     ("GET", "pipelines"): lambda o, u, q, b: o.list_pipelines(u, q),
     ("POST", "pipelines"): lambda o, u, q, b: o.create_pipeline(u, b),
     ("GET", "pipelines/names/{name}"): lambda o, u, q, b, name: o.pipeline_by_name(u, name, q),
     ("POST", "pipelines/upload_version"): lambda o, u, q, b: o.upload_version(u, q, b),
     ("GET", "pipelines/{pipeline_id}"): lambda o, u, q, b, pipeline: o.pipeline(u, pipeline),
+    ("DELETE", "pipelines/{pipeline_id}"): lambda o, u, q, b, pipeline: o.delete_pipeline(u, pipeline),
     ("GET", "pipelines/{pipeline_id}/versions"): lambda o, u, q, b, pipeline: o.list_versions(u, pipeline, q),
     ("GET", "pipelines/{pipeline_id}/versions/{pipeline_version_id}"): lambda o, u, q, b, *ids: o.version(u, *ids),
     ("GET", "runs"): lambda o, u, q, b: o.list_runs(u, q),
@@ -72,6 +74,7 @@ _ROUTES: dict[tuple[str, str], Callable[..., Body]] = {
     ("POST", "runs/{run_id}:terminate"): lambda o, u, q, b, run: o.terminate_run(u, run),
     ("GET", "recurringruns"): lambda o, u, q, b: o.list_recurring_runs(u, q),
     ("POST", "recurringruns"): lambda o, u, q, b: o.create_recurring_run(u, b),
+    ("GET", "recurringruns/{recurring_run_id}"): lambda o, u, q, b, each: o.recurring_run(u, each),
     ("DELETE", "recurringruns/{recurring_run_id}"): lambda o, u, q, b, each: o.delete_recurring_run(u, each, q),
     ("POST", "recurringruns/{recurring_run_id}:enable"): lambda o, u, q, b, each: o.enable(u, each),
     ("POST", "recurringruns/{recurring_run_id}:disable"): lambda o, u, q, b, each: o.enable(u, each, enabled=False),
@@ -236,9 +239,12 @@ def _file(headers: Mapping[str, str], sent: bytes) -> tuple[str, bytes]:
 def _filled(answer: Any) -> Any:
     """An answer without its empty fields, which the gateway leaves out; what users wrote stays as it is."""
     if isinstance(answer, dict):
-        kept = ("parameters", "pipeline_spec", "tags", "plugins_input")
-        whole = {key: value if key in kept else _filled(value) for key, value in answer.items() if key != "last"}
-        return {key: value for key, value in whole.items() if value not in ("", 0, False, None, [], {})}
+        kept, kept_here = ("parameters", "pipeline_spec", "tags", "plugins_input"), ("last", "resource", "fired")
+        whole = {key: value if key in kept else _filled(value) for key, value in answer.items() if key not in kept_here}
+        # A message that was given is answered even if it is empty, as the trigger of what starts only by hand.
+        return {
+            key: value for key, value in whole.items() if value not in ("", 0, False, None, [], {}) or key == "trigger"
+        }
     return [_filled(each) for each in answer] if isinstance(answer, list) else answer
 
 

@@ -9,9 +9,10 @@ Body = dict[str, Any]
 
 
 def due(schedule: Body, now: float) -> list[float]:
-    """When a recurring run should have started runs since the last, and did not."""
+    """When a recurring run should have started runs since the last, and did not; never where it has no trigger."""
     trigger = schedule["trigger"]
-    times = trigger.get("cron_schedule") or trigger["periodic_schedule"]
+    if (times := trigger.get("cron_schedule") or trigger.get("periodic_schedule")) is None:
+        return []
     created = datetime.fromisoformat(schedule["created_at"]).timestamp()
     start, end = (
         datetime.fromisoformat(times[key]).timestamp() if key in times else None for key in ("start_time", "end_time")

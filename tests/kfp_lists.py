@@ -2,6 +2,7 @@
 
 import base64
 import json
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote_plus
@@ -22,6 +23,22 @@ _SAME: dict[tuple[str, str], str] = {
     ("recurringRuns", "name"): "display_name",
     ("experiments", "name"): "display_name",
 }
+_LISTED = {
+    "runs": ("Run", "run_id"),
+    "recurringRuns": ("Job", "recurring_run_id"),
+    "pipelines": ("Pipeline", "pipeline_id"),
+    "pipeline_versions": ("PipelineVersion", "pipeline_version_id"),
+    "experiments": ("Experiment", "experiment_id"),
+}
+"""What errors call the kind of a list, and the field by which equal items are sorted."""
+_OPERATIONS: dict[str, Callable[[str, Any], bool]] = {
+    "EQUALS": operator.eq,
+    "NOT_EQUALS": operator.ne,
+    "GREATER_THAN": operator.gt,
+    "LESS_THAN": operator.lt,
+    "IS_SUBSTRING": operator.contains,
+    "IN": lambda found, values: found in values,
+}
 
 
 class Refusal(Exception):
@@ -33,61 +50,68 @@ class Refusal(Exception):
 
 
 def page(kind: str, items: list[Body], query: Mapping[str, str]) -> Body:
-    """One page of a list: filtered, sorted, and with a token that holds what was asked for."""
+    """One page of a list: filtered, sorted, and with a token that holds what was asked for and the next item."""
     token, size = query.get("page_token", ""), int(query.get("page_size") or 0)
     if size < 0:
         raise Refusal(INVALID, f"The page size should be greater than 0. Got {size}")
     asked = {"filter": query.get("filter", ""), "sort_by": query.get("sort_by", "")}
-    begin = 0
+    first = None
     if token:
         try:
             held = json.loads(base64.b64decode(token, validate=True))
-        except ValueError as error:
+            first = tuple(held.pop("first"))
+        except (ValueError, KeyError) as error:
             raise Refusal(INVALID, "Invalid page token") from error
-        begin = held.pop("begin")
         if any(asked.values()) and asked != held:
             raise Refusal(INVALID, "page token does not match the supplied sort by and/or filtering criteria.")
         asked = held
-    chosen = sorted(filter(_predicate(kind, asked["filter"]), items), **_order(kind, asked["sort_by"]))
-    end = begin + min(size or 20, 200)
-    following = base64.b64encode(json.dumps(asked | {"begin": end}).encode()).decode() if end < len(chosen) else ""
-    return {kind: chosen[begin:end], "total_size": len(chosen), "next_page_token": following}
+    key, descending = _order(kind, asked["sort_by"])
+
+    def place(item: Body) -> tuple[str, str]:
+        return str(item.get(key, "")), item[_LISTED[kind][1]]
+
+    chosen = sorted(filter(_predicate(kind, asked["filter"]), items), key=place, reverse=descending)
+    rest = [item for item in chosen if first is None or (place(item) <= first if descending else place(item) >= first)]
+    shown, following = rest[: min(size or 20, 200)], rest[min(size or 20, 200) :]
+    after = json.dumps(asked | {"first": place(following[0])}) if following else ""
+    return {kind: shown, "total_size": len(chosen), "next_page_token": base64.b64encode(after.encode()).decode()}
 
 
 def _predicate(kind: str, encoded: str) -> Callable[[Body], bool]:
-    """What a filter chooses: its JSON is decoded once more than the query was."""
+    """What a filter chooses: its JSON is decoded once more than the query was. MySQL takes A and a for the same."""
     if not encoded:
         return lambda item: True
     try:
         predicates = json.loads(unquote_plus(encoded)).get("predicates", [])
     except (ValueError, AttributeError) as error:
-        raise Refusal(INVALID, f"failed to parse valid filter from {encoded!r}: {error}") from error
+        raise Refusal(INVALID, f'failed to parse valid filter from "{encoded}": proto: {error}') from error
     tests = []
     for each in predicates:
-        key, operation, value = each.get("key", ""), each.get("operation"), each.get("string_value")
+        key, operation = each.get("key", ""), each.get("operation")
         tagged = key.startswith("tags.") and kind in ("pipelines", "pipeline_versions")
         if not tagged and key not in _SORTED_AND_FILTERED[kind].split():
-            raise Refusal(INVALID, f"no support for filtering on unrecognized field {key!r}")
-        if operation not in ("EQUALS", "NOT_EQUALS", "IS_SUBSTRING") or value is None:
+            raise Refusal(INVALID, f'no support for filtering on unrecognized field "{key}"')
+        values = each.get("string_values", {}).get("values") if operation == "IN" else None
+        value = values or each.get("string_value") or each.get("timestamp_value")
+        if operation not in _OPERATIONS or not value:
             raise Refusal(INVALID, f"invalid predicate operation: {operation}")
-        tests.append((key.removeprefix("tags.") if tagged else _SAME.get((kind, key), key), operation, value, tagged))
+        lowered = [word.lower() for word in value] if operation == "IN" else value.lower()
+        key = key.removeprefix("tags.") if tagged else _SAME.get((kind, key), key)
+        tests.append((key, _OPERATIONS[operation], lowered, tagged))
 
     def chooses(item: Body) -> bool:
-        for key, operation, value, tagged in tests:
-            found = str((item["tags"] if tagged else item).get(key, ""))
-            held = value.lower() in found.lower() if operation == "IS_SUBSTRING" else found.lower() == value.lower()
-            if held == (operation == "NOT_EQUALS"):
-                return False
-        return True
+        return all(
+            compare(str((item["tags"] if tagged else item).get(key, "")).lower(), value)
+            for key, compare, value, tagged in tests
+        )
 
     return chooses
 
 
-def _order(kind: str, sort_by: str) -> dict[str, Any]:
+def _order(kind: str, sort_by: str) -> tuple[str, bool]:
     words = (sort_by or "created_at").lower().split()
     if len(words) > 2 or (len(words) == 2 and words[1] not in ("asc", "desc")):
         raise Refusal(INVALID, f"Received invalid sort by format {sort_by!r}.")
     if words[0] not in _SORTED_AND_FILTERED[kind].split():
-        raise Refusal(INVALID, f"Invalid sorting field: {words[0]!r} on listable type {kind}")
-    key = _SAME.get((kind, words[0]), words[0])
-    return {"key": lambda item: str(item.get(key, "")), "reverse": words[-1] == "desc"}
+        raise Refusal(INVALID, f'Invalid sorting field: "{words[0]}" on listable type {_LISTED[kind][0]}')
+    return _SAME.get((kind, words[0]), words[0]), words[-1] == "desc"

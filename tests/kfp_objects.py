@@ -1,20 +1,24 @@
-"""What Kubeflow Pipelines keeps, and what it does with a request: a stand-in, after the source of its API server 2.17.
+"""What Kubeflow Pipelines keeps, and what it does with a request: a stand-in for its API server 2.17.
 
-Requests come in here with their JSON and their query; answers go out as the server's models say. What the real server
-refuses is refused with the same code and message (`backend/src/apiserver`: `server/`, `resource/resource_manager.go`,
+Requests come in here with their JSON and their query; answers go out as the server's models say.
+`tests/kfp_recorded.jsonl` holds what a real server answered, and `tests/components/kfp_api/test_recorded.py` compares.
+What is not recorded follows the server's source (`backend/src/apiserver`: `server/`, `resource/resource_manager.go`,
 `list/`, `filter/`, `validation/`, `template/v2_template.go`). Nothing is compiled to Argo, and no pod runs: tests move
-runs on with `set_state`, and let schedules fall due with `fire`.
+runs on with `set_state` and `begin_task`, and let schedules fall due with `fire`.
 """
 
 import itertools
 import json
+import re
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import yaml
 
-from gatehouse.components.kfp_api.specs import check_parameters
+from gatehouse.components.kfp_api.specs import check_parameters, parameters_of
 from gatehouse.cron import Cron
 from gatehouse.errors import ConfigurationError
 from tests.kfp_clock import due, written
@@ -33,12 +37,14 @@ class Objects:
         multi_user: Whether it serves several users, each in namespaces.
         rights: In multi-user mode, the namespaces of each user.
         pod_namespace: Where the server itself runs.
+        plugins: Whether plug-ins are registered; releases after 2.17 then store every schedule without its workflow.
         clock: What time it is, in seconds; `now` moves on by one with each object that is created.
     """
 
     multi_user: bool = False
     rights: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pod_namespace: str = "kubeflow"
+    plugins: bool = False
     clock: float = 1_790_000_000.0
     experiments: dict[str, Body] = field(default_factory=dict)
     pipelines: dict[str, Body] = field(default_factory=dict)
@@ -47,12 +53,21 @@ class Objects:
     recurring_runs: dict[str, Body] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
+    def __post_init__(self) -> None:
+        if not self.multi_user:
+            about = "All runs created without specifying an experiment will be grouped here."
+            self.create_experiment("", {"display_name": "Default", "description": about})
+
     # Experiments
 
     def create_experiment(self, user: str, body: Body) -> Body:
         """POST /experiments."""
         namespace = self._allowed(user, body.get("namespace", ""), "experiment")
-        name = self._named(body, "display_name", _LONGEST_NAME)
+        name = body.get("display_name", "")
+        if not name:
+            raise Refusal(INTERNAL, "Internal Server Error", "Experiment must have a non-empty name")
+        if len(name) > _LONGEST_NAME:
+            raise Refusal(INVALID, f"Experiment.Name length cannot exceed {_LONGEST_NAME}")
         if any(
             (each["display_name"], each.get("namespace", "")) == (name, namespace) for each in self.experiments.values()
         ):
@@ -69,6 +84,13 @@ class Objects:
             "storage_state": "AVAILABLE",
         }
         return self._kept(self.experiments, made, "experiment_id")
+
+    def experiment(self, user: str, experiment: str) -> Body:
+        """GET /experiments/{experiment_id}."""
+        if experiment not in self.experiments:
+            raise Refusal(NOT_FOUND, f"Experiment {experiment} not found")
+        self._allowed(user, self.experiments[experiment]["namespace"], "experiment")
+        return self.experiments[experiment]
 
     def list_experiments(self, user: str, query: Mapping[str, str]) -> Body:
         """GET /experiments."""
@@ -116,6 +138,16 @@ class Objects:
             raise Refusal(NOT_FOUND, f"Pipeline {pipeline} not found")
         self._allowed(user, self.pipelines[pipeline]["namespace"], "pipeline")
         return self.pipelines[pipeline]
+
+    def delete_pipeline(self, user: str, pipeline: str) -> Body:
+        """DELETE /pipelines/{pipeline_id}: refused while it has versions."""
+        self.pipeline(user, pipeline)
+        versions = (key for key, each in self.pipeline_versions.items() if each["pipeline_id"] == pipeline)
+        if version := next(versions, ""):
+            has = f"as it has existing pipeline versions (e.g. {version}). Set cascade=true to delete all versions"
+            raise Refusal(INVALID, f"Failed to delete pipeline with id {pipeline} {has}")
+        del self.pipelines[pipeline]
+        return {}
 
     def list_pipelines(self, user: str, query: Mapping[str, str]) -> Body:
         """GET /pipelines."""
@@ -177,8 +209,9 @@ class Objects:
                 ABORTED, "plugins_output is server-owned and populated exclusively via plugin lifecycle hooks"
             )
         experiment, _ = self._experiment_of(user, body.get("experiment_id", ""), "")
-        source = self._source(body, wrapped=True)
+        source = self._source(body)
         now = self._now()
+        self.experiments[experiment]["last_run_created_at"] = now
         made = {
             "run_id": self._id(),
             "experiment_id": experiment,
@@ -220,7 +253,7 @@ class Objects:
         return {}
 
     def terminate_run(self, user: str, run: str) -> Body:
-        """POST /runs/{run_id}:terminate: the state is CANCELING, which the history does not tell, until pods ended."""
+        """POST /runs/{run_id}:terminate: CANCELING until the pods ended; the history tells it when that is reported."""
         found = self.run(user, run)
         if found["state"] not in ("PENDING", "RUNNING", "PAUSED"):
             raise Refusal(INVALID, f"Failed to terminate a run {run}. Row not found")
@@ -231,9 +264,9 @@ class Objects:
         """POST /runs/{run_id}:retry: the same run goes on; its end is forgotten."""
         found = self.run(user, run)
         if found["state"] not in ("FAILED", "CANCELED"):
-            raise Refusal(INTERNAL, "Internal Server Error", f"Failed to retry run {run} as it does not allow retries")
+            raise Refusal(ABORTED, "Workflow must be Failed/Error to retry")
         found["finished_at"] = _EPOCH
-        self.set_state(run, "PENDING")
+        self.set_state(run, "RUNNING")
         return {}
 
     def set_state(self, run: str, state: str) -> None:
@@ -244,22 +277,29 @@ class Objects:
         if state in TERMINAL:
             found["finished_at"] = now
 
-    def begin_task(self, run: str, task: str) -> None:
-        """Let a run come to a task, as the controller reports its nodes: a driver, the task, its pod."""
+    def begin_task(self, run: str, task: str, state: str = "RUNNING") -> None:
+        """Let a run come to a task, as the controller reports its nodes: driver, task, executor, attempts of each.
+
+        Args:
+            run: Id of the run.
+            task: Name of the task in the pipeline.
+            state: Of its nodes; empty for a task that is omitted, whose nodes start and end at once.
+        """
         found, now = self.runs[run], self._now()
         nodes = found.setdefault("run_details", {}).setdefault("task_details", [])
-        for name, start in ((f"{task}-driver", now), (task, now), ("executor", "0001-01-01T00:00:00Z")):
+        end = "0001-01-01T00:00:00Z" if state == "RUNNING" else now
+        for name in (f"{task}-driver", f"{task}-driver(0)", task, f"{task}(0)", "executor", "executor(0)"):
+            node = {"display_name": name, "create_time": found["created_at"], "start_time": now, "end_time": end}
             nodes.append(
-                {
-                    "run_id": run,
-                    "task_id": self._id(),
-                    "display_name": name,
-                    "create_time": found["created_at"],
-                    "start_time": start,
-                    "end_time": "0001-01-01T00:00:00Z",
-                    "state": "RUNNING",
-                }
+                node
+                | {"run_id": run, "task_id": self._id(), "state": state}
+                | {"state_history": [{"update_time": now, "state": state}]}
+                | ({} if name == "executor(0)" else {"child_tasks": [{"pod_name": f"{task}-{len(nodes)}"}]})
             )
+        if state:
+            # What the launcher itself reports has neither a name nor a state.
+            times = {"create_time": now, "start_time": now, "end_time": now}
+            nodes.append({"run_id": run, "task_id": self._id(), "execution_id": str(len(nodes)), **times})
 
     # Recurring runs
 
@@ -278,19 +318,22 @@ class Objects:
             try:
                 Cron.parse(expression, fields=(5, 6))
             except ValueError as error:
-                raise Refusal(INVALID, f"Schedule cron is not a supported format. Error: {error}") from error
+                known = "Schedule cron is not a supported format(https://godoc.org/github.com/robfig/cron)"
+                raise Refusal(INVALID, f"{known}. Error: {error}") from error
         seconds = trigger.get("periodic_schedule", {}).get("interval_second")
         if seconds is not None and int(seconds) < 1:
             raise Refusal(
                 INVALID, f"Found invalid period schedule interval {seconds}. Set at interval to least 1 second"
             )
         experiment, namespace = self._experiment_of(user, body.get("experiment_id", ""), body.get("namespace", ""))
+        self._source(body)
         enabled, now = body.get("mode") == "ENABLE", self._now()
+        account = body.get("service_account", "") or ("pipeline-runner" if self._workflow(body) else "")
         made = {
             "recurring_run_id": self._id(),
             "display_name": body["display_name"],
             "description": body.get("description", ""),
-            "service_account": body.get("service_account") or "pipeline-runner",
+            "service_account": account,
             "status": "ENABLED" if enabled else "DISABLED",
             "mode": "ENABLE" if enabled else "DISABLE",
             "created_at": now,
@@ -302,10 +345,19 @@ class Objects:
             "namespace": namespace or self.pod_namespace,
             "experiment_id": experiment,
             "plugins_input": body.get("plugins_input", {}),
-        } | self._source(body, wrapped=True)
+        }
+        made |= {key: body[key] for key in ("pipeline_version_reference", "pipeline_spec") if key in body}
         return self._kept(self.recurring_runs, made, "recurring_run_id")
 
-    def _recurring_run(self, user: str, recurring_run: str) -> Body:
+    def _workflow(self, schedule: Body) -> bool:
+        """Whether a recurring run is stored with its workflow, which holds its parameters, its account and its spec."""
+        return self._pinned(schedule) and not (self.plugins or schedule.get("plugins_input"))
+
+    def _pinned(self, schedule: Body) -> bool:
+        return "pipeline_spec" in schedule or "pipeline_version_id" in schedule["pipeline_version_reference"]
+
+    def recurring_run(self, user: str, recurring_run: str) -> Body:
+        """GET /recurringruns/{recurring_run_id}."""
         if recurring_run not in self.recurring_runs:
             raise Refusal(NOT_FOUND, f"Job {recurring_run} not found")
         self._allowed(user, self.recurring_runs[recurring_run]["namespace"], "recurring run")
@@ -317,14 +369,14 @@ class Objects:
 
     def enable(self, user: str, recurring_run: str, enabled: bool = True) -> Body:
         """POST /recurringruns/{recurring_run_id}:enable, and :disable."""
-        found = self._recurring_run(user, recurring_run)
+        found = self.recurring_run(user, recurring_run)
         found["status"], found["mode"] = ("ENABLED", "ENABLE") if enabled else ("DISABLED", "DISABLE")
         found["updated_at"] = self._now()
         return {}
 
     def delete_recurring_run(self, user: str, recurring_run: str, query: Mapping[str, str]) -> Body:
         """DELETE /recurringruns/{recurring_run_id}: takes the workflows under way along, unless they are orphaned."""
-        self._recurring_run(user, recurring_run)
+        self.recurring_run(user, recurring_run)
         del self.recurring_runs[recurring_run]
         for run in self.runs.values():
             if run["recurring_run_id"] == recurring_run and query.get("propagation_policy") != "ORPHAN":
@@ -340,51 +392,72 @@ class Objects:
         made = []
         for each in self.recurring_runs.values():
             if each["status"] == "ENABLED":
-                made += [self._fired(each, when) for when in due(each, self.clock)]
+                made += [run for when in due(each, self.clock) for run in self._fired(each, when)]
         return made
 
-    def _fired(self, schedule: Body, when: float) -> Body:
+    def _fired(self, schedule: Body, when: float) -> Iterator[Body]:
+        """The run that the controller starts; none where the server refuses it."""
         schedule["last"] = when
-        body = {key: schedule[key] for key in ("experiment_id", "runtime_config", "pipeline_version_reference")}
-        name = f"{schedule['display_name']}-{next(self._numbers)}"
-        run = self.create_run("", body | {"display_name": name, "recurring_run_id": schedule["recurring_run_id"]})
-        run["scheduled_at"] = written(when)
-        return run
+        resource = schedule.setdefault(
+            "resource", re.sub("[^a-z0-9-]+", "", schedule["display_name"].lower())[:25] + f"{next(self._numbers):05x}"
+        )
+        schedule["fired"] = schedule.get("fired", 0) + 1
+        name = f"{resource}-{schedule['fired']}"
+        body = {key: schedule[key] for key in ("experiment_id", "pipeline_version_reference", "plugins_input")}
+        body |= {"display_name": f"{name}-{zlib.crc32(name.encode())}"}
+        body |= {"recurring_run_id": schedule["recurring_run_id"], "service_account": schedule["service_account"]}
+        # The controller asks for a run where there is no workflow, and knows no parameters but with the newest version.
+        if self._workflow(schedule) or not self._pinned(schedule):
+            body["runtime_config"] = schedule["runtime_config"]
+        with suppress(Refusal):
+            run = self.create_run("", body)
+            run["scheduled_at"] = written(when)
+            if self._workflow(schedule):
+                # The server hears of the run when its workflow runs, and reads neither account nor description there.
+                running = {"update_time": run["created_at"], "state": "RUNNING"}
+                run |= {"service_account": "", "state": "RUNNING", "state_history": [running]}
+            yield run
 
     # What requests share
 
-    def _source(self, body: Body, wrapped: bool) -> Body:
-        """The version that a body names, and its parameters held against the spec; errors of the version are 500."""
+    def _source(self, body: Body) -> Body:
+        """The version that a body names, or the newest, and its parameters held against the spec."""
         named = body.get("pipeline_version_reference", {})
         if not named and "pipeline_spec" not in body:
             raise Refusal(
                 INTERNAL, "Internal Server Error", "Failed to fetch a template with an empty pipeline spec manifest"
             )
+        source = body
         if named:
-            version = self.pipeline_versions.get(named.get("pipeline_version_id", ""))
-            if version is None or named.get("pipeline_id") not in (None, version["pipeline_id"]):
+            of_pipeline = [
+                each
+                for each in self.pipeline_versions.values()
+                if named.get("pipeline_id") in (None, each["pipeline_id"])
+                and named.get("pipeline_version_id") in (None, each["pipeline_version_id"])
+            ]
+            if not of_pipeline:
                 raise Refusal(
                     INTERNAL, "Internal Server Error", "Failed to create a run due to error fetching manifest"
                 )
-            spec = version["pipeline_spec"]
-        else:
-            spec = body["pipeline_spec"]
-        values = body.get("runtime_config", {}).get("parameters", {})
+            source = of_pipeline[-1]
+        spec = source["pipeline_spec"]
+        spec, values = spec.get("pipeline_spec", spec), body.get("runtime_config", {}).get("parameters", {})
+        if unknown := sorted(values.keys() - parameters_of(spec).keys()):
+            raise Refusal(INVALID, f"parameter(s) provided are not required by pipeline: {', '.join(unknown)}")
         try:
-            check_parameters(spec.get("pipeline_spec", spec), values)
+            check_parameters(spec, values)
         except ConfigurationError as error:
             raise Refusal(INVALID, str(error)) from error
-        return {key: body[key] for key in ("pipeline_version_reference", "pipeline_spec") if key in body}
+        if not named:
+            return {"pipeline_spec": body["pipeline_spec"]}
+        return {"pipeline_version_reference": {key: source[key] for key in ("pipeline_id", "pipeline_version_id")}}
 
     def _experiment_of(self, user: str, experiment: str, namespace: str) -> tuple[str, str]:
         if not experiment:
             if self.multi_user:
                 raise Refusal(INVALID, "Experiment id can not be empty in multi-user mode")
-            default = next((each for each in self.experiments.values() if each["display_name"] == "Default"), None)
-            experiment = (default or self.create_experiment(user, {"display_name": "Default"}))["experiment_id"]
-        if experiment not in self.experiments:
-            raise Refusal(NOT_FOUND, f"Experiment {experiment} not found")
-        belongs = self.experiments[experiment]["namespace"]
+            (experiment,) = (key for key, each in self.experiments.items() if each["display_name"] == "Default")
+        belongs = self.experiment("system", experiment)["namespace"]
         if namespace not in ("", belongs):
             raise Refusal(INVALID, f"Experiment {experiment} belongs to namespace '{belongs}' instead of '{namespace}'")
         self._allowed(user, belongs, "run")
@@ -416,12 +489,6 @@ class Objects:
         for key in ("display_name", "description", "service_account"):
             if len(body.get(key, "")) > 255:
                 raise Refusal(INTERNAL, "Internal Server Error", f"Error 1406: Data too long for column '{key}'")
-
-    def _named(self, body: Body, key: str, longest: int) -> str:
-        name = str(body.get(key, ""))
-        if not name or len(name) > longest:
-            raise Refusal(INVALID, f"{key}: expected 1 to {longest} characters")
-        return name
 
     def _tags(self, tags: Mapping[str, str]) -> dict[str, str]:
         if len(tags) > _MOST_TAGS:

@@ -88,7 +88,7 @@ def test_runs_under_way_outlive_the_replacing(kfp_server: KfpServer) -> None:
     kfp_server.objects.clock += 8 * 86_400
     (run, *_) = kfp_server.objects.fire()
     apply(kfp_server, wanted(cron="0 0 5 * * 1"))
-    assert kfp_server.objects.runs[run["run_id"]]["state"] == "PENDING"
+    assert kfp_server.objects.runs[run["run_id"]]["state"] == "RUNNING"
 
 
 def test_the_replacement_runs_nothing_from_before_it_was_made(kfp_server: KfpServer) -> None:
@@ -164,12 +164,49 @@ def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: Kfp
         "enabled: True -> False",
         "parameters.tone: kind -> none",
         f"experiment: {experiment.id} -> others",
-        f"version: {before.upload.version} -> {after.upload.version}",
+        f"version: {before.upload.display_name} -> {after.upload.display_name}",
         "  configuration",
         "    ~ say: schedules.nightly.sla_hours: 6 -> 8",
     )
     added = str(next(plan(api, [wanted("new", start="2027-01-01", sla_hours=3)], [])))
     assert "start: 2027-01-01" in added and "sla_hours: 3.0" in added
+
+
+def test_a_schedule_without_its_workflow_is_an_error(kfp_server: KfpServer) -> None:
+    """A server with plug-ins may store each schedule so, and answers the parameters that its runs will lack."""
+    apply(kfp_server, wanted())
+    (before,) = schedules(kfp_server)
+    kfp_server.objects.plugins = True
+    for _ in range(2):
+        with pytest.raises(KfpError, match="without its workflow"):
+            apply(kfp_server, wanted(cron="0 0 5 * * 1"))
+        assert schedules(kfp_server) == [before] and before["status"] == "ENABLED"
+    kfp_server.objects.recurring_runs.clear()
+    assert (
+        apply(kfp_server, wanted(text=PIPELINE.replace("STRING}", "STRING, isOptional: true}"), parameters={})) == "+"
+    )
+
+
+def test_a_schedule_whose_runs_lack_its_parameters_is_told(kfp_server: KfpServer) -> None:
+    """Where an account is given, only the runs show that the workflow is missing."""
+    kfp_server.objects.plugins = True
+    optional = wanted(text=PIPELINE.replace("STRING}", "STRING, isOptional: true}"))
+    theirs = replace(optional, service_account="trainer")
+    assert apply(kfp_server, theirs) == "+" and apply(kfp_server, theirs) == "="
+    kfp_server.objects.clock += 8 * 86_400
+    assert [run["runtime_config"] for run in kfp_server.objects.fire()] == [{}]
+    assert apply(kfp_server, theirs) == "!"
+
+
+def test_a_schedule_with_input_for_plug_ins_is_replaced_by_one_without(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted())
+    (stored,) = schedules(kfp_server)
+    stored |= {"display_name": "talks-weekly-0123456789ab", "plugins_input": {"mlflow": {"experiment_name": "talks"}}}
+    api = KfpApi.connect(kfp_server.endpoint)
+    (change,) = plan(api, [wanted()], held(api, "talks"))
+    assert "plugins_input: {'mlflow': {'experiment_name': 'talks'}} -> none" in change.details
+    assert apply(kfp_server, wanted()) == "~"
+    assert [each["plugins_input"] for each in schedules(kfp_server)] == [{}]
 
 
 def test_a_name_that_may_be_made_in_another_way_is_told_as_that(kfp_server: KfpServer) -> None:
@@ -324,15 +361,15 @@ def test_what_was_made_under_a_name_that_is_not_found_again_is_told_and_made_onc
     assert len(schedules(kfp_server)) == 1
 
 
-def test_what_kfp_made_otherwise_is_not_enabled(kfp_server: KfpServer) -> None:
+def test_what_kfp_made_otherwise_is_deleted_again(kfp_server: KfpServer) -> None:
     apply(kfp_server, wanted())
     create = kfp_server.objects.create_recurring_run
     kfp_server.objects.create_recurring_run = (  # type: ignore[method-assign]
         lambda user, body: create(user, body | {"max_concurrency": "7"})
     )
-    with pytest.raises(KfpError, match=r"max_concurrency: expected 2, found 7.*gatehouse schedule delete weekly"):
+    with pytest.raises(KfpError, match="max_concurrency: expected 2, found 7"):
         apply(kfp_server, wanted(max_concurrency=2))
-    assert [each["status"] for each in schedules(kfp_server)] == ["ENABLED", "DISABLED"]
+    assert [(each["status"], each["max_concurrency"]) for each in schedules(kfp_server)] == [("ENABLED", "1")]
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -4,6 +4,7 @@ The server leaves out fields that are empty, writes whole numbers of 64 bits as 
 finished the time 1970-01-01. `tests/kfp_answers.yaml` lists every field that is read here, by route.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ ENDED = frozenset({"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"})
 Answer = Mapping[str, Any]
 _NEVER = 1970
 """The year of a time that has not come; nodes that have not begun have the year 1."""
+_ATTEMPT = re.compile(r"\(\d+\)$")
+"""What Argo adds to the name of a node that may be tried again."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,15 @@ class Version:
 
     Attributes:
         pipeline: Id of its pipeline.
+        name: Of this pipeline's versions only one has it.
+        display_name: What people see instead.
         spec: What was uploaded: the pipeline spec, or `{pipeline_spec, platform_spec}`.
     """
 
     id: str
     pipeline: str
     name: str
+    display_name: str
     tags: Mapping[str, str]
     created_at: datetime
     spec: Answer
@@ -86,6 +92,7 @@ class Version:
             answer["pipeline_version_id"],
             answer["pipeline_id"],
             answer.get("name") or answer["display_name"],
+            answer["display_name"],
             answer.get("tags", {}),
             _time(answer["created_at"]),
             answer.get("pipeline_spec", {}),
@@ -105,7 +112,7 @@ class Run:
         error: What the server says against it; empty for nothing.
         archived: Whether somebody put it away.
         tasks: Since when KFP works on each task that has begun, by its name in the pipeline: since what it waits for
-            had ended, so before its pod was scheduled.
+            had ended, so before its pod was scheduled. Other nodes of KFP are there too, as `root` and `executor`.
     """
 
     id: str
@@ -204,11 +211,14 @@ class RecurringRun:
 
 
 def _began(nodes: Iterable[Answer]) -> dict[str, datetime]:
-    """The first start of each task. `create_time` is that of the run; a driver goes before each pod, and is no task."""
+    """The first start of each task. `create_time` is that of the run; a driver goes before each pod, and is no task.
+
+    A node without a state began nothing: it was omitted, or is a launcher's own report, which has no name either.
+    """
     began: dict[str, datetime] = {}
     for node in nodes:
-        name, at = node.get("display_name", "").removesuffix("-driver"), _time(node.get("start_time", ""))
-        if at.year > _NEVER:
+        if node.get("state") and (at := _time(node["start_time"])).year > _NEVER:
+            name = _ATTEMPT.sub("", node["display_name"]).removesuffix("-driver")
             began[name] = min(at, began.get(name, at))
     return began
 

@@ -16,7 +16,7 @@ from gatehouse.components.kfp_api.connection import (
     KfpRefusedError,
     Patience,
 )
-from gatehouse.components.kfp_api.specs import upload_of, version_name
+from gatehouse.components.kfp_api.specs import version_name
 from gatehouse.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -140,20 +140,27 @@ class KfpApi:
         return map(Version.read, found)
 
     def upload_version(
-        self, pipeline: str, text: str, description: str = "", tags: Mapping[str, str] | None = None
+        self,
+        pipeline: str,
+        text: str,
+        description: str = "",
+        tags: Mapping[str, str] | None = None,
+        display_name: str = "",
     ) -> Version:
         """The version that a compiled pipeline is, by its content: it is uploaded where it is not there yet.
 
         Args:
             pipeline: Id of its pipeline.
-            text: The compiled YAML. Its digest is in the version's name.
+            text: The compiled YAML. Its digest is the version's name, of which the server allows one.
             description: For people.
             tags: For people and for lists.
+            display_name: What people see of a version that is new; empty for its name. A server before 2.14 shows the
+                name.
         """
         name = version_name(text)
         query = {
             "name": name,
-            "display_name": name,
+            "display_name": display_name or name,
             "pipelineid": pipeline,
             "description": description,
             "tags": json.dumps(dict(tags or {}), sort_keys=True),
@@ -168,7 +175,12 @@ class KfpApi:
         )
 
     def runs(
-        self, experiment: str = "", since: datetime | None = None, name: str = "", recurring_run: str = ""
+        self,
+        experiment: str = "",
+        since: datetime | None = None,
+        name: str = "",
+        recurring_run: str = "",
+        containing: str = "",
     ) -> Iterator[Run]:
         """Runs, the newest first.
 
@@ -177,6 +189,7 @@ class KfpApi:
             since: Created at that time or later.
             name: Of exactly this name; empty for every.
             recurring_run: Id of the recurring run that started them; empty for every.
+            containing: Part of the name; empty for every.
         """
         if experiment:
             if (found := self.find_experiment(experiment)) is None:
@@ -185,6 +198,8 @@ class KfpApi:
         else:
             scope = {"namespace": self.namespace}
         predicates = _equals(display_name=name, recurring_run_id=recurring_run)
+        if containing:
+            predicates.append({"operation": "IS_SUBSTRING", "key": "display_name", "string_value": containing})
         for run in map(Run.read, self._listed("runs", "runs", predicates, sort_by="created_at desc", **scope)):
             if since is not None and run.created_at < since:
                 return
@@ -207,7 +222,6 @@ class KfpApi:
         parameters: Mapping[str, Any],
         experiment: str,
         *,
-        cache: bool = True,
         description: str = "",
         service_account: str = "",
         plugins_input: Mapping[str, Any] | None = None,
@@ -220,16 +234,12 @@ class KfpApi:
             version: Id of its version.
             parameters: Values of its parameters; others keep their defaults.
             experiment: Name of the experiment, which is created where there is none.
-            cache: Whether KFP may take results of earlier runs. The server has no such setting for a run of a version,
-                so without it a version is uploaded whose tasks are not cached.
             description: For people; cut where KFP's database has no room.
             service_account: Of the pods; empty for the server's default.
             plugins_input: For plugins of the server, as `{"mlflow": {"experiment_name": "…"}}`.
         """
         if found := self.find_runs(name):
             return found[0]
-        if not cache:
-            version = self._uncached(pipeline, version).id
         body = _without_empty(
             display_name=name,
             description=description[:LONGEST],
@@ -240,12 +250,6 @@ class KfpApi:
             plugins_input=dict(plugins_input or {}),
         )
         return self._created("runs", body, Run.read, lambda: next(self.runs(name=name), None))
-
-    def _uncached(self, pipeline: str, version: str) -> Version:
-        found = self.version(pipeline, version)
-        return self.upload_version(
-            pipeline, upload_of(found.spec, cache=False), f"{found.name} without cache", found.tags
-        )
 
     def wait(self, run: str, timeout: float = float("inf"), outage: float = 900.0) -> Run:
         """The run of an id when it has ended, in whatever way.

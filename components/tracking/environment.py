@@ -86,13 +86,18 @@ def code_commit() -> tuple[str, bool]:
     given = os.environ.get(COMMIT, "")
     if given:
         return given.removesuffix("+dirty"), given.endswith("+dirty")
-    if _git("ls-files", "--error-unmatch", "__init__.py") is None:
-        return "", False
-    return _git("rev-parse", "HEAD") or "", bool(_git("status", "--porcelain"))
-
-
-def _git(*arguments: str) -> str | None:
     folder = Path(gatehouse.__file__).resolve().parent
+    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return "", False
+    return _git(folder, "rev-parse", "HEAD") or "", bool(_git(folder, "status", "--porcelain"))
+
+
+def revision(folder: Path) -> str:
+    """The release or the commit of a folder in git, as `v1.2-3-g1a2b3c4` or `1a2b3c4-dirty`; empty if in none."""
+    return _git(folder, "describe", "--tags", "--always", "--dirty") or ""
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,7 +1,6 @@
 """`gatehouse doctor`: checks whether a cluster has what a project's pipelines need, and says what to do if not."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -69,11 +68,7 @@ def _tried(place: Place, minutes: float) -> Finding:
     """The result of the diagnosis pipeline, which is compiled, uploaded and run each time."""
     upload = place.compiled(["diagnosis"], cache=False)["diagnosis"]
     account, plugins = place.platform.service_account, place.platform.plugins_input
-    wanted = Submission(upload, {}, place.experiment, account, plugins)
-    number = 1
-    while place.api.find_runs(f"{wanted.run}-{number}"):
-        number += 1
-    sent = replace(wanted, name=f"{wanted.run}-{number}").send(place.api)
+    sent = Submission(upload, {}, place.experiment, account, plugins).again(place.api).send(place.api)
     address = f"{place.api.endpoint}/#/runs/details/{sent.id}"
     try:
         ended = place.api.wait(sent.id, minutes * 60)

@@ -20,6 +20,7 @@ from gatehouse.components.artifacts.turns import Turn
 from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.operations.ending.outcome import outcome_in_kfp, unsuccessful
+from gatehouse.components.tracking.environment import revision
 from gatehouse.errors import ConfigurationError
 from gatehouse.platforms import Platform, load_platform
 from gatehouse.project import Project
@@ -97,13 +98,13 @@ class Place:
 
     def compiled(self, pipelines: Iterable[str], cache: bool = True) -> dict[str, Upload]:
         """Pipelines of the project by name, compiled for the platform; warns of features that the server ignores."""
-        uploads = {}
+        uploads, made_of = {}, revision(self.project.folder)
         with tempfile.TemporaryDirectory() as folder:
             for name in sorted(set(pipelines)):
                 spec = read_spec(compile_pipeline(name, self.project, Path(folder), self.platform))
                 for ignored in unsupported(spec, self.release) if self.release else ():
                     typer.echo(f"warning: {name}: {ignored}", err=True)
-                uploads[name] = Upload(self.project.name, name, spec.text, tags_of(spec))
+                uploads[name] = Upload(self.project.name, name, spec.text, tags_of(spec), made_of)
         return uploads if cache else {name: upload.without_cache() for name, upload in uploads.items()}
 
 

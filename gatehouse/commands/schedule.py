@@ -25,6 +25,11 @@ app = typer.Typer(no_args_is_help=True, help="Runs that recur: apply, list, paus
 
 TIME_ZONE = "GATEHOUSE_KFP_TIME_ZONE"
 """Time zone in which KFP's controller reads cron expressions; UTC if not set, as in KFP."""
+_PLUGINS_LEFT_OUT = Change(
+    "!",
+    "the profile's `mlflow` is left out of schedules",
+    ("KFP 2.17 stores a schedule with input for plug-ins without its workflow, and starts runs without parameters",),
+)
 ProjectOption = Annotated[Path | None, typer.Option(help="Folder of the project; default: this one.")]
 NameArgument = Annotated[str, typer.Argument(help="Name of the schedule in project.yaml.")]
 
@@ -34,12 +39,13 @@ def apply(project: ProjectOption = None, platform: PlatformOption = None, dry_ru
     """Make KFP have the schedules that stand in project.yaml, and no others of this project."""
     place = Place.of(project, platform)
     wanted = _wanted(place)
+    left_out = [_PLUGINS_LEFT_OUT] if wanted and place.platform.plugins_input else []
     if dry_run:
-        show(list(plan(place.api, wanted, held(place.api, place.project.name))))
+        show([*plan(place.api, wanted, held(place.api, place.project.name)), *left_out])
         return
     place.publish()
     with _alone(place) as turn:
-        show(Applying(place.api, allowed=turn.require).apply(wanted, place.project.name))
+        show([*Applying(place.api, allowed=turn.require).apply(wanted, place.project.name), *left_out])
 
 
 @app.command("list")
@@ -155,16 +161,15 @@ def backfill(
         place.publish()
     for window in windows_of(windows):
         given = wanted.schedule.parameters | window.parameters(known)
-        one = Submission(
-            wanted.upload, given, wanted.experiment, wanted.service_account, wanted.plugins_input
-        ).named_by(window.name)
+        plugins = place.platform.plugins_input
+        one = Submission(wanted.upload, given, wanted.experiment, wanted.service_account, plugins, word=window.name)
         (change,) = [change for change in planned(place.api, one) if change.what.startswith("run ")]
         changes.append(change)
         if not dry_run:
             if parallel and change.sign == "+" and len(going) >= parallel:
                 typer.echo(f"{len(going)} runs go on: waiting for one of them to end.", err=True)
                 codes.append(exit_code(place.api.wait(going.pop(0)), place.platform.store))
-            with place.alone(f"run {one.run}") as turn:
+            with place.alone(f"run {one.key}") as turn:
                 run = one.send(place.api, turn.require)
             going += [] if run.ended else [run.id]
     if not parallel and len(changes) > 1:
@@ -195,7 +200,6 @@ def _wanted(place: Place, only: str = "") -> list[Wanted]:
             uploads[each.cache][pipelines[name]],
             place.experiment,
             place.platform.service_account,
-            place.platform.plugins_input,
         )
         for name, each in schedules.items()
     ]

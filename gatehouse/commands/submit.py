@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -41,9 +40,9 @@ def submit(
     )
     place.require_runs(wanted.parameters)
     # KFP does not make run names unique: with this lock, the second of two commands finds the first one's run.
-    with nullcontext() if dry_run else place.alone(f"run {wanted.run}") as turn:
+    with nullcontext() if dry_run else place.alone(f"run {wanted.key}") as turn:
         if again:
-            wanted = replace(wanted, name=_next(place, wanted.run))
+            wanted = wanted.again(place.api)
         changes = list(planned(place.api, wanted))
         show(changes)
         if turn is None:
@@ -68,11 +67,3 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
             raise ConfigurationError(f"--param: expected {name} once, found {name}={given[name]} and {text}.")
         given[name] = value
     return given
-
-
-def _next(place: Place, name: str) -> str:
-    """The name with the lowest number that no run has yet."""
-    number = 2
-    while place.api.find_runs(f"{name}-{number}"):
-        number += 1
-    return f"{name}-{number}" if place.api.find_runs(name) else name

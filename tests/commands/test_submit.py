@@ -102,7 +102,9 @@ def test_a_pipeline_is_submitted_once(cli: Cli, kfp_server: KfpServer, place: Pa
     cli("submit --param seed=7 --again")
     assert kfp_server.writes == [*wrote, "POST runs"]
     first, second = kfp_server.objects.runs.values()
-    assert second["display_name"] == f"{first['display_name']}-2"
+    assert second["display_name"] == f"{first['display_name']}-2" and first["display_name"].startswith(
+        "flights-training, 20"
+    )
     assert (first["runtime_config"], first["service_account"]) == ({"parameters": {"seed": 7}}, "trainer")
     assert first["plugins_input"] == {"mlflow": {"experiment_name": "flights"}}
     (version,) = kfp_server.objects.pipeline_versions.values()
@@ -154,15 +156,15 @@ def test_two_at_the_same_moment_take_turns(
     cli: Cli, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch, again: bool, runs: int
 ) -> None:
     cli("submit --param seed=7" if again else "submit --dry-run")
-    both, find = threading.Barrier(2), KfpApi.find_runs
+    both, find = threading.Barrier(2), KfpApi.runs
 
-    def in_step(api: KfpApi, name: str) -> list[Run]:
-        found = find(api, name)
+    def in_step(api: KfpApi, **asked: str) -> list[Run]:
+        found = list(find(api, **asked))
         with suppress(threading.BrokenBarrierError):
             both.wait(0.3)
         return found
 
-    monkeypatch.setattr(KfpApi, "find_runs", in_step)
+    monkeypatch.setattr(KfpApi, "runs", in_step)
     with ThreadPoolExecutor(2) as threads:
         for ended in [threads.submit(submit, param=["seed=7"], again=again) for _ in range(2)]:
             ended.result()
@@ -305,7 +307,8 @@ def test_a_profile_is_needed(cli: Cli, place: Path) -> None:
 def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: KfpServer) -> None:
     assert "2 to add" in cli("schedule apply --dry-run").output
     assert not kfp_server.writes
-    cli("schedule apply")
+    assert "! the profile's `mlflow` is left out of schedules" in cli("schedule apply").output
+    assert not any(each["plugins_input"] for each in kfp_server.objects.recurring_runs.values())
     wrote = list(kfp_server.writes)
     assert "Nothing to change." in cli("schedule apply").output
     assert kfp_server.writes == wrote
@@ -314,7 +317,7 @@ def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: 
     assert "0 0 5 * * *" in cli("schedule list").output
     monitoring, nightly = sorted(json.loads(cli("schedule list --json").output), key=lambda each: each["schedule"])
     assert (monitoring["when"], nightly["when"]) == ("0 0 5 * * *", "every 86400 s")
-    assert monitoring["ended"] == nightly["ended"] == "PENDING"
+    assert monitoring["ended"] == nightly["ended"] == "RUNNING"
     assert monitoring["state"] == "enabled" and monitoring["next"].endswith("T05:00:00+00:00")
     cli("schedule pause nightly")
     assert "gatehouse schedule resume nightly" in cli("schedule apply").output

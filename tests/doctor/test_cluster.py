@@ -257,7 +257,7 @@ def test_a_run_of_the_diagnosis_says_what_pods_find(
     assert said.exit_code == (state != "SUCCEEDED"), said.stdout
     assert ("store" in found) == (state != "SUCCEEDED"), "a pod has seen the store"
     (run,) = patient.kfp.objects.runs.values()
-    assert run["display_name"].startswith("flights-diagnosis-")
+    assert run["display_name"].startswith("flights-diagnosis, ")
     assert found["pods"]["outcome"] == ("passed" if state == "SUCCEEDED" else "failed")
     assert run["run_id"] in found["pods"]["advice"] or state == "SUCCEEDED"
 

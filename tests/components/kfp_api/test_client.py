@@ -12,7 +12,7 @@ import pytest
 
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.kfp_api.connection import KfpError, KfpRefusedError, Patience
-from gatehouse.components.kfp_api.specs import parts_of, tasks_of
+from gatehouse.components.kfp_api.specs import parts_of, version_name
 from gatehouse.errors import ConfigurationError
 from tests.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, KfpServer, impatient, serving
 from tests.kfp_objects import Objects
@@ -73,8 +73,8 @@ def test_a_fault_at_any_call_doubles_nothing(fault: str) -> None:
             server.down, server.faults = False, {}
             submit(connect(server) if fault == "slow" else api)
             kept = server.objects
-            for made in (kept.pipelines, kept.pipeline_versions, kept.experiments, kept.runs):
-                assert len(made) == 1, f"call {number}: {server.calls[-calls:]}"
+            counts = [len(made) for made in (kept.pipelines, kept.pipeline_versions, kept.experiments, kept.runs)]
+            assert counts == [1, 1, 2, 1], f"call {number}: {server.calls[-calls:]}"
 
 
 def test_who_comes_second_takes_what_the_first_one_made(api: KfpApi, kfp_server: KfpServer) -> None:
@@ -132,13 +132,13 @@ def test_names_that_differ_in_case_alone_are_two(api: KfpApi) -> None:
     assert submit(api, "Run-1").id != submit(api, "run-1").id
 
 
-def test_without_the_cache_another_version_runs(api: KfpApi) -> None:
+def test_a_version_is_found_by_its_content_whatever_people_see_of_it(api: KfpApi, kfp_server: KfpServer) -> None:
     pipeline = api.pipeline("say")
-    version = api.upload_version(pipeline.id, PIPELINE)
-    run = api.create_run("run-1", pipeline.id, version.id, {"word": "hello"}, "talks", cache=False)
-    spec = api.version(pipeline.id, run.version).spec
-    assert run.version != version.id
-    assert not any("cachingOptions" in task for task in tasks_of(spec))
+    first = api.upload_version(pipeline.id, PIPELINE, display_name="2026-11-27 1a2b3c4")
+    again = api.upload_version(pipeline.id, f"# Later\n{PIPELINE}", display_name="2026-11-28 1a2b3c4")
+    assert again == first and first.display_name == "2026-11-27 1a2b3c4"
+    (kept,) = kfp_server.objects.pipeline_versions.values()
+    assert kept["name"] == version_name(PIPELINE)
 
 
 @pytest.mark.parametrize("state", ["SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"])

@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from gatehouse.components.tracking.environment import COMMIT, capture_environment, code_commit
+from gatehouse.components.tracking.environment import COMMIT, capture_environment, code_commit, revision
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +52,19 @@ def test_capturing_imports_nothing_heavy() -> None:
         "print(sorted({'torch', 'mlflow', 'numpy', 'feast'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_folder_is_named_by_its_release_or_its_commit(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        return subprocess.check_output(["git", "-C", str(tmp_path), *author, *arguments], text=True).strip()
+
+    assert revision(tmp_path / "gone") == ""
+    git("init", "-q")
+    (tmp_path / "project.yaml").write_text("name: flights")
+    git("add", ".")
+    git("commit", "-qm", "First")
+    assert revision(tmp_path) == git("rev-parse", "--short", "HEAD")
+    git("tag", "v1.2")
+    (tmp_path / "project.yaml").write_text("name: other")
+    assert revision(tmp_path) == "v1.2-dirty"
