@@ -10,7 +10,11 @@ from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, T
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
 from gatehouse.platforms import Platform, Pods
-from gatehouse.task_settings import TaskResources
+from gatehouse.task_settings import TaskResources, seconds_of_attempts
+
+_PAUSE_SECONDS, _PAUSE_FACTOR = 15, 2.0
+_QUEUE_SECONDS = 24 * 3600
+"""How long each attempt may wait for its node: its timeout counts from there, Argo's longest duration does not."""
 
 
 def equip(
@@ -31,7 +35,7 @@ def equip(
         declared: The declaration of its stage.
         minutes: The least timeout.
         given: What the project says of its resources; None where it says nothing.
-        retries: How often it is tried again where it fails, where that is safe.
+        retries: How often it is tried again, where it fails, where that is safe.
         platform: Where it runs. What it says of resources comes before the project, and the project before the stage.
     """
     own, resources = platform.of(declared.name), declared.resources
@@ -41,9 +45,11 @@ def equip(
     task.set_memory_request(memory).set_memory_limit(memory)
     if accelerated := next((each for each in (own, wanted) if each.accelerator), None):
         task.set_accelerator_type(accelerated.accelerator_type).set_accelerator_limit(accelerated.accelerator)
+    timeout = max(resources.minutes, minutes) * 60
+    kubernetes.set_timeout(task, timeout)
     if declared.effects.retry_safe:
-        task.set_retry(num_retries=retries, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
-    kubernetes.set_timeout(task, max(resources.minutes, minutes) * 60)
+        longest = seconds_of_attempts(timeout + _QUEUE_SECONDS, retries, _PAUSE_SECONDS, _PAUSE_FACTOR)
+        task.set_retry(retries, f"{_PAUSE_SECONDS}s", _PAUSE_FACTOR, f"{longest}s")
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
     kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)
