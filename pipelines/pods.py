@@ -5,6 +5,7 @@ from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.artifacts.stage import ATTEMPTS
 from gatehouse.components.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
 from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
 from gatehouse.errors import ConfigurationError
@@ -35,7 +36,7 @@ def equip(
         declared: The declaration of its stage.
         minutes: The least timeout.
         given: What the project says of its resources; None where it says nothing.
-        retries: How often it is tried again, where it fails, where that is safe.
+        retries: How often it is tried again, where that is safe: by KFP after a lost pod, by the stage after an error.
         platform: Where it runs. What it says of resources comes before the project, and the project before the stage.
     """
     own, resources = platform.of(declared.name), declared.resources
@@ -50,6 +51,7 @@ def equip(
     if declared.effects.retry_safe:
         longest = seconds_of_attempts(timeout + _QUEUE_SECONDS, retries, _PAUSE_SECONDS, _PAUSE_FACTOR)
         task.set_retry(retries, f"{_PAUSE_SECONDS}s", _PAUSE_FACTOR, f"{longest}s")
+        task.set_env_variable(ATTEMPTS, str(1 + retries))
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
     kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)

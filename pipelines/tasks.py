@@ -162,8 +162,7 @@ class Tasks:
         settings = self.project.file.stages.get(stage.name, StageSettings())
         retries, tolerated = settings.retries or RETRIES, settings.on_failure == "warn"
         if tolerated:
-            attempts = 1 + retries if stage.declared.effects.retry_safe and self.platform is not None else 1
-            task.set_env_variable(TOLERATE, str(attempts))
+            task.set_env_variable(TOLERATE, "1")
         # What a stage gave that failed and was let pass must not come out of KFP's cache.
         task.set_caching_options(enable_caching=stage.cacheable and not tolerated)
         if self.platform is not None:
