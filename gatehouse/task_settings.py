@@ -73,5 +73,17 @@ class StageSettings(Strict):
         "depends on the task.",
     )
     retries: int | None = Field(
-        None, ge=1, le=10, description="How many times KFP retries it, if a retry is safe; null for twice."
+        None, ge=1, le=10, description="How many times it is tried again, if that is safe; null for twice."
     )
+
+
+def seconds_of_attempts(timeout: int, retries: int, pause: int, factor: float) -> int:
+    """Seconds that all attempts at a task may take together, from the start of the first to the end of the last.
+
+    Args:
+        timeout: Seconds of one attempt.
+        retries: Attempts after the first.
+        pause: Seconds from the end of the first attempt to the start of the second.
+        factor: How many times longer each further pause is.
+    """
+    return timeout * (1 + retries) + round(sum(pause * factor**number for number in range(retries)))

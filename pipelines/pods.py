@@ -8,14 +8,18 @@ from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID
-from gatehouse.components.artifacts.stage import Stage
+from gatehouse.components.artifacts.stage import ATTEMPTS, Stage
 from gatehouse.components.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
 from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
 from gatehouse.kueue.quantity import amount_of
 from gatehouse.platforms import Platform, Pods
-from gatehouse.task_settings import TaskResources
+from gatehouse.task_settings import TaskResources, seconds_of_attempts
+
+_PAUSE_SECONDS, _PAUSE_FACTOR = 15, 2.0
+_QUEUE_SECONDS = 24 * 3600
+"""How long each attempt may wait for its node: its timeout counts from there, Argo's longest duration does not."""
 
 
 def equip(
@@ -38,7 +42,7 @@ def equip(
         declared: The declarations of all stages that it runs.
         minutes: The least time of that stage.
         given: What the project says of its resources; None where it says nothing.
-        retries: How often it is tried again where it fails, where that is safe.
+        retries: How often it is tried again, where that is safe: by KFP after a lost pod, by the stage after an error.
         platform: Where it runs. What it says of resources comes before the project, and the project before the stage.
     """
     own, wanted = platform.of(stage.name), given or TaskResources()
@@ -48,10 +52,13 @@ def equip(
     task.set_memory_request(memory).set_memory_limit(memory)
     if accelerated := next((each for each in (own, wanted) if each.accelerator), None):
         task.set_accelerator_type(accelerated.accelerator_type).set_accelerator_limit(accelerated.accelerator)
-    if all(one.effects.retry_safe for one in declared):
-        task.set_retry(num_retries=retries, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
     lasts = [max(one.resources.minutes, minutes if one is stage.declared else 0) for one in declared]
-    kubernetes.set_timeout(task, sum(lasts) * 60)
+    timeout = sum(lasts) * 60
+    kubernetes.set_timeout(task, timeout)
+    if all(one.effects.retry_safe for one in declared):
+        longest = seconds_of_attempts(timeout + _QUEUE_SECONDS, retries, _PAUSE_SECONDS, _PAUSE_FACTOR)
+        task.set_retry(retries, f"{_PAUSE_SECONDS}s", _PAUSE_FACTOR, f"{longest}s")
+        task.set_env_variable(ATTEMPTS, str(1 + retries))
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
     kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)

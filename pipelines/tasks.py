@@ -158,11 +158,9 @@ class Tasks:
         self._note_takers(task, ran, aside)
         settings = {one.name: self.project.file.stages.get(one.name, StageSettings()) for one in ran}
         retries = settings[stage.name].retries or RETRIES
-        safe = all(one.declared.effects.retry_safe for one in ran)
         tolerated = [name for name, setting in settings.items() if setting.on_failure == "warn"]
         if tolerated:
-            attempts = 1 + retries if safe and self.platform is not None else 1
-            task.set_env_variable(TOLERATE, ",".join(f"{name}={attempts}" for name in tolerated))
+            task.set_env_variable(TOLERATE, ",".join(tolerated))
         # What a stage gave that failed and was let pass must not come out of KFP's cache.
         task.set_caching_options(enable_caching=all(one.cacheable for one in in_task(stage)) and not tolerated)
         if self.platform is not None:

@@ -5,6 +5,7 @@ job then is a scenario, a function `(cluster, job)` that runs in a thread of its
 and kubelet.
 """
 
+import copy
 import itertools
 import json
 import re
@@ -38,7 +39,9 @@ class Cluster:
     Attributes:
         scenario: What happens to a job that is created.
         faults: What befalls the next requests: an HTTP status, `reset`, `close` or `gone` (both for watches), or None.
-        requests: Every request that was made, as `<method> <path>`.
+            Watches of pods, which a thread of the launcher makes beside the others, are spared.
+        forbidden: The rights that nobody has, as group, resource and verb.
+        requests: Every request that was made, as `<method> <path>`, that of a watch with `?watch`.
         asked: API group, resource and verb of every request, as a role grants them.
         created: Every object that was taken.
         log: Where the launcher writes the lines of pods.
@@ -46,6 +49,7 @@ class Cluster:
         objects: What a GET finds besides jobs and pods, by path.
         granted: The rights that a review allows, as group, resource and verb.
         reviews: Every review that was asked for.
+        changes: Every change of a pod, as version and event of a watch.
     """
 
     scenario: Callable[["Cluster", Object], None]
@@ -56,6 +60,7 @@ class Cluster:
     logs: dict[str, list[str]] = field(default_factory=dict)
     events: list[Object] = field(default_factory=list)
     faults: deque[int | str | None] = field(default_factory=deque)
+    forbidden: set[tuple[str, str, str]] = field(default_factory=set)
     requests: list[str] = field(default_factory=list)
     asked: set[tuple[str, str, str]] = field(default_factory=set)
     created: list[Object] = field(default_factory=list)
@@ -66,13 +71,25 @@ class Cluster:
     granted: set[tuple[str, str, str]] = field(default_factory=set)
     reviews: list[Object] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
+    changes: list[tuple[int, Object]] = field(default_factory=list)
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def touch(self, thing: Object) -> None:
+    def touch(self, thing: Object, event: str = "MODIFIED") -> None:
         """Give an object a new version, and wake those who watch."""
         with self.changed:
-            thing["metadata"]["resourceVersion"] = str(next(self._versions))
+            version = next(self._versions)
+            thing["metadata"]["resourceVersion"] = str(version)
+            if thing["metadata"].get("uid") in self.logs:  # It is a pod.
+                self.changes.append((version, copy.deepcopy({"type": event, "object": thing})))
             self.changed.notify_all()
+
+    def changes_since(self, version: int, until: float) -> list[Object]:
+        """The changes of pods after a version, as soon as there are any, or none at a time."""
+        with self.changed:
+            self.changed.wait_for(
+                lambda: self.changes and self.changes[-1][0] > version, max(0.0, until - time.monotonic())
+            )
+            return [event for changed, event in self.changes if changed > version]
 
     def add_pod(self, job: Object, name: str = "master-0", phase: str = "Pending", **status: Any) -> Object:
         """Add a pod of the job."""
@@ -83,7 +100,7 @@ class Cluster:
         pod = {"metadata": about, "status": {"phase": phase} | status}
         self.pods[full] = pod
         self.logs[about["uid"]] = []
-        self.touch(pod)
+        self.touch(pod, "ADDED")
         return pod
 
     def set_pod(self, job: Object, pod: Object, phase: str, state: Object | None = None, **status: Any) -> None:
@@ -105,18 +122,41 @@ class Cluster:
         """Let a pod fail, and do what its operator does then: returns the pod that takes its place.
 
         Training Operator v1 makes a pod of a PyTorchJob anew after 128 and above, for ever: its backoff limit counts
-        restarts of containers, not pods that are made anew. Else the job has failed, and None is returned; the
+        restarts of containers, not pods that are made anew. It deletes the failed pod in the reconcile that sees it,
+        and as its containers have ended, the pod is gone at once. Else the job has failed, and None is returned; the
         runtime of a TrainJob starts nothing again here.
         """
         self.end(job, pod, code, reason, **status)
         if job["kind"] != "PyTorchJob" or code < 128 or restart_policy(job) != "ExitCode":
             self.conclude(job, succeeded=False, reason=f"{job['kind']}Failed", message="a replica failed.")
             return None
-        self._begin_to_delete(pod)
-        self.await_looks(2)  # The kubelet takes a second or two to let go of it.
+        return self.replace(job, pod)
+
+    def replace(self, job: Object, pod: Object) -> Object | None:
+        """Delete a pod, and make another of its name at once, as the operator does; None if the job is gone."""
         if self.pods.pop(pod["metadata"]["name"], None) is None or job["metadata"].get("deleted"):
             return None
+        pod["metadata"]["deletionTimestamp"] = _now()
+        self.touch(pod, "DELETED")
+        restarting = {"type": "Restarting", "status": "True", "reason": "PyTorchJobRestarting", "message": ""}
+        job.setdefault("status", {})["conditions"] = [restarting | {"lastTransitionTime": _now()}]
+        self.touch(job)
         return self.add_pod(job, pod["metadata"]["name"].removeprefix(f"{job['metadata']['name']}-"))
+
+    def suspend(self, job: Object, pod: Object) -> None:
+        """Suspend a job of one pod as Kueue does to preempt it: the pod is told to end, and is deleted."""
+        job["spec"]["runPolicy"]["suspend"] = True
+        self.touch(job)
+        self._begin_to_delete(pod)
+        self.end(job, pod, 143)
+        self.await_looks(2)
+        self._end_deletion([pod])
+
+    def resume(self, job: Object) -> Object:
+        """Let a suspended job go on: returns its new pod."""
+        job["spec"]["runPolicy"]["suspend"] = False
+        self.touch(job)
+        return self.add_pod(job)
 
     def await_looks(self, number: int) -> None:
         """Wait until the pods have been listed so often, or until nobody lists them any more."""
@@ -181,6 +221,7 @@ class Cluster:
         for pod in pods:
             if self.pods.get(pod["metadata"]["name"]) is pod:
                 del self.pods[pod["metadata"]["name"]]
+                self.touch(pod, "DELETED")
 
     def kubeconfig(self, folder: Path) -> str:
         """Write a kubeconfig that leads here."""
@@ -229,10 +270,14 @@ class _Handler(Handler):
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         sent = self.sent()
         body = json.loads(sent) if sent else None
-        self.cluster.requests.append(f"{self.command} {url.path}")
-        self.cluster.asked.add(_asked(self.command, url.path, query))
-        fault = self.cluster.faults.popleft() if self.cluster.faults else None
-        if fault == "reset":
+        asked, watches = _asked(self.command, url.path, query), query.get("watch") == "true"
+        self.cluster.requests.append(f"{self.command} {url.path}" + "?watch" * watches)
+        self.cluster.asked.add(asked)
+        is_spared = asked == ("", "pods", "watch") or not self.cluster.faults
+        fault = None if is_spared else self.cluster.faults.popleft()
+        if asked in self.cluster.forbidden:
+            self._status(403, "forbidden")
+        elif fault == "reset":
             self.reset()
         elif isinstance(fault, int):
             self._status(fault, "a scripted fault")
@@ -240,7 +285,9 @@ class _Handler(Handler):
             self._status(401, "Unauthorized")
         elif url.path.endswith("/log"):
             self._log(url.path.split("/")[-2], query)
-        elif query.get("watch") == "true":
+        elif watches and url.path.endswith("/pods"):
+            self._watch_pods(query)
+        elif watches:
             self._watch(url.path, query, fault)
         else:
             getattr(self, f"_{self.command.lower()}")(url.path, query, body)
@@ -325,6 +372,23 @@ class _Handler(Handler):
                     self._chunk(json.dumps({"type": "MODIFIED" if job else "DELETED", "object": job}))
                     break
                 self.cluster.changed.wait(until - time.monotonic())
+        self._end_stream()
+
+    def _watch_pods(self, query: dict[str, str]) -> None:
+        """Send the pods as they are, or every change since a version, and then every change."""
+        name, _, value = query["labelSelector"].partition("=")
+        until, cluster = time.monotonic() + float(query["timeoutSeconds"]), self.cluster
+        self._begin_stream()
+        with cluster.changed:
+            since = int(query.get("resourceVersion") or (cluster.changes[-1][0] if cluster.changes else 0))
+            present = () if "resourceVersion" in query else cluster.pods.values()
+            events = [copy.deepcopy({"type": "ADDED", "object": pod}) for pod in present]
+        while time.monotonic() < until:
+            for event in events:
+                if event["object"]["metadata"]["labels"].get(name) == value:
+                    self._chunk(json.dumps(event))
+            events = cluster.changes_since(since, until)
+            since = max([since, *(int(event["object"]["metadata"]["resourceVersion"]) for event in events)])
         self._end_stream()
 
     def _log(self, name: str, query: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import functools
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -27,12 +28,14 @@ from gatehouse.components.artifacts.hidden_values import hiding, without_values
 from gatehouse.components.artifacts.identity import Spec, identity_of
 from gatehouse.components.artifacts.pages import draw
 from gatehouse.components.artifacts.reference import Reference, references_in
-from gatehouse.components.artifacts.run import Attempt
+from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import (
     GatehouseError,
     HiddenValueError,
     InvalidReferenceError,
+    LauncherError,
+    OutOfMemoryError,
     RepeatedError,
     StageResultError,
     StaleSpecError,
@@ -43,9 +46,14 @@ from gatehouse.errors import (
 from gatehouse.process import follow_owner
 from gatehouse.redaction import redacted
 
+logger = logging.getLogger(__name__)
+
 FAULT = "GATEHOUSE_FAULT"
+ATTEMPTS = "GATEHOUSE_ATTEMPTS"
+"""Environment variable: how often a task is tried in a run, by its pods themselves: docs/specs.md#retries."""
 TOLERATE = "GATEHOUSE_TOLERATE"
-"""Environment variable: if the stage fails in this attempt, or permanently, its task succeeds with a warning."""
+"""Environment variable: if the stage fails and is not tried again, its task succeeds with a warning."""
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 15.0, 300.0
 _SENSITIVE = "gatehouse.components.validation.sensitivity:sensitive_columns"
 """Says of which columns no value may be shown. Named, not imported: it decides results, and this room decides none."""
 _HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "pyarrow")
@@ -165,6 +173,7 @@ class Stage(Generic[Req, Res]):
             follow_owner()
             _end_on_sigterm()
         attempt = Attempt(store, label, digest_of([identity_of(request), code, force]))
+        pause = 0.0
         with _inside(label, force, functools.partial(self._sensitive, request, store)):
             try:
                 _require_no_verdict(attempt)
@@ -174,16 +183,23 @@ class Stage(Generic[Req, Res]):
                 inject_fault(self.name, "finish", attempt)
             except Exception as raised:
                 error = without_values(_explained(raised))
-                tolerated = not outer and _is_tolerated(error, attempt)
+                pause = 0.0 if outer else _pause_before_another(error, attempt)
+                tolerated = not outer and not pause and _is_tolerated(error, self.name)
                 with contextlib.suppress(StoreError):  # The original error matters more than a failure to record it.
                     ended = "stopped" if isinstance(error, StoppedError) else "tolerated" if tolerated else "failed"
                     attempt.note(ended, **_told(error))
                 if tolerated:
                     attempt.warn(f"{self.name} failed, and the run goes on without it: {_told(error)['message']}")
                     return _empty_result(self.result)
-                if error is raised:
+                if not pause and error is raised:
                     raise
-                raise error from (None if isinstance(error, HiddenValueError) else raised)
+                if not pause:
+                    raise error from (None if isinstance(error, HiddenValueError) else raised)
+                logger.warning("%s failed, and is tried again in %g s: %s", label, pause, _told(error)["message"])
+                del error  # It holds what the attempt had in memory.
+        if pause:
+            time.sleep(pause)
+            return self(request, store, code=code, force=force)
         loaded = [name for name in _HEAVY if name in sys.modules]
         body = result.model_dump(mode="json")
         facts = {"memo": self.declared.effects.memo, "tracked": body.get(self.declared.tracked, "")}
@@ -353,23 +369,27 @@ def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
 
 
 def _require_no_verdict(attempt: Attempt) -> None:
-    """Raise at once the permanent error of an earlier attempt at the same request: KFP retries every failed task."""
+    """Raise at once the permanent error of an earlier attempt at the same request: KFP may start the task again."""
     before = attempt.found_before()
     if before is not None:
         raise RepeatedError(before["message"], before["error"], before["exit_code"])
 
 
-def _is_tolerated(error: Exception, attempt: Attempt) -> bool:
-    """Whether the project lets a run continue without this stage, and a retry would not help or was already made."""
-    attempts = tolerated_attempts().get(attempt.stage, 0)
-    permanent = isinstance(error, GatehouseError) and error.permanent
-    return attempts > 0 and not isinstance(error, StoppedError) and (permanent or attempt.number >= attempts)
+def _pause_before_another(error: Exception, attempt: Attempt) -> float:
+    """Seconds until this pod tries the stage again, as KFP may not; 0 where no attempt is left, or none would help.
+
+    A launcher has restarts of its own, and each takes as long as this pod may; more memory needs another pod.
+    """
+    left = attempt.number < int(os.environ.get(ATTEMPTS, "1")) and bool(os.environ.get(RUN_ID))
+    hopeless = isinstance(error, StoppedError | LauncherError | OutOfMemoryError)
+    if not left or hopeless or (isinstance(error, GatehouseError) and error.permanent):
+        return 0.0
+    return float(min(_PAUSE_SECONDS * 2 ** (attempt.number - 1), _LONGEST_PAUSE_SECONDS))
 
 
-def tolerated_attempts() -> dict[str, int]:
-    """By stage that may fail in this process the attempts that it has, from the environment: `probe=3,freshness=1`."""
-    pairs = (one.partition("=") for one in os.environ.get(TOLERATE, "").split(",") if one)
-    return {name: int(attempts) for name, _, attempts in pairs}
+def _is_tolerated(error: Exception, stage_name: str) -> bool:
+    """Whether the project lets a run continue without this stage."""
+    return stage_name in os.environ.get(TOLERATE, "").split(",") and not isinstance(error, StoppedError)
 
 
 def in_task(stage: Stage[Any, Any]) -> list[Stage[Any, Any]]:

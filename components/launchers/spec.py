@@ -170,7 +170,7 @@ class RunPolicy(Spec):
     clean_pods: Literal["Running", "All", "None"] = Field(
         "Running", description="Which pods are deleted when the job ends."
     )
-    backoff_limit: int = Field(3, ge=0, description="Restarts after which the job counts as failed.")
+    backoff_limit: int = Field(3, ge=0, description="How often a pod may start again before the job has failed.")
     keep_seconds: int = Field(
         3600, ge=0, description="Time after its end until the operator removes a job that its launcher did not remove."
     )

@@ -2,7 +2,10 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
+
+import yaml
 
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.kfp_api.connection import ENDPOINT, Patience
@@ -18,6 +21,15 @@ from gatehouse.project import Project
 
 _PATIENCE = Patience(request=10.0, retry=10.0)
 _TIMEOUTS = ApiTimeouts(request=10.0, retry=10.0)
+_KFP, _ARGO = "kubeflow", "workflow-controller-configmap"
+_KFP_STARTS = {
+    "OnError": "OnError: a task whose pod was deleted (drained, preempted, its node gone) starts again, one that ends "
+    "with an exit code does not",
+    "OnFailure": "OnFailure: a task that ends with an exit code starts again, one whose pod was deleted does not",
+    "Always": "Always: a task starts again after an exit code, and after its pod was deleted",
+    "OnTransientError": "OnTransientError: a task starts again only where Argo takes its message for a passing error",
+}
+"""What starts again under each retry policy of Argo, by `processNodeRetries` and `inferFailedReason`."""
 _ROLE = "kubectl apply -n NAMESPACE -f docs/launcher-role.yaml, bound to the service account of the pods"
 
 
@@ -98,6 +110,7 @@ def _cluster(
         yield _resource(api, resource.group, resource.plural, resource.why)
     if platform.queue:
         yield _queue(api, namespace, platform.queue)
+    yield _restarts(api, namespace)
     yield from _rights(api, namespace, project, platform.service_account)
     for named in dict.fromkeys(objects(project, platform)):
         yield _object(api, namespace, named, settings if named.name == platform.settings else {})
@@ -134,6 +147,33 @@ def _queue(api: KubernetesApi, namespace: str, queue: str) -> Finding:
     except ClusterError as error:
         return unchecked(check, " ".join(str(error).split())[:400], advice)
     return passed(check, f"gives to {found['spec'].get('clusterQueue', 'no cluster queue')}")
+
+
+def _restarts(api: KubernetesApi, namespace: str) -> Finding:
+    """Say which failures KFP starts again here, from the retry policy that Argo's controller gives to every task."""
+    check, advice = "restarts", f"Ask as somebody who may get the config map {_ARGO} of the namespace {_KFP}."
+    unknown = (
+        "whether a lost pod or an exit code starts a task again is not known; stages try their errors again anyway"
+    )
+    try:
+        for place in dict.fromkeys((_KFP, namespace)):
+            with suppress(ApiConflict):
+                data = api.get(f"/api/v1/namespaces/{place}/configmaps/{_ARGO}").get("data") or {}
+                return passed(check, f"{_KFP_STARTS[_retry_policy(data)]} ({_ARGO} in {place})")
+    except ClusterError as error:
+        return unchecked(check, f"{unknown}: {' '.join(str(error).split())[:400]}", advice, needed=False)
+    except (KeyError, AttributeError, yaml.YAMLError):
+        return unchecked(check, f"{unknown}: {_ARGO} in {place} names no retry policy of Argo", needed=False)
+    return unchecked(check, f"{unknown}: {_ARGO} is neither in {_KFP} nor in {namespace}", advice, needed=False)
+
+
+def _retry_policy(data: dict[str, str]) -> str:
+    """The policy in the data of Argo's config map, where settings may stand under one key; `OnFailure` without one."""
+    settings = yaml.safe_load(data.get("config", "")) or data
+    defaults = settings.get("workflowDefaults") or {}
+    defaults = yaml.safe_load(defaults) if isinstance(defaults, str) else defaults
+    template = (defaults.get("spec") or {}).get("templateDefaults") or {}
+    return str((template.get("retryStrategy") or {}).get("retryPolicy") or "OnFailure")
 
 
 def _rights(api: KubernetesApi, namespace: str, project: Project, account: str) -> Iterator[Finding]:

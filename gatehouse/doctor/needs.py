@@ -14,6 +14,7 @@ _ON_JOBS = ("create", "delete", "get", "patch", "watch")
 RIGHTS = {(*resource, verb) for resource in _JOBS.values() for verb in _ON_JOBS} | {
     ("", "pods", "get"),
     ("", "pods", "list"),
+    ("", "pods", "watch"),
     ("", "pods/log", "get"),
     ("", "events", "list"),
 }

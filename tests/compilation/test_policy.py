@@ -64,6 +64,10 @@ _breaks("resources", "task exit-handler-1/split: has no resourceMemoryLimit")(
 _breaks("retries", "task exit-handler-1/split: retries: expected some")(
     lambda spec, _: _task(spec, "split").pop("retryPolicy")
 )
+_breaks("retries", "task exit-handler-1/split: retries: expected a backoffMaxDuration of at least")(
+    lambda spec, _: _task(spec, "split")["retryPolicy"].update(backoffMaxDuration="300s")
+)
+_breaks("retries", "found 0s")(lambda spec, _: _task(spec, "split")["retryPolicy"].pop("backoffMaxDuration"))
 _breaks("timeout", "task exit-handler-1/split: has no timeout")(
     lambda _, platform: _pod(platform, "split").pop("activeDeadlineSeconds")
 )

@@ -107,7 +107,7 @@ def test_a_cluster_that_has_everything_is_well(patient: Patient, monkeypatch: py
     assert found["secret gatehouse-credentials"].found == "it has alert-webhook"
     whom = {review["spec"]["user"] for review in patient.cluster.reviews}
     assert whom == {f"system:serviceaccount:{NAMESPACE}:pipeline-runner"}
-    assert len(patient.cluster.reviews) == 9
+    assert len(patient.cluster.reviews) == 10
 
 
 def _lose(path: str) -> Callable[[Patient], None]:
@@ -174,6 +174,54 @@ def test_what_is_wrong_is_found_and_told_with_what_to_do(
     seen = patient.findings()[check]
     assert (seen.outcome, seen.well) == (outcome, False)
     assert found in seen.found and advice in seen.advice
+
+
+@pytest.mark.parametrize("place", ["kubeflow", NAMESPACE])
+@pytest.mark.parametrize("one_key", [True, False], ids=["one-key", "keys"])
+@pytest.mark.parametrize(
+    ("policy", "again", "not_again"),
+    [
+        ("OnError", "deleted", "exit code"),
+        ("OnFailure", "exit code", "deleted"),
+        (None, "exit code", "deleted"),
+        ("Always", "exit code", ""),
+    ],
+)
+def test_the_doctor_says_which_failures_this_cluster_starts_again(
+    patient: Patient, policy: str | None, again: str, not_again: str, one_key: bool, place: str
+) -> None:
+    strategy: Any = {"retryStrategy": {"limit": "2"} | ({"retryPolicy": policy} if policy else {})}
+    data: Any = {"executor": "{}", "workflowDefaults": {"spec": {"templateDefaults": strategy}}}
+    told = {"config": yaml.safe_dump(data)} if one_key else {key: yaml.safe_dump(value) for key, value in data.items()}
+    path = f"/api/v1/namespaces/{place}/configmaps/workflow-controller-configmap"
+    patient.cluster.objects[path] = {"data": told}
+    seen = patient.findings()["restarts"]
+    starts, _, ends = seen.found.partition("starts again")
+    assert seen.outcome == "passed" and seen.found.startswith(policy or "OnFailure")
+    assert again in (starts if not_again else ends) and not_again in ends
+
+
+def _without_a_known_policy(patient: Patient) -> None:
+    defaults = {"workflowDefaults": "spec: {templateDefaults: {retryStrategy: {retryPolicy: Sometimes}}}"}
+    path = "/api/v1/namespaces/kubeflow/configmaps/workflow-controller-configmap"
+    patient.cluster.objects[path] = {"data": defaults}
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda _: None,
+        lambda patient: patient.cluster.forbidden.add(("", "configmaps", "get")),
+        _without_a_known_policy,
+    ],
+    ids=["absent", "forbidden", "unknown"],
+)
+def test_a_retry_policy_that_cannot_be_read_is_not_checked_and_not_guessed(
+    patient: Patient, harm: Callable[[Patient], None]
+) -> None:
+    harm(patient)
+    seen = patient.findings()["restarts"]
+    assert (seen.outcome, seen.well) == ("not checked", True) and "not known" in seen.found
 
 
 def test_the_server_that_submit_would_take_is_looked_at(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""KFP tries every failed task again: what failed for good does no work again, through KFP's own local runner."""
+"""Where KFP tries a failed task again, what failed for good does no work again, through KFP's own local runner."""
 
 from pathlib import Path
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gatehouse.components.artifacts.stage import TOLERATE, declared_stages
+from gatehouse.components.artifacts.stage import ATTEMPTS, TOLERATE, declared_stages
 from gatehouse.components.probing.spec import ProbeSpec
 from gatehouse.components.tracking.cost import Prices
 from gatehouse.errors import ConfigurationError
@@ -41,7 +41,7 @@ def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(pro
     lenient = StageSettings(on_failure="warn", retries=4)
     pipeline = built(project, "training", THIS_MACHINE, probe=lenient, freshness=StageSettings(on_failure="warn"))
     settings = {each["name"]: each["value"] for each in executor(pipeline, "probe")["env"]}
-    assert settings[TOLERATE] == "5"
+    assert settings[TOLERATE] and settings[ATTEMPTS] == "5"
     assert pipeline.tasks["probe"].retry_policy.max_retry_count == 4
     assert not pipeline.tasks["probe"].caching_options.enable_cache
     assert pipeline.tasks["train"].retry_policy.max_retry_count == 2

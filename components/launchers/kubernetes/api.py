@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,8 @@ logger = logging.getLogger(__name__)
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
-_CONFLICTS = (404, 409, 410)
+_GONE = 410
+_CONFLICTS = (404, 409, _GONE)
 _TOKEN_ATTEMPTS = 4
 
 
@@ -72,7 +74,7 @@ class KubernetesApi:
         self._kubeconfig = kubeconfig
         self.namespace = "default"
         self._until = float("inf")
-        self._refused_watches: set[int] = set()
+        self._refused_watches: set[tuple[int, str]] = set()
         self._client = self._load()
 
     def _load(self) -> Any:
@@ -192,25 +194,57 @@ class KubernetesApi:
                 if json.loads(line).get("type") != "BOOKMARK":
                     break
         except ApiException as error:
-            if error.status and error.status not in (401, *_TRANSIENT, *_CONFLICTS):
+            if _is_refusal(error):
                 least = seconds
-                self._warn_of_watch(error)
+                self._warn_of_watch(error, path)
         except Exception as error:
             logger.debug("A watch broke: %s", _short(error))
         rest = least - (time.monotonic() - began)
         if rest > 0:
             time.sleep(min(rest, seconds))
 
-    def _warn_of_watch(self, error: Any) -> None:
-        if error.status not in self._refused_watches:
+    def changes(self, path: str, selector: str, ended: threading.Event) -> Iterator[dict[str, Any]]:
+        """The objects under `path` that a label selector chooses: as they are, then after each change, until `ended`.
+
+        The last change of an object is its deletion. A watch that breaks goes on where it was, so nothing that comes
+        and goes is missed, unless the API has forgotten that moment (410). A watch that is refused ends this.
+        """
+        from kubernetes.client.exceptions import ApiException
+
+        version, seconds = "", max(1, round(self.timeouts.resync))
+        query = {"watch": "true", "labelSelector": selector, "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
+        while not ended.is_set():
+            try:
+                since = {"resourceVersion": version} if version else {}
+                for line in self.lines(path, query | since, silence=seconds + self.timeouts.min_interval):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        version = ""
+                        break
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        yield event["object"]
+            except ApiException as error:
+                version = "" if error.status == _GONE else version
+                if _is_refusal(error):
+                    self._warn_of_watch(error, path)
+                    return
+            except Exception as error:
+                logger.debug("A watch broke: %s", _short(error))
+            ended.wait(self.timeouts.min_interval)
+
+    def _warn_of_watch(self, error: Any, path: str) -> None:
+        what = path.rpartition("/")[2]
+        if (error.status, what) not in self._refused_watches:
             logger.warning(
-                "The cluster refuses with HTTP %d (%s) to watch the job. The launcher looks at it every %g s instead. "
+                "The cluster refuses with HTTP %d (%s) to watch %s. The launcher looks at them every %g s instead. "
                 "403: give the launcher's service account the role of docs/launchers.md.",
                 error.status,
                 error.reason,
+                what,
                 self.timeouts.resync,
             )
-        self._refused_watches.add(error.status)
+        self._refused_watches.add((error.status, what))
 
     def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         def send() -> Any:
@@ -268,6 +302,11 @@ class KubernetesApi:
                 logger.info("The cluster's API failed (%s): again in %.1f s.", _short(error), pause)
                 time.sleep(pause)
                 bound = min(bound * 2, self.timeouts.longest_pause)
+
+
+def _is_refusal(error: Any) -> bool:
+    """Whether the same request would be refused again."""
+    return bool(error.status) and error.status not in (401, *_TRANSIENT, *_CONFLICTS)
 
 
 def _retry_after(error: Exception) -> float:

@@ -43,24 +43,28 @@ class PodLogs:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._following: dict[str, str] = {}
+        self._streamed: set[str] = set()
         self._latest: dict[str, tuple[str, set[str]]] = {}
         self._tails: dict[str, deque[str]] = {}
 
     def follow(self, pods: Iterable[Pod]) -> None:
-        """Start to stream the logs of started pods, if not done yet."""
+        """Start to stream the logs of started pods, if not done yet; from any thread."""
         for pod in pods:
             name, uid = name_of(pod), pod["metadata"]["uid"]
             started = pod.get("status", {}).get("phase") in ("Running", "Succeeded", "Failed")
-            if started and self._following.get(name) != uid:
+            with self._lock:
+                if not started or uid in self._streamed:
+                    continue
+                self._streamed.add(uid)
                 self._following[name] = uid
-                threading.Thread(target=self._follow, args=(name, uid), name=f"log-{name}", daemon=True).start()
+            threading.Thread(target=self._follow, args=(name, uid), name=f"log-{name}", daemon=True).start()
 
     def finish(self) -> None:
         """Read the lines that the streams have not delivered yet, and close the file."""
         if self._ended.is_set():
             return
         self._ended.set()
-        for name, uid in self._following.items():
+        for name, uid in list(self._following.items()):
             with suppress(LauncherError, ApiConflict), self._api.cleaning_up():
                 if self._phase(name, uid):
                     for line in self._api.text(f"{self._pods}/{name}/log", self._query(uid)).splitlines():
@@ -73,9 +77,10 @@ class PodLogs:
         name, uid = name_of(pod), pod["metadata"]["uid"]
         if ask and not self._tails.get(uid):
             with suppress(LauncherError, ApiConflict):
-                query = {"container": self._container, "tailLines": TAIL_LINES}
-                lines = self._api.text(f"{self._pods}/{name}/log", query).splitlines()
-                return last_lines(lines, f"the log of pod {name}")
+                if self._phase(name, uid):
+                    query = {"container": self._container, "tailLines": TAIL_LINES}
+                    lines = self._api.text(f"{self._pods}/{name}/log", query).splitlines()
+                    return last_lines(lines, f"the log of pod {name}")
         return last_lines(list(self._tails.get(uid, ())), f"the log of pod {name}")
 
     def _follow(self, name: str, uid: str) -> None:

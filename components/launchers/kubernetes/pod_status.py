@@ -70,6 +70,11 @@ def exit_code(pod: Pod) -> int:
     return next((end["exitCode"] for end in _ends(pod) if end.get("exitCode")), 0)
 
 
+def restarts(pod: Pod) -> int:
+    """How often the node has started the pod's containers again."""
+    return max((each.get("restartCount", 0) for each in _status(pod).get("containerStatuses", [])), default=0)
+
+
 def how_it_ended(pod: Pod) -> str:
     """How a failed pod ended, in a sentence that is the same for the same cause."""
     reasons = [end.get("reason", "") for end in _ends(pod)]

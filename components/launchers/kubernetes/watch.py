@@ -1,7 +1,7 @@
 """Watches one job of a cluster to its end, and says why it failed."""
 
 import json
-from collections import Counter
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -29,7 +29,10 @@ _EVENTS = 3
 
 
 class JobWatch:
-    """Checks a job and its pods whenever the job changes, and at regular intervals."""
+    """Checks a job and its pods whenever the job changes, and at regular intervals.
+
+    Pods that come and go between two looks are watched in a thread: docs/decisions/kubernetes-watch.md.
+    """
 
     def __init__(
         self,
@@ -55,17 +58,19 @@ class JobWatch:
             on_look: Called at every check.
         """
         self._api, self._operator, self._owned, self._logs, self._reported = api, operator, owned, logs, reported
-        self._on_look, self._restarts = on_look, launch.restarts
+        self._on_look = on_look
         self._core = f"/api/v1/namespaces/{owned.namespace}"
-        self._attempts = Attempts(launch.min_pods)
+        labels = operator.pod_labels(owned.name)
+        self._selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        self._attempts = Attempts(launch.min_pods, launch.restarts)
         self._deadlines = Deadlines(launch, launch.min_pods, minutes, logs.tail, self.events)
         self._progress, self._version = self._progress_now(), ""
 
     def resume(self, found: dict[str, Any]) -> None:
         """Continue from the state that the earlier launcher wrote on the job's object."""
         progress = json.loads(found["metadata"]["annotations"].get(PROGRESS, "{}"))
+        self._attempts.resume(progress)
         self._deadlines.resume(found, self.pods(), progress)
-        self._attempts.failures = Counter(progress.get("failures", {}))
 
     def until_success(self) -> None:
         """Return when the job has succeeded.
@@ -73,6 +78,8 @@ class JobWatch:
         Raises:
             LauncherError: if the job did not succeed, was deleted, or exceeded a deadline.
         """
+        ended = threading.Event()
+        threading.Thread(target=self._follow, args=(ended,), name=f"pods-{self._owned.name}", daemon=True).start()
         try:
             while (left := self._look()) is not None:
                 pause = max(0.001, min(self._api.timeouts.resync, left))
@@ -80,6 +87,16 @@ class JobWatch:
         except (ClusterError, TrainingCancelledError) as error:
             first = self._attempts.first()
             raise type(error)(f"{error}\n{self._logs.tail(first, ask=False)}" if first else str(error)) from error
+        finally:
+            ended.set()
+
+    def _follow(self, ended: threading.Event) -> None:
+        """Record each pod at each change, and read its log from its start."""
+        for pod in self._api.changes(f"{self._core}/pods", self._selector, ended):
+            if ended.is_set():
+                return
+            if self._attempts.observe(pod):
+                self._logs.follow([pod])
 
     def _look(self) -> float | None:
         """Seconds until the next deadline, or None if the job has succeeded."""
@@ -87,12 +104,14 @@ class JobWatch:
         self._version = found["metadata"]["resourceVersion"]
         pods = self.pods()
         self._logs.follow(pods)
+        if found["spec"].get("runPolicy", {}).get("suspend"):  # Kueue preempts so.
+            self._attempts.suspend()
         self._on_look()
         if end := self._operator.end(found):
             if end.succeeded:
                 return None
             raise self._failure(end)
-        if self._restarts is not None and (said := self._attempts.exceeding(self._restarts)):
+        if said := self._attempts.exceeding():
             raise self._cause(said)
         left = self._deadlines.check(pods)
         if (progress := self._progress_now()) != self._progress:
@@ -101,14 +120,11 @@ class JobWatch:
         return left
 
     def _progress_now(self) -> str:
-        failures = {} if self._restarts is None else self._attempts.failures
-        return json.dumps(self._deadlines.progress() | {"failures": failures}, sort_keys=True)
+        return json.dumps(self._deadlines.progress() | self._attempts.progress(), sort_keys=True)
 
     def pods(self) -> list[Pod]:
         """The present pods of the job, in order of their names."""
-        labels = self._operator.pod_labels(self._owned.name)
-        selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        found = sorted(self._api.list(f"{self._core}/pods", labelSelector=selector), key=pod_status.name_of)
+        found = sorted(self._api.list(f"{self._core}/pods", labelSelector=self._selector), key=pod_status.name_of)
         self._attempts.update(found)
         return found
 
@@ -154,5 +170,5 @@ class JobWatch:
                 f"priority, or more restarts (launch.run_policy.backoff_limit). Run again: it goes on at its last "
                 f"checkpoint.\n{said}"
             )
-        cause = pod_status.how_it_ended(failed[0]) if failed else "no pod says why."
+        cause = pod_status.how_it_ended(failed[0]) if failed else f"no pod says why. {self.events()}".strip()
         return TrainingFailedError(f"Training failed: {cause}\n{said}")

@@ -8,6 +8,7 @@ from gatehouse.compilation.specification import Compiled
 from gatehouse.components.artifacts.stage import TOLERATE, declared_stages, in_task
 from gatehouse.images import by_digest
 from gatehouse.platforms import THIS_MACHINE
+from gatehouse.task_settings import seconds_of_attempts
 
 _RESOURCES = ("resourceCpuRequest", "resourceCpuLimit", "resourceMemoryRequest", "resourceMemoryLimit")
 
@@ -30,12 +31,28 @@ def resources(compiled: Compiled) -> Iterator[str]:
 
 @rule("retries", "a pod is lost now and then, and a second try is safe only where its stage says so")
 def retries(compiled: Compiled) -> Iterator[str]:
-    """A task has retries exactly if its stage declares them safe."""
+    """A task has retries exactly if its stage declares them safe, and time for all of them."""
     for task in compiled.leaves:
         stage = declared_stages().get(task.stage)
         wanted = stage is not None and all(one.declared.effects.retry_safe for one in in_task(stage))
-        if stage is not None and bool(task.body.get("retryPolicy", {}).get("maxRetryCount")) != wanted:
+        policy = task.body.get("retryPolicy", {})
+        if stage is not None and bool(policy.get("maxRetryCount")) != wanted:
             yield f"task {task.path}: retries: expected {'some' if wanted else 'none'}"
+        elif wanted:
+            pause, longest = (_seconds(policy.get(name)) for name in ("backoffDuration", "backoffMaxDuration"))
+            least = seconds_of_attempts(
+                _deadline(task.pod), policy["maxRetryCount"], pause, policy.get("backoffFactor", 2.0)
+            )
+            if longest < least:
+                yield (
+                    f"task {task.path}: retries: expected a backoffMaxDuration of at least {least}s, found {longest}s: "
+                    "Argo counts all attempts from the start of the first, and ends the one that is running"
+                )
+
+
+def _seconds(duration: str | None) -> int:
+    """Seconds of a duration as KFP writes it in a spec; 0 without one."""
+    return round(float((duration or "0s").removesuffix("s")))
 
 
 @rule("timeout", "a task that hangs holds its node, and its run, for ever")

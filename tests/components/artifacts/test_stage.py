@@ -13,11 +13,12 @@ from gatehouse.components.artifacts import run as run_module
 from gatehouse.components.artifacts import stage as stage_module
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
-from gatehouse.components.artifacts.stage import TOLERATE, Stage, StageModel
+from gatehouse.components.artifacts.stage import ATTEMPTS, TOLERATE, Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.preparing.stage import forced
 from gatehouse.errors import (
     ConfigurationError,
+    LauncherError,
     OutOfMemoryError,
     StageResultError,
     StaleSpecError,
@@ -354,22 +355,73 @@ def test_force_names_stages_and_an_optional_nonce() -> None:
         forced("trian", stages)
 
 
-@pytest.mark.parametrize(("error", "attempts"), [(StoreError, 3), (ConfigurationError, 1)])
-def test_a_stage_that_may_fail_ends_well_with_a_warning_once_trying_again_does_not_help(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, error: type[Exception], attempts: int
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between attempts of a pod that may make three; nobody waits for them."""
+    waited: list[float] = []
+    monkeypatch.setenv(ATTEMPTS, "3")
+    monkeypatch.setattr(stage_module.time, "sleep", waited.append)
+    return waited
+
+
+def _failing(*errors: Exception) -> Stage[Request, Result]:
+    """A stage whose attempts end in these errors, and after them well."""
+    left = list(errors)
+
+    def fail(request: Request, store: ArtifactStore) -> Result:
+        if left:
+            raise left.pop(0)
+        return Result.model_construct(None, split="")
+
+    return Stage(Declaration("split", "Split"), fail)
+
+
+def _ends(store: ArtifactStore) -> list[str]:
+    return [event.event for event in _events(store) if event.event not in ("started", "warned")]
+
+
+def test_a_pod_tries_a_stage_again_after_an_error_that_may_pass(store: ArtifactStore, pauses: list[float]) -> None:
+    _failing(StoreError("busy"), ConnectionResetError("lost"))(Request(value=1), store)
+    assert _ends(store) == ["failed", "failed", "finished"] and pauses == [15, 30]
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [(StoreError, 3), (KeyError, 3), (ConfigurationError, 1), (LauncherError, 1), (OutOfMemoryError, 1)],
+)
+def test_a_pod_tries_no_more_often_than_told_and_not_where_that_is_no_help(
+    store: ArtifactStore, pauses: list[float], error: type[Exception], tries: int
 ) -> None:
-    monkeypatch.setenv(TOLERATE, "3")
+    with pytest.raises(error):
+        _failing(*[error("no") for _ in range(9)])(Request(value=1), store)
+    assert _ends(store) == ["failed"] * tries and len(pauses) == tries - 1
 
-    def failing(request: Request, store: ArtifactStore) -> Result:
-        raise error("no answer")
 
-    stage = Stage(Declaration("split", "Split"), failing)
-    for _ in range(attempts - 1):
-        with pytest.raises(error):
+def test_a_pod_that_kfp_started_again_goes_on_counting(store: ArtifactStore, pauses: list[float]) -> None:
+    stage = _failing(*[StoreError("busy") for _ in range(9)])
+    for _ in range(2):
+        with pytest.raises(StoreError):
             stage(Request(value=1), store)
+    assert _ends(store) == ["failed"] * 4
+
+
+def test_without_a_record_a_stage_is_tried_once(
+    store: ArtifactStore, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(RUN_ID)
+    with pytest.raises(StoreError):
+        _failing(StoreError("busy"))(Request(value=1), store)
+    assert pauses == []
+
+
+@pytest.mark.parametrize(("error", "attempts"), [(StoreError, 3), (ConfigurationError, 1), (OutOfMemoryError, 1)])
+def test_a_stage_that_may_fail_ends_well_with_a_warning_once_trying_again_does_not_help(
+    store: ArtifactStore, pauses: list[float], monkeypatch: pytest.MonkeyPatch, error: type[Exception], attempts: int
+) -> None:
+    monkeypatch.setenv(TOLERATE, "1")
+    stage = _failing(*[error("no answer") for _ in range(9)])
     assert stage(Request(value=1), store).split == ""
-    ended = [event.event for event in _events(store) if event.event not in ("started", "warned")]
-    assert ended == ["failed"] * (attempts - 1) + ["tolerated"]
+    assert _ends(store) == ["failed"] * (attempts - 1) + ["tolerated"]
     (warned,) = [event.body["message"] for event in _events(store) if event.event == "warned"]
     assert warned == "split failed, and the run goes on without it: no answer"
     assert not list(store.objects.list("memo"))

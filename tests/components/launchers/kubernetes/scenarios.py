@@ -133,6 +133,7 @@ def fail_again_and_again(code: int, reason: str = "", **status: object) -> Scena
             cluster.say(pod, "epoch 1/2")
             started += 1
             cluster.await_log("epoch 1/2", started)
+            cluster.await_looks(2)  # A look that began while it runs: none while it has failed.
             pod = cluster.fail(job, pod, code, reason, **status)
 
     return scenario

@@ -1,7 +1,9 @@
 """How a job on a cluster may fail: each cause is an error of its own, with the last lines of the worker."""
 
 import contextvars
+import json
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -94,6 +96,7 @@ def test_failures_before_the_launcher_began_count_too(
         for _ in range(2):
             assert pod is not None
             cluster.start(made, pod)
+            cluster.await_looks(2)
             pod = cluster.fail(made, pod, 137, "OOMKilled")
             assert fail_again.wait(60)
 
@@ -103,7 +106,7 @@ def test_failures_before_the_launcher_began_count_too(
 
         def die_when_saved(owned: OwnedJob, progress: str) -> None:
             save_progress(owned, progress)
-            if "master-0" in progress:
+            if json.loads(progress)["failures"]:
                 die()
 
         first._api.cleaning_up = die  # type: ignore[method-assign]
@@ -114,6 +117,90 @@ def test_failures_before_the_launcher_began_count_too(
         fail_again.set()
         with pytest.raises(ends.TrainingFailedError, match=r"master-0 failed 2 times"):
             launcher_on(cluster, store, "pytorchjob", **once("pytorchjob")).run(job)  # type: ignore[arg-type]
+
+
+def test_the_failure_after_the_last_restart_ends_the_job_with_its_cause(store: ArtifactStore, job: TrainingJob) -> None:
+    """The operator deletes a failed pod at once and makes another, for ever; a look shows none that has failed."""
+    started: list[str] = []
+
+    def run_out_of_memory(cluster: Cluster, made: Object) -> None:
+        cluster.start(made, cluster.add_pod(made))
+        pod: Object | None = cluster.add_pod(made, "worker-0")
+        while pod is not None:
+            started.append(pod["metadata"]["uid"])
+            cluster.start(made, pod)
+            cluster.say(pod, f"life {len(started)}")
+            cluster.await_log(f"life {len(started)}")
+            cluster.await_looks(2)
+            pod = cluster.fail(made, pod, 137, "OOMKilled")
+
+    limit: dict[str, object] = {"run_policy": {"backoff_limit": 2}, "nodes": 2}
+    twice = replace(job, processes=2)
+    first, rest = error_of(ends.TrainingFailedError, run_out_of_memory, store, twice, "pytorchjob", **limit)
+    assert "OOMKilled" in first and len(started) in (3, 4)
+    assert f"worker-0 failed 3 times, with {BACKOFF}=2" in rest and rest.endswith("life 3")
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_pods_that_come_and_go_between_two_looks_count_where_pods_may_be_watched(
+    store: ArtifactStore, job: TrainingJob, watched: bool
+) -> None:
+    def fail_three_times_at_once(cluster: Cluster, made: Object) -> None:
+        pod: Object | None = cluster.add_pod(made)
+        cluster.await_looks(2)
+        for _ in range(3):
+            assert pod is not None
+            pod = cluster.fail(made, pod, 137, "OOMKilled")
+        assert pod is not None
+        cluster.start(made, pod)
+        cluster.await_looks(3)
+        del cluster.pods[pod["metadata"]["name"]]
+        if cluster.jobs:
+            succeed(cluster, made)
+
+    with kubernetes(fail_three_times_at_once) as cluster:
+        cluster.log = job.directory / LOG
+        if not watched:
+            cluster.forbidden.add(("", "pods", "watch"))
+        launcher = launcher_on(cluster, store, "pytorchjob", run_policy={"backoff_limit": 2})
+        if watched:
+            with pytest.raises(ends.TrainingFailedError, match="failed 3 times"):
+                launcher.run(job)
+        else:
+            launcher.run(job)
+
+
+def test_a_job_that_is_suspended_again_and_again_uses_no_restart(store: ArtifactStore, job: TrainingJob) -> None:
+    def preempted_and_resumed(cluster: Cluster, made: Object) -> None:
+        pod = cluster.add_pod(made)
+        for _ in range(3):
+            cluster.start(made, pod)
+            cluster.await_looks(2)
+            cluster.suspend(made, pod)
+            pod = cluster.resume(made)
+        cluster.await_looks(2)
+        del cluster.pods[pod["metadata"]["name"]]
+        if cluster.jobs:
+            succeed(cluster, made)
+
+    run(preempted_and_resumed, store, job, "pytorchjob", run_policy={"backoff_limit": 1})
+
+
+def test_without_the_right_to_watch_pods_new_ones_count_at_each_look(store: ArtifactStore, job: TrainingJob) -> None:
+    def replace_pods(cluster: Cluster, made: Object) -> None:
+        cluster.events.append({"type": "Warning", "reason": "PyTorchJobRestarting", "message": "Worker failed."})
+        pod: Object | None = cluster.add_pod(made)
+        while pod is not None:
+            cluster.start(made, pod)
+            cluster.await_looks(2)
+            pod = cluster.fail(made, pod, 137, "OOMKilled")
+
+    with kubernetes(replace_pods) as cluster:
+        cluster.forbidden.add(("", "pods", "watch"))
+        launcher = launcher_on(cluster, store, "pytorchjob", run_policy={"backoff_limit": 2})
+        with pytest.raises(ends.TrainingFailedError, match="failed 3 times") as caught:
+            launcher.run(job)
+    assert "PyTorchJobRestarting: Worker failed." in str(caught.value)
 
 
 def _evicted_and_started_again(cluster: Cluster, job: Object) -> None:
