@@ -43,7 +43,7 @@ class Flow:
 
 
 def flows(spec: dict[str, Any], row_of: dict[str, int]) -> list[Flow]:
-    """Everything that flows between tasks, in order of the task that gives it; nonces of `prepare` are left out."""
+    """Everything that flows between tasks, in order of the task that gives it; small values that only tell are left out."""
     found: dict[tuple[str, str], Flow] = {}
     tasks = next(each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each)
     for task in sorted(tasks, key=lambda name: row_of[name]):
@@ -64,32 +64,44 @@ def _origin(given: dict[str, Any], name: str, described: str) -> tuple[tuple[str
     produced = given.get("taskOutputParameter")
     if produced:
         output = produced["outputParameterKey"]
-        drawn = produced["producerTask"] != "prepare" and output not in ("reasons", "rows")
+        drawn = output not in ("reasons", "rows")
         reference = described.startswith("Reference of") or output in ("validation", "leakage")
         return ((produced["producerTask"], output) if drawn else ("", "")), reference
-    constant = given.get("runtimeValue", {}).get("constant")
-    if isinstance(constant, str) and constant.startswith("config/"):
-        return ("prepare", name), True
     return ("", ""), False
+
+
+def stages_of(pipeline: Pipeline) -> dict[str, list[str]]:
+    """The stages that each task runs, by the task's name, in order."""
+    tasks: dict[str, list[str]] = {}
+    for task, stage, _ in pipeline.plan:
+        tasks.setdefault(task, []).append(stage)
+    return tasks
+
+
+def _tasks(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    graphs = [spec["root"], *(each for each in spec["components"].values() if "dag" in each)]
+    return [pair for graph in graphs for pair in graph["dag"]["tasks"].items()]
 
 
 def drawing(pipeline: Pipeline, name: str) -> str:
     """A pipeline as SVG: a row for each task, in order, and a lane for each thing that flows."""
     spec = json_format.MessageToDict(pipeline.function.pipeline_spec)
-    row_of = {task: row for row, (task, _, _) in enumerate(pipeline.plan)}
+    tasks = stages_of(pipeline)
+    row_of = {task: row for row, task in enumerate(tasks)}
+    titles = {name: task["taskInfo"]["name"] for name, task in _tasks(spec)}
     drawn = flows(spec, row_of)
-    parts = [_task(row, stage, title) for row, (_, stage, title) in enumerate(pipeline.plan)]
+    parts = [_task(row, stages, titles[task]) for row, (task, stages) in enumerate(tasks.items())]
     given: dict[int, int] = {}
     for lane, flow in enumerate(drawn):
         offset = given.get(flow.source, 0)
         given[flow.source] = offset + 1
         parts.append(_flow(lane, flow, offset))
-    for row in range(len(pipeline.plan)):
+    for row in range(len(tasks)):
         taken = [lane for lane, flow in enumerate(drawn) if row in flow.takers]
         if taken:
             parts.append(_intake(row, max(taken)))
     width = max(LANE_X + LANE * len(drawn) + 96, LEAST_WIDTH)
-    height = TOP + ROW * len(pipeline.plan) + 62
+    height = TOP + ROW * len(tasks) + 62
     parts.append(_legend(height - 40))
     body = "\n".join(parts)
     return (
@@ -109,16 +121,18 @@ def _y(row: int) -> int:
     return TOP + ROW * row
 
 
-def _task(row: int, stage: str, title: str) -> str:
-    effects, y = declared_stages()[stage].declared.effects, _y(row)
-    kind = "box" if effects.memo else "always"
+def _task(row: int, stages: list[str], title: str) -> str:
+    effects, y = [declared_stages()[stage].declared.effects for stage in stages], _y(row)
+    kind = "box" if all(each.memo for each in effects) else "always"
+    shown = ", ".join(stages)
     parts = [
         f'<rect class="{kind}" x="{BOX_X}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"/>',
         f'<text class="title" x="{BOX_X + 10}" y="{y + 18}">{escape(title)}</text>',
-        f'<text class="stage" x="{BOX_X + 10}" y="{y + 33}">{escape(stage)}</text>',
+        f'<text class="stage" x="{BOX_X + 10}" y="{y + 33}">{escape(shown if len(shown) <= 42 else shown[:40].rstrip(", ") + " …")}</text>',
     ]
     label_y = y + 13
-    for text, out in ((effects.reads, False), (effects.writes, True)):
+    touched = [(each.reads, False) for each in effects] + [(each.writes, True) for each in effects]
+    for text, out in list(dict.fromkeys(touched)):
         if text:
             parts.append(_arrow(text, label_y, out))
             label_y += 18

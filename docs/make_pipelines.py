@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _drawing import drawing
+from _drawing import drawing, stages_of
 from _pages import EXAMPLE, main, table
 
 from gatehouse.compilation.backends import needed
@@ -32,8 +32,9 @@ def pages() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as directory:
         for name in names():
             spec = read_spec(compile_pipeline(name, project, Path(directory), platform))
-            written[f"{_FOLDER}/{name}.md"] = _page(name, spec)
-            written[f"docs/images/pipelines/{name}.svg"] = drawing(build(name, project), name)
+            pipeline = build(name, project)
+            written[f"{_FOLDER}/{name}.md"] = _page(name, spec, stages_of(pipeline))
+            written[f"docs/images/pipelines/{name}.svg"] = drawing(pipeline, name)
             rows.append([f"[{name}]({name}.md)", _said(spec), str(len(spec.leaves)), ", ".join(sorted(spec.inputs))])
     index = table(["pipeline", "what it does", "tasks", "parameters"], rows)
     written[f"{_FOLDER}/README.md"] = f"# Pipelines\n\n{_GENERATED}\n{_ABOUT}\n{index}"
@@ -44,7 +45,7 @@ def _said(spec: Compiled) -> str:
     return str(spec.spec["pipelineInfo"]["description"]).partition("\n")[0]
 
 
-def _page(name: str, spec: Compiled) -> str:
+def _page(name: str, spec: Compiled, stages: dict[str, list[str]]) -> str:
     parameters = [
         [f"`{key}`", _type(body), f"`{body['defaultValue']}`" if body.get("defaultValue") else "", body["description"]]
         for key, body in sorted(spec.inputs.items())
@@ -64,7 +65,8 @@ def _page(name: str, spec: Compiled) -> str:
             table(["task", "output", "kind", "what it is"], outputs) if outputs else "",
             "## Tasks\n\nWhat each pod gets on the platform of the example.\n",
             table(
-                ["task", "stage", "CPU", "memory", "ends after", "retries", "cache"], [_row(one) for one in spec.leaves]
+                ["task", "stages", "CPU", "memory", "ends after", "retries", "cache"],
+                [_row(one, stages[one.name]) for one in spec.leaves],
             ),
             f"It needs the KFP backend {needed(spec)} or a newer one ([why](../specs.md#older-backends)).\n",
         ]
@@ -76,13 +78,13 @@ def _type(body: dict[str, Any]) -> str:
     return ", ".join(choices) or _TYPES.get(body["parameterType"], body["parameterType"].lower())
 
 
-def _row(task: Task) -> list[str]:
+def _row(task: Task, stages: list[str]) -> list[str]:
     resources, retries = task.container["resources"], task.body.get("retryPolicy", {}).get("maxRetryCount", 0)
     accelerator = resources.get("accelerator", {})
     gpus = f", {accelerator['resourceCount']} {accelerator['resourceType']}" if accelerator else ""
     return [
         task.body["taskInfo"]["name"],
-        f"`{task.stage}`",
+        ", ".join(f"`{stage}`" for stage in stages),
         f"{resources['resourceCpuLimit']}{gpus}",
         resources["resourceMemoryLimit"],
         f"{int(task.pod['activeDeadlineSeconds']) // 60} min",

@@ -16,7 +16,7 @@ from kfp.compiler import Compiler
 
 from gatehouse.compilation.compiling import compile_project
 from gatehouse.compilation.specification import Compiled, Task, read_spec
-from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.components.artifacts.stage import declared_stages, in_task, leads
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.platforms import THIS_MACHINE
@@ -32,7 +32,7 @@ _TYPES = {
     "STRUCT": "object",
     "TASK_FINAL_STATUS": "how KFP says that it ended",
 }
-_EMPTY = {"String": "", "List": [], "Integer": 0, "Float": 0.0, "Boolean": False}
+_EMPTY = {"String": "", "List": [], "Dict": {}, "Integer": 0, "Float": 0.0, "Boolean": False}
 _GENERATED = "<!-- Written by docs/make_readmes.py from the compiled specs; do not edit. -->\n"
 
 
@@ -130,7 +130,7 @@ def _rooms() -> dict[Path, list[str]]:
     """The stages that are tasks, by the folder of their `stage.py`."""
     rooms: dict[Path, list[str]] = {}
     for name, stage in declared_stages().items():
-        if not stage.declared.inner:
+        if not stage.declared.inner and (name not in leads() or name == "validate"):
             path = stage.function.__module__.removeprefix("gatehouse.").replace(".", "/")
             rooms.setdefault((ROOT / path).parent, []).append(name)
     return dict(sorted(rooms.items()))
@@ -167,12 +167,15 @@ def _about(folder: Path) -> str:
 def _section(component: Component, result: str) -> str:
     task = component.task
     stage, resources = declared_stages()[task.stage], task.container["resources"]
-    effects = stage.declared.effects
-    kept = "KFP's cache and the stage memo" if stage.cacheable else "the stage memo, as a result may be provisional"
+    run = in_task(stage)
+    effects, cached = stage.declared.effects, all(one.cacheable for one in run)
+    kept = [f"`{one.name}`" if len(run) > 1 else "its result" for one in run if one.declared.effects.memo]
     facts = [
-        ["reads", effects.reads or "nothing but its parameters"],
-        ["writes", effects.writes or "nothing but its artifacts"],
-        ["cache", kept if effects.memo else "never: it runs every time"],
+        ["runs", ", ".join(f"`{one.name}`" for one in run)],
+        ["reads", "; ".join(filter(None, (one.declared.effects.reads for one in run))) or "nothing but its parameters"],
+        ["writes", "; ".join(filter(None, (one.declared.effects.writes for one in run))) or "nothing but its artifacts"],
+        ["KFP's cache", "on" if cached else "off"],
+        ["the stage memo", f"holds {', '.join(kept)}" if kept else "is not used: it runs every time"],
         ["retries", str(task.body.get("retryPolicy", {}).get("maxRetryCount", 0))],
         ["why", effects.why],
         ["resources", f"CPU {resources['resourceCpuLimit']}, memory {resources['resourceMemoryLimit']}"],
