@@ -17,6 +17,8 @@ TOP, ROW, BOX_X, BOX_WIDTH, BOX_HEIGHT = 64, 54, 160, 252, 42
 LANE_X, LANE = BOX_X + BOX_WIDTH + 26, 30
 OUT_STEP = 13
 LEAST_WIDTH = 900
+_LONGEST = 42
+"""Characters of the names of stages that fit into a box."""
 _HEADING = "references (solid) and small values (dashed); a task takes those with a dot on its line"
 _STYLE = """
 .page{fill:#fff}.box{fill:#eef2f7;stroke:#8a99ad}.always{fill:#fff;stroke:#8a99ad;stroke-dasharray:4 3}
@@ -43,7 +45,7 @@ class Flow:
 
 
 def flows(spec: dict[str, Any], row_of: dict[str, int]) -> list[Flow]:
-    """Everything that flows between tasks, in order of the task that gives it; small values that only tell are left out."""
+    """Everything that flows between tasks, in order of the task that gives it, without reasons and counts."""
     found: dict[tuple[str, str], Flow] = {}
     tasks = next(each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each)
     for task in sorted(tasks, key=lambda name: row_of[name]):
@@ -125,10 +127,11 @@ def _task(row: int, stages: list[str], title: str) -> str:
     effects, y = [declared_stages()[stage].declared.effects for stage in stages], _y(row)
     kind = "box" if all(each.memo for each in effects) else "always"
     shown = ", ".join(stages)
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST].rpartition(', ')[0]} …"
     parts = [
         f'<rect class="{kind}" x="{BOX_X}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"/>',
         f'<text class="title" x="{BOX_X + 10}" y="{y + 18}">{escape(title)}</text>',
-        f'<text class="stage" x="{BOX_X + 10}" y="{y + 33}">{escape(shown if len(shown) <= 42 else shown[:40].rstrip(", ") + " …")}</text>',
+        f'<text class="stage" x="{BOX_X + 10}" y="{y + 33}">{escape(shown)}</text>',
     ]
     label_y = y + 13
     touched = [(each.reads, False) for each in effects] + [(each.writes, True) for each in effects]

@@ -7,6 +7,7 @@ reads and writes besides artifacts, and why it is cached or not, from the declar
 import ast
 import inspect
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -172,8 +173,8 @@ def _section(component: Component, result: str) -> str:
     kept = [f"`{one.name}`" if len(run) > 1 else "its result" for one in run if one.declared.effects.memo]
     facts = [
         ["runs", ", ".join(f"`{one.name}`" for one in run)],
-        ["reads", "; ".join(filter(None, (one.declared.effects.reads for one in run))) or "nothing but its parameters"],
-        ["writes", "; ".join(filter(None, (one.declared.effects.writes for one in run))) or "nothing but its artifacts"],
+        ["reads", _joined(one.declared.effects.reads for one in run) or "nothing but its parameters"],
+        ["writes", _joined(one.declared.effects.writes for one in run) or "nothing but its artifacts"],
         ["KFP's cache", "on" if cached else "off"],
         ["the stage memo", f"holds {', '.join(kept)}" if kept else "is not used: it runs every time"],
         ["retries", str(task.body.get("retryPolicy", {}).get("maxRetryCount", 0))],
@@ -190,6 +191,10 @@ def _section(component: Component, result: str) -> str:
         parts.append(table(["output", "type", "what it is", "taken by"], component.outputs))
     parts.append(table(["", ""], facts))
     return "\n".join(parts)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(filter(None, texts)))
 
 
 def _index(compiled: dict[str, Component]) -> str:

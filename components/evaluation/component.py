@@ -11,7 +11,6 @@ from gatehouse.components.artifacts.image import image_of
 def evaluate(
     store: str,
     model: str,
-    model_name: str,
     training_set: str,
     split: str,
     spec: dict,
@@ -20,6 +19,8 @@ def evaluate(
     roc: dsl.Output[dsl.ClassificationMetrics],
     report: dsl.Output[dsl.HTML],
     summary: dsl.Output[dsl.Markdown],
+    model_name: str = "",
+    champion: str = "",
     validation: str = "",
     leakage: str = "",
     split_checks: str = "",
@@ -32,11 +33,12 @@ def evaluate(
     Args:
         store: Address of the artifact store.
         model: Reference of the candidate.
-        model_name: Name under which models are registered, whose champion it is judged against.
         training_set: Reference of the training set.
         split: Reference of its split.
         spec: What is measured, as an EvaluationSpec.
         policy: The promotion policy, as a GatePolicy.
+        model_name: Name under which models are registered, whose champion it is judged against; empty to look for none.
+        champion: Reference of the model that it is judged against where none is looked for; empty for none.
         validation: Reference of the contract's verdict on the data; empty for none.
         leakage: Reference of the check for leakage; empty for none.
         split_checks: Reference of the checks of the split; empty for none.
@@ -62,7 +64,8 @@ def evaluate(
 
     opened = ArtifactStore.open(store)
     run, data = runner(opened, code, rerun), {"training_set": training_set, "split": split, "policy": policy}
-    champion = run(resolve, request_of(resolve, model_name=model_name, candidate=model, **data)).champion
+    if model_name:
+        champion = run(resolve, request_of(resolve, model_name=model_name, candidate=model, **data)).champion
     checks = {"validation": validation, "leakage": leakage, "split_checks": split_checks, "integration": integration}
     result = run(judge, request_of(judge, model=model, champion=champion, **data, **checks, spec=spec))
     present(result, opened, metrics, roc, report, summary)

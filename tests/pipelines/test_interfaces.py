@@ -1,11 +1,15 @@
 """The components that are derived from stages: what KFP is told of them, and that they give what their stages give."""
 
+import json
+
 import pytest
 
-from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.forms import RERUN
+from gatehouse.components.artifacts.parameters import parameter_of, runner, spec_of
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.requiring.stage import Requirement, require_contract
+from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.training.transformation.spec import CategoricalSpec, TransformationSpec
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.errors import ContractBreachError
@@ -20,9 +24,10 @@ TASKS = sorted(name for name, stage in declared_stages().items() if not stage.de
 def test_fields_of_request_and_result_are_the_parameters() -> None:
     spec = component_of("check_leakage").component_spec
     inputs = {name: (given.type, given.default) for name, given in spec.inputs.items()}
-    texts = ("store", "snapshot", "feature_tables", "training_set", "definitions", "code", "force")
+    texts = ("store", "snapshot", "feature_tables", "training_set", "definitions")
     numbers = {"alarm": ("Float", 0.95), "model_alarm": ("Float", 1.0), "cuts": ("Integer", 7)}
     others = {"model_alarm_severity": ("String", "refuse"), "unchecked": ("Dict", {})}
+    others |= {"code": ("Dict", {}), "rerun": ("String", "")}
     assert inputs == dict.fromkeys(texts, ("String", None)) | numbers | others
     assert {name: given.type for name, given in spec.outputs.items()} == {
         "leakage": "String",
@@ -40,7 +45,7 @@ def test_every_input_says_what_it_is(name: str) -> None:
     assert [key for key, given in spec.inputs.items() if not given.description] == []
 
 
-def test_a_stage_without_memo_takes_neither_code_nor_nonce() -> None:
+def test_a_stage_without_memo_takes_neither_code_nor_rerun() -> None:
     assert set(component_of("require_contract").component_spec.inputs) == {"store", "verdict", "reasons", "report"}
     assert component_of("require_contract").component_spec.outputs is None
 
@@ -67,10 +72,34 @@ def test_a_component_gives_what_its_stage_gives(store: ArtifactStore) -> None:
     spec = TransformationSpec(categorical=CategoricalSpec(min_count=3))
     request = FitRequest(training_set=training_set, split=split, spec=spec, model_name="delays")
     found = fit_transformation(request, store)
-    component, text = component_of("fit_transformation"), canonical_json(spec.model_dump(mode="json"))
-    asked = (store.address, store.address_of(training_set), split, "delays", fit_transformation.code())
-    assert component.python_func(*asked, "", text) == (found.transformation,)
-    assert component.python_func(*asked, "") != (found.transformation,)
+    component = component_of("fit_transformation")
+    asked = {"training_set": store.address_of(training_set), "split": split, "model_name": "delays"}
+    asked |= {"store": store.address, "code": {"fit_transformation": fit_transformation.code()}}
+    assert component.python_func(**asked, spec=parameter_of(spec)) == (found.transformation,)
+    assert component.python_func(**asked) != (found.transformation,)
+
+
+def test_a_configuration_comes_back_as_it_was_from_an_object_that_has_no_null_no_order_and_only_fractions() -> None:
+    policy = GatePolicy(better_than_guessing=None)
+    parameter = parameter_of(policy)
+    text = json.dumps(parameter)
+    assert "null" not in text
+    fractions = json.loads(text, parse_int=float)
+    assert spec_of(GatePolicy, dict(reversed(fractions.items()))) == policy
+
+
+@pytest.mark.parametrize(("rerun", "nonce"), [("train,split@2", "2"), ("split", "forced"), ("train", ""), (RERUN, "")])
+def test_a_task_forces_the_stages_that_the_run_names(store: ArtifactStore, rerun: str, nonce: str) -> None:
+    forced: list[str] = []
+
+    class Named:
+        name = "split"
+
+        def __call__(self, request: object, store: ArtifactStore, code: str, force: str) -> None:
+            forced.append(force)
+
+    runner(store, {}, rerun)(Named(), None)  # type: ignore[arg-type]
+    assert forced == [nonce]
 
 
 def test_a_component_ends_as_its_stage_ends(store: ArtifactStore) -> None:

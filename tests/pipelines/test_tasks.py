@@ -41,17 +41,42 @@ def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(pro
     lenient = StageSettings(on_failure="warn", retries=4)
     pipeline = built(project, "training", THIS_MACHINE, probe=lenient, freshness=StageSettings(on_failure="warn"))
     settings = {each["name"]: each["value"] for each in executor(pipeline, "probe")["env"]}
-    assert settings[TOLERATE] and settings[ATTEMPTS] == "5"
+    assert (settings[TOLERATE], settings[ATTEMPTS]) == ("probe", "5")
     assert pipeline.tasks["probe"].retry_policy.max_retry_count == 4
     assert not pipeline.tasks["probe"].caching_options.enable_cache
     assert pipeline.tasks["train"].retry_policy.max_retry_count == 2
-    assert pipeline.tasks["train"].caching_options.enable_cache
+    settings = {each["name"]: each["value"] for each in executor(pipeline, "compute-features")["env"]}
+    assert settings[TOLERATE] == "freshness"
 
 
-def test_kfp_caches_no_experiment_as_the_next_run_may_go_on_with_it(project: Project) -> None:
+def test_kfp_caches_a_task_only_if_it_may_cache_each_of_its_stages(project: Project) -> None:
     tasks = built(project, "training", THIS_MACHINE).tasks
-    assert not tasks["tune"].caching_options.enable_cache
-    assert tasks["train"].caching_options.enable_cache
+    cached = {name for name, task in tasks.items() if task.caching_options.enable_cache}
+    assert cached == {"probe"}
+    cached = {
+        name for name, task in built(project, "monitoring", None).tasks.items() if task.caching_options.enable_cache
+    }
+    assert cached == {"retrieve-decisions", "monitor"}
+
+
+def test_a_task_has_the_resources_of_its_largest_stage_and_the_time_of_all(project: Project) -> None:
+    pipeline = built(project, "training", THIS_MACHINE)
+    given = executor(pipeline, "compute-features")["resources"]
+    assert (given["resourceCpuLimit"], given["resourceMemoryLimit"]) == ("2", "8G")
+    names = ("require_contract", "previous_features", "compute_features", "freshness", "retrieve_training_set")
+    stages = [declared_stages()[name] for name in (*names, "check_leakage")]
+    config = pipeline.function.platform_spec.platforms["kubernetes"]["deploymentSpec"]["executors"]
+    seconds = config["exec-compute-features"]["activeDeadlineSeconds"]
+    assert int(seconds) == sum(stage.declared.resources.minutes for stage in stages) * 60
+
+
+def test_settings_of_a_pod_are_given_to_the_stage_that_has_one(project: Project) -> None:
+    body = project.file.model_dump(mode="json")
+    with pytest.raises(ValidationError, match="expected train instead of tune, which its pod runs"):
+        ProjectFile.model_validate(body | {"resources": {"tune": {"cpu": "4"}}})
+    with pytest.raises(ValidationError, match="expected snapshot instead of validate, which its pod runs"):
+        ProjectFile.model_validate(body | {"stages": {"validate": {"retries": 4}}})
+    assert ProjectFile.model_validate(body | {"stages": {"validate": {"owner": "data@acme"}}}).owners["validate"]
 
 
 def test_the_webhook_is_told_what_monitoring_says(project: Project) -> None:
@@ -68,7 +93,7 @@ def test_the_webhook_is_told_what_monitoring_says(project: Project) -> None:
 
 @pytest.mark.parametrize("pipeline", ["monitoring", "scoring"])
 def test_the_first_task_checks_the_span(project: Project, pipeline: str) -> None:
-    given = built(project, pipeline, None).tasks["prepare"].inputs.parameters
+    given = built(project, pipeline, None).tasks["snapshot"].inputs.parameters
     for name in ("since", "until"):
         assert given[name].component_input_parameter.endswith(name)
 
@@ -76,7 +101,7 @@ def test_the_first_task_checks_the_span(project: Project, pipeline: str) -> None
 @pytest.mark.parametrize(
     ("pipeline", "stage", "why"),
     [
-        ("training", "validate", "require_contract needs what it gives"),
+        ("training", "validate", "require_contract, resolve needs what it gives"),
         ("training", "register", "it is what the pipeline is for"),
     ],
 )

@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 
 class FreshnessRequest(StageModel):
-    """Feature tables, and the `as_of` of their sources (ISO 8601): ages are measured from it, not from the clock.
+    """Feature tables, and what their age is measured from.
 
     If a source stops, its `as_of` stops too. Measured from `as_of`, the views then look as fresh as before.
+
+    Attributes:
+        feature_tables: Reference of the feature tables.
+        definitions: Reference of the feature definitions.
+        as_of: Time of the run, ISO 8601.
+        against: What age is measured from: `as_of` or `clock`.
     """
 
     feature_tables: str

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from kfp import dsl
 
-from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.parameters import parameter_of
 from gatehouse.components.evaluation.component import evaluate as component
 from gatehouse.components.evaluation.presentation import confusion_matrix, markdown, present
 from gatehouse.components.reports.rendering import rendered
@@ -16,26 +16,20 @@ from tests.components.evaluation.conftest import LENIENT, SPEC, Bench
 def test_the_component_gives_the_result_and_fills_the_artifacts(judged_bench: Bench, tmp_path: Path) -> None:
     metrics, roc = dsl.Metrics(uri=str(tmp_path / "metrics")), dsl.ClassificationMetrics(uri=str(tmp_path / "roc"))
     report, summary = dsl.HTML(uri=str(tmp_path / "report.html")), dsl.Markdown(uri=str(tmp_path / "summary.md"))
-    evaluation, verdict, reasons = component.python_func(
+    evaluation, champion, verdict, reasons = component.python_func(
         store=judged_bench.store.address,
         model=judged_bench.models["bad"],
         champion=judged_bench.models["good"],
         training_set=judged_bench.training_set,
         split=judged_bench.split,
-        validation="",
-        leakage="",
-        split_checks="",
-        integration="",
-        spec=canonical_json(SPEC.model_dump(mode="json")),
-        policy=canonical_json(LENIENT.model_dump(mode="json")),
-        code="",
-        force="",
+        spec=parameter_of(SPEC),
+        policy=parameter_of(LENIENT),
         metrics=metrics,
         roc=roc,
         report=report,
         summary=summary,
     )
-    assert (verdict, len(reasons)) == ("refused", 1)
+    assert (champion, verdict, len(reasons)) == (judged_bench.models["good"], "refused", 1)
     assert judged_bench.store.exists(evaluation)
     assert {"roc_auc", "log_loss"} <= set(metrics.metadata)
     points = roc.metadata["confidenceMetrics"]
