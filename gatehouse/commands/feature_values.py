@@ -26,7 +26,9 @@ def retrieve(
     view: Annotated[
         list[str] | None, typer.Option(help="Only this view, stored or on demand; may be repeated.")
     ] = None,
-    time: Annotated[str, typer.Option(help="Column with the time; default: event_timestamp, else the only one.")] = "",
+    time: Annotated[
+        str, typer.Option(help="Column with the time; default: event_timestamp, or in Parquet the only timestamp.")
+    ] = "",
     online: Annotated[bool, typer.Option("--online", help="Current values from the online store; no time.")] = False,
     at: Annotated[str, typer.Option(help="With --online: the moment of the read, ISO 8601; default: now.")] = "",
     project: ProjectOption = None,
@@ -34,7 +36,8 @@ def retrieve(
     as_json: JsonOption = False,
 ) -> None:
     """Join features to entity rows: each gets what was known at its time; null where nothing fresh was."""
-    from gatehouse.components.features.computing.on_demand import require_values, with_on_demand
+    from gatehouse.components.features.computing.on_demand import with_on_demand
+    from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP
     from gatehouse.components.features.point_in_time.entity_file import read_entity_rows, write_rows
 
     if at and not online:
@@ -45,10 +48,9 @@ def retrieve(
         raise ConfigurationError(f"{to}: expected another file to write than the entity rows, which would be lost.")
     views, computed = _chosen(opened, service, view or [])
     keys = {key: opened.repository.entities[key] for one in views for key in one.spec.entities}
-    asked = read_entity_rows(rows, keys)
+    values = {name: kind for one in computed for name, kind in one.spec.request.items()}
+    asked = read_entity_rows(rows, keys, values, "" if online else time or EVENT_TIMESTAMP)
     _check_names(asked.column_names, [*views, *computed], rows.name)
-    for each in computed:
-        require_values(each, asked, rows.name)
     if online:
         joined = _online(opened, found, views, computed, asked, _moment(at))
     else:
@@ -76,14 +78,13 @@ def _offline(
     """The rows with the features that were known at their times, from the newest feature tables."""
     from gatehouse.components.features.database import connect, rows_of
     from gatehouse.components.features.point_in_time.asof_join import asof_join
-    from gatehouse.components.features.point_in_time.entity_file import with_times
+    from gatehouse.components.features.point_in_time.entity_file import time_of
     from gatehouse.components.features.point_in_time.view_join import joined
 
     tables = opened.tables(store, views)
     joins = [joined(view, rows_of(store.paths(tables.views[view.name]))) for view in views]
     with connect() as connection:
-        asked, column = with_times(asked, time, name)
-        return asof_join(connection, asked, column, joins)
+        return asof_join(connection, asked, time_of(asked, time, name), joins)
 
 
 def _online(

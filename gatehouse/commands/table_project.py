@@ -286,7 +286,10 @@ def _project(name: str, source: Mapping[str, Any], roles: Roles, split: str, ala
 
 
 def _definitions(table: str, roles: Roles) -> str:
-    kinds = {sql_name(one.name): "categorical" if one.kind == "string" else "numeric" for one in roles.features}
+    kinds = {
+        sql_name(one.name): "categorical" if one.kind == "string" else "double" if one.long else "numeric"
+        for one in roles.features
+    }
     return _DEFINITIONS.format(
         table=table,
         time=roles.time,

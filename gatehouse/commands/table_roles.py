@@ -52,6 +52,7 @@ class Column:
         missing: Number of missing values.
         texts: Its values as text, in order, if they are few.
         infinite: Number of infinite values.
+        long: Whether 32 bits make two of its whole numbers one.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Column:
     missing: int
     texts: tuple[str, ...] = ()
     infinite: int = 0
+    long: bool = False
 
 
 @dataclass(frozen=True)
@@ -371,9 +373,12 @@ def facts(query: Callable[[str], list[tuple[object, ...]]], kinds: Mapping[str, 
     for start in range(0, len(kinds), _COLUMNS_AT_ONCE):
         names = list(kinds)[start : start + _COLUMNS_AT_ONCE]
         quoted = {name: '"' + name.replace('"', '""') + '"' for name in names}
-        counted = ", ".join(f"count(DISTINCT {each}), count({each})" for each in quoted.values())
+        single = {name: f"{each}::FLOAT" if kinds[name] == "int64" else each for name, each in quoted.items()}
+        counted = ", ".join(
+            f"count(DISTINCT {each}), count({each}), count(DISTINCT {single[name]})" for name, each in quoted.items()
+        )
         counts = iter(map(int, map(str, query(f"SELECT {counted} FROM rows")[0])))
-        sizes = {name: (next(counts), rows - next(counts)) for name in names}
+        sizes = {name: (next(counts), rows - next(counts), next(counts)) for name in names}
         few = [name for name in names if 1 < sizes[name][0] <= _FEW]
         listed = ", ".join(
             f"list_transform(list_sort(list(DISTINCT {each}) FILTER ({each} IS NOT NULL)), lambda v: v::VARCHAR)"
@@ -382,7 +387,10 @@ def facts(query: Callable[[str], list[tuple[object, ...]]], kinds: Mapping[str, 
         texts = dict(zip(few, query(f"SELECT {listed} FROM rows")[0], strict=True)) if few else {}
         for name in names:
             shown = tuple(cast("list[str]", texts.get(name, [])))
-            found[name] = Column(name, kinds[name], *sizes[name], shown, infinite.get(name, 0))
+            values, missing, singles = sizes[name]
+            found[name] = Column(
+                name, kinds[name], values, missing, shown, infinite.get(name, 0), long=singles < values
+            )
     return found, rows
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -11,13 +11,13 @@ from pydantic import BaseModel, Field
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import Repository, check_out
+from gatehouse.components.features.exact import cast_values
 from gatehouse.components.features.online.opening import open_online
 from gatehouse.components.features.online.requests import online_features
 from gatehouse.components.features.online.store import OnlineStore, online_view, require_materialized
 from gatehouse.components.registry.naming import named
 from gatehouse.components.scoring.answers import answers, classes_of
 from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.errors import ConfigurationError
 
 _NUMBERS = {
@@ -234,16 +234,12 @@ def _table(given: list[Tensor], schema: Mapping[str, TensorSchema]) -> pa.Table:
                 f"shape [{rows}] or [{rows}, 1]; found shape {tensor.shape} and {len(data)} values."
             )
         expected = schema[tensor.name].datatype
-        numbers = expected in _NUMBERS and (tensor.datatype in _NUMBERS or tensor.datatype == "BOOL")
-        if tensor.datatype != expected and not numbers:
+        if tensor.datatype != expected and not {tensor.datatype, expected} <= _NUMBERS.keys():
             raise ConfigurationError(f"input {tensor.name}: expected datatype {expected}, found {tensor.datatype}.")
-        try:
-            if tensor.datatype != "BOOL" and any(isinstance(each, bool) for each in data):
-                raise pa.ArrowTypeError("found a truth value")
-            columns[tensor.name] = pa.array(data, pa.type_for_alias(_ARROW[tensor.datatype]))
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise FeatureError(f"input {tensor.name}: expected {tensor.datatype} values or null: {reason}.") from error
+        for datatype in dict.fromkeys((tensor.datatype, expected)):
+            place = partial("input {}, datatype {}, data[{}]".format, tensor.name, datatype)
+            columns[tensor.name] = cast_values(data, pa.type_for_alias(_ARROW[datatype]), place)
+            data = columns[tensor.name].to_pylist()
     return pa.table(columns)
 
 

@@ -1,9 +1,6 @@
 """`gatehouse features` as a person or a program uses it: what is printed, and what is said of bad input."""
 
-import json
 import re
-import shutil
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,128 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
 
 from gatehouse.commands.feature_project import Tables
-from gatehouse.commands.features import _versions, app
-from gatehouse.components.artifacts.manifest import Column
+from gatehouse.commands.features import _versions
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.components.features.definitions.declarations import FeatureView
 from gatehouse.components.features.definitions.repository import View
 from gatehouse.components.features.online.opening import sqlite_file
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineView
-from gatehouse.errors import ConfigurationError, MissingArtifactError
-from gatehouse.project import load_project
+from tests.commands.feature_place import LABEL, NOON, VIEW, Place, ask, rides, snapshot
 from tests.components.features.online_rows import redis_server
-from tests.small_example import EXAMPLE
-
-NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
-DEFINITIONS = """
-from datetime import timedelta
-from gatehouse.components.features.definitions import *
-
-driver = Entity(name="driver")
-trips = FeatureView(name="trips", description="What a driver did.", entities=("driver",), ttl=timedelta(hours=2),
-    available=Available("event_timestamp", lag=timedelta(minutes=5)),
-    features={"fare": "numeric", "town": "categorical"})
-paid = LabelView(name="paid", entities=("driver",), arrives=Available("ended"))
-pay = FeatureService(name="pay", views=("trips",))
-tipped = OnDemandView(name="tipped", description="How generous.", views=("trips",), request={"tip": "numeric"},
-    features={"tip_share": "numeric"})
-whole = FeatureService(name="whole", views=("trips",), on_demand=("tipped",))
-"""
-VIEW = "SELECT driver, ended AS event_timestamp, fare, upper(town) AS town FROM raw.trips"
-LABEL = "SELECT driver, ended AS decision_time, fare > 1 AS label, ended, 0.5 AS tip FROM raw.trips"
-TIPPED = "SELECT tip / fare AS tip_share FROM rows"
-
-
-@dataclass
-class Place:
-    """A project in a folder, a store with a snapshot of its table, and the commands on both."""
-
-    project: Path
-    store: ArtifactStore
-
-    def compute(self, parent: str = "", snapshot: str = "") -> str:
-        loaded = load_project(self.project)
-        loaded.definitions.publish(self.store)
-        snapshot = snapshot or str(next(iter(self.store.references("snapshots"))))
-        request = ComputeRequest(
-            snapshot=snapshot, definitions=str(loaded.definitions.reference), project=loaded.name, parent=parent
-        )
-        return compute_features.function(request, self.store).feature_tables
-
-    def run(self, *arguments: object, code: int = 0) -> Result:
-        options = ["--project", str(self.project), "--store", self.store.address]
-        result = CliRunner().invoke(app, [*map(str, arguments), *options])
-        assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
-        return result
-
-    def json(self, *arguments: object, code: int = 0) -> Any:
-        return json.loads(self.run(*arguments, "--json", code=code).stdout)
-
-    def fails(self, *arguments: object) -> str:
-        error = self.run(*arguments, code=1).exception
-        assert isinstance(error, (ConfigurationError, MissingArtifactError)), repr(error)
-        return str(error)
-
-
-def rides() -> pa.Table:
-    times = pa.array([NOON, NOON + timedelta(minutes=30), NOON], pa.timestamp("us", "UTC"))
-    return pa.table({"driver": ["007", "007", "8"], "ended": times, "fare": [1.5, 2.5, 9.0], "town": ["a", "b", "a"]})
-
-
-def snapshot(store: ArtifactStore, table: pa.Table, as_of: datetime, path: Path) -> str:
-    pq.write_table(table, path)
-    columns = [Column(field.name, str(field.type), True) for field in table.schema]
-    trips = store.publish("datasets", "trips", {"p.parquet": path}, columns=columns, rows=table.num_rows)
-    details = {"as_of": as_of.isoformat()}
-    return str(store.publish("snapshots", "s", {"s.json": "1"}, derived_from={"trips": trips}, details=details))
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a project, and a store with a snapshot; a second store that has feature tables as well."""
-    folder = tmp_path_factory.mktemp("made")
-    shutil.copytree(EXAMPLE, folder / "project")
-    text = (folder / "project/project.yaml").read_text().replace("../../../feature_repo", "repo")
-    (folder / "project/project.yaml").write_text(text.replace("service: flight_delay", "service: pay"))
-    files = {"definitions.py": DEFINITIONS, "views/trips.sql": VIEW, "labels/paid.sql": LABEL}
-    files["on_demand/tipped.sql"] = TIPPED
-    files["feature_store.yaml"] = (EXAMPLE.parents[2] / "feature_repo/feature_store.yaml").read_text()
-    for name, body in files.items():
-        (folder / "project/repo" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "project/repo" / name).write_text(body)
-    snapshot(ArtifactStore.open(folder / "empty"), rides(), NOON + timedelta(hours=1), folder / "trips.parquet")
-    shutil.copytree(folder / "empty", folder / "computed")
-    Place(folder / "project", ArtifactStore.open(folder / "computed")).compute()
-    return folder
-
-
-@pytest.fixture
-def empty(made: Path, tmp_path: Path) -> Place:
-    """The project, with a snapshot and no feature tables yet."""
-    return _copy(made, "empty", tmp_path)
-
-
-@pytest.fixture
-def place(made: Path, tmp_path: Path) -> Place:
-    """The same with feature tables."""
-    return _copy(made, "computed", tmp_path)
-
-
-def _copy(made: Path, store: str, folder: Path) -> Place:
-    for name, called in (("project", "project"), (store, "store")):
-        shutil.copytree(made / name, folder / called)
-    return Place(folder / "project", ArtifactStore.open(folder / "store"))
-
-
-def ask(folder: Path, *rows: str) -> Path:
-    (path := folder / "rows.csv").write_text("\n".join(["driver,event_timestamp,note", *rows]) + "\n")
-    return path
 
 
 def test_list_tells_what_there_is_with_and_without_a_store(empty: Place) -> None:
@@ -334,10 +220,7 @@ def test_a_view_on_demand_is_retrieved_by_its_name_with_the_views_that_it_reads(
     for tip in ("ten", "NA", "2013-06-01"):
         rows.write_text(f"driver,event_timestamp,tip\n8,2013-06-01 12:10:00Z,\n007,2013-06-01 12:10:00Z,{tip}\n")
         said = place.fails("retrieve", rows, tmp_path / "out.csv", "--service", "whole")
-        assert (
-            f"rows.csv: tip in row 2: expected a number, as the on-demand view tipped declares it, found '{tip}'"
-            in said
-        )
+        assert said.startswith("rows.csv: tip in row 2: ") and f"found '{tip}'" in said
 
 
 def test_show_tells_what_the_label_is(place: Place) -> None:
@@ -354,7 +237,7 @@ def test_a_date_is_midnight_and_keys_have_the_type_of_their_entity(place: Place,
     times = pa.array([NOON + timedelta(minutes=10)], pa.timestamp("us", "UTC"))
     pq.write_table(pa.table({"driver": [7], "event_timestamp": times}), tmp_path / "numbers.parquet")
     said = place.fails("retrieve", tmp_path / "numbers.parquet", tmp_path / "out.csv")
-    assert "numbers.parquet: driver: expected a key of type string, as the entity says, found int64" in said
+    assert said.startswith("numbers.parquet: driver in row 1: ") and "found 7 (int64)" in said
     words = pa.array(["007"]).dictionary_encode()
     pq.write_table(pa.table({"driver": words, "event_timestamp": times}), tmp_path / "words.parquet")
     assert place.json("retrieve", tmp_path / "words.parquet", tmp_path / "out.csv")["views"][0]["rows"] == 1
@@ -391,7 +274,8 @@ def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
             ("retrieve", untimed, to),
             r"expected a timestamp in the column event_timestamp, found driver \(string\), day",
         ),
-        (("retrieve", good, to, "--time", "note"), "expected a timestamp in the column note"),
+        (("retrieve", good, to, "--time", "note"), "rows.csv: note in row 1: .* found 'x'"),
+        (("retrieve", good, to, "--time", "nota"), "expected a timestamp in the column nota"),
         (("retrieve", hiding, to), "the features fare would hide columns"),
         (("retrieve", broken, to), r"broken.parquet cannot be read"),
         (("retrieve", good, tmp_path / "out.xlsx"), r"ends in \.csv or \.parquet"),

@@ -1,4 +1,4 @@
-"""The parts of a project made of a table: test has as many of few rows as the gate wants to judge."""
+"""A project made of a table: test has as many of few rows as the gate wants to judge, and features their digits."""
 
 import re
 from pathlib import Path
@@ -40,3 +40,16 @@ def test_few_rows_are_divided_so_that_the_gate_can_judge(
         assert isinstance(split, TimeSplit) and time == "at"
         test = re.search(r"test (\d+)", told)
         assert test and int(test[1]) >= LEAST_TEST_ROWS
+
+
+def test_whole_numbers_that_32_bits_do_not_tell_apart_are_doubles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _register("init")
+    lines = (f"{n},2024-01-{1 + n % 28:02},{17031081000 + 7 * (n % 60)},{n % 9},{n % 2}\n" for n in range(300))
+    Path("shops.csv").write_text(f"id,at,tract,size,y\n{''.join(lines)}")
+    words = ["init", "shops", "--from", "shops.csv", "--label", "y", "--positive", "1"]
+    CliRunner().invoke(app, words, catch_exceptions=False)
+    text = Path("shops/features/definitions.py").read_text()
+    assert '"tract": "double"' in text and '"size": "numeric"' in text

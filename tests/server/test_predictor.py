@@ -61,7 +61,8 @@ KINDS = dict.fromkeys(NUMERIC, "FP64") | dict.fromkeys(CATEGORICAL, "BYTES")
 
 def infer(address: str, inputs: list[dict[str, Any]], expected: int = 200, **body: Any) -> Any:
     """What the server answers to inputs."""
-    found = requests.post(f"{address}/v2/models/delays/infer", json={"inputs": inputs} | body, timeout=60)
+    sent = json.dumps({"inputs": inputs} | body)  # `requests` itself sends no NaN.
+    found = requests.post(f"{address}/v2/models/delays/infer", data=sent, timeout=60)
     assert found.status_code == expected, found.text
     return found.json() if expected == 200 else found.json()["error"]
 
@@ -185,9 +186,15 @@ def test_whole_and_missing_numbers_are_taken(address: str) -> None:
         (0, {"name": "wind"}, "inputs: expected each once"),
         (3, {"datatype": "FP64", "data": [1.0, 2.0]}, "input carrier: expected datatype BYTES, found FP64"),
         (1, {"datatype": "BYTES", "data": ["a", "b"]}, "input wind: expected datatype FP64, found BYTES"),
-        (1, {"data": ["a", "b"]}, "input wind: expected FP64 values or null"),
-        (1, {"data": [True, False]}, "input wind: expected FP64 values or null"),
-        (1, {"datatype": "INT8", "data": [300, 1]}, "input wind: expected INT8 values or null"),
+        (1, {"datatype": "BOOL", "data": [True, False]}, "input wind: expected datatype FP64, found BOOL"),
+        (1, {"data": [1.0, True]}, "input wind, datatype FP64, data[1]: "),
+        (1, {"data": [1.0, float("nan")]}, "input wind, datatype FP64, data[1]: "),
+        (1, {"datatype": "FP32", "data": [1.0, 1e39]}, "input wind, datatype FP32, data[1]: "),
+        (1, {"datatype": "INT8", "data": [300, 1]}, "input wind, datatype INT8, data[0]: "),
+        (1, {"datatype": "INT64", "data": [2.0, 2.9]}, "input wind, datatype INT64, data[1]: "),
+        (1, {"datatype": "INT64", "data": [1, 2**53 + 1]}, "input wind, datatype FP64, data[1]: "),
+        (1, {"datatype": "UINT8", "data": [1, -0.5]}, "input wind, datatype UINT8, data[1]: "),
+        (3, {"data": ["AA", 7]}, "input carrier, datatype BYTES, data[1]: "),
         (1, {"data": [1.0]}, "shape [2] or [2, 1]; found shape [2] and 1 values"),
         (2, {"shape": [1, 2]}, "input delay_rate: expected a value for each of the 2 rows of distance"),
         (1, {"datatype": "FP16"}, "inputs.1.datatype"),
@@ -235,6 +242,13 @@ def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Pat
     with serving(create_app(Following(served))) as address:
         assert data(infer(address, tensors(rows, kinds)))["probability"] == batch.tolist()
         assert data(infer(address, tensors(rows.slice(9, 1), kinds)))["probability"] == [batch[9]]
+        for datatype, key in (("INT64", 1.7), ("FP64", 1.7), ("FP64", 2.0**53), ("INT64", True), ("INT64", "1")):
+            inputs = tensors(rows.slice(9, 1), kinds)
+            inputs[0] |= {"datatype": datatype, "data": [key]}
+            told = infer(address, inputs, 400)
+            assert told.startswith("input shop, datatype INT64, data[0]: ") and repr(key) in told
+        inputs[0] |= {"datatype": "FP64", "data": [float(rows["shop"][9].as_py())]}
+        assert data(infer(address, inputs))["probability"] == [batch[9]]
         assert "or the keys shop, amount, currency alone" in infer(address, tensors(rows, {"shop": "INT64"}), 400)
         sqlite_file(store, "shops").write_bytes(b"no database")
         found = requests.get(f"{address}/v2/health/ready", timeout=60)
@@ -318,6 +332,7 @@ def test_a_body_of_another_shape_is_a_wrong_request(address: str, body: bytes) -
         (lambda body: body, "99999999", "Inference-Header-Content-Length: expected at most"),
         (lambda body: body, "7", "body: expected JSON"),
         (lambda body: body.replace(b'"FP64"', b'"FP16"', 1), None, "expected a datatype of BOOL"),
+        (lambda body: body.replace(b'"FP64"', b'"BOOL"', 1), None, "a byte of a bool is 0 or 1"),
         (lambda body: body.replace(b'"shape"', b'"data": [], "shape"', 1), None, "expected data, or binary_data_size"),
     ],
 )

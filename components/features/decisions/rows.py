@@ -12,6 +12,7 @@ from gatehouse.components.features.computing.compute import SQL_TYPES, require_c
 from gatehouse.components.features.computing.labels import UNLABELLED, labelled_rows
 from gatehouse.components.features.database import quoted, text_literal
 from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.features.exact import TIME, cast_column, row_of
 from gatehouse.components.features.point_in_time.entity_file import read_entity_rows
 from gatehouse.errors import ConfigurationError
 
@@ -58,15 +59,16 @@ def given_rows(connection: duckdb.DuckDBPyConnection, repository: Repository, pa
     """
     keys = {key: repository.entities[key] for key in repository.label.entities}
     values = repository.request_values()
-    given = read_entity_rows(path, keys)
+    given = read_entity_rows(path, keys, values, DECISION_TIME)
     wanted = [*keys, DECISION_TIME, *values]
     if lacking := [name for name in wanted if name not in given.column_names]:
         raise ConfigurationError(
             f"{path.name}: expected the columns {', '.join(wanted)}, found {', '.join(given.column_names)}: "
             f"{', '.join(lacking)} is missing."
         )
-    connection.register("given", given)
-    casts = [f"{quoted(key)}" for key in keys] + [f"{quoted(DECISION_TIME)}::TIMESTAMPTZ AS {DECISION_TIME}"]
+    times = cast_column(given[DECISION_TIME], TIME, row_of(f"{path.name}: {DECISION_TIME}"))
+    connection.register("given", given.set_column(given.column_names.index(DECISION_TIME), DECISION_TIME, times))
+    casts = [quoted(name) for name in (*keys, DECISION_TIME)]
     casts += [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items()]
     order = ", ".join([DECISION_TIME, *map(quoted, keys)])
     rows = table_of(connection, f"SELECT {', '.join(casts)} FROM given ORDER BY {order}", path.name)

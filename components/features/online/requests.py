@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from gatehouse.components.features.computing.on_demand import with_on_demand
 from gatehouse.components.features.definitions.repository import OnDemand, Repository, View
+from gatehouse.components.features.exact import DECLARED, cast_values
 from gatehouse.components.features.online.store import OnlineStore, online_view
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import nearest
-
-_KEYS = {"string": pa.string(), "int64": pa.int64()}
-_VALUES = {"numeric": pa.float64(), "double": pa.float64(), "categorical": pa.string()}
 
 
 def online_features(
@@ -43,8 +41,8 @@ def online_features(
     wanted = repository.service(service)
     views = [repository.views[name] for name in wanted.views]
     names = dict.fromkeys(key for view in views for key in view.spec.entities)
-    types = {key: _KEYS[repository.entities[key]] for key in names}
-    types |= {name: _VALUES[kind] for name, kind in repository.request_values(service).items()}
+    types = {key: DECLARED[repository.entities[key]] for key in names}
+    types |= {name: DECLARED[kind] for name, kind in repository.request_values(service).items()}
     rows = pa.table(_columns(requests, types))
     return with_online(online, views, [repository.on_demand[name] for name in wanted.on_demand], rows, now)
 
@@ -88,18 +86,6 @@ def _columns(requests: Sequence[Mapping[str, object]], types: Mapping[str, pa.Da
                 raise ConfigurationError(
                     f"Request {number}: {name} is missing, found {', '.join(request)}. Send null where it is not known."
                 )
-        try:
-            columns[name] = pa.array([_number(request[name], kind) for request in requests], kind, from_pandas=True)
-        except (pa.ArrowException, OverflowError) as error:
-            reason = " ".join(str(error).split())
-            raise ConfigurationError(f"Requests: {name}: expected values of type {kind}: {reason}.") from error
+        place = partial("Request {1}: {0}".format, name)
+        columns[name] = cast_values((request[name] for request in requests), kind, place)
     return columns
-
-
-def _number(value: object, kind: pa.DataType) -> object:
-    """Convert an integer for a double column, as Arrow refuses integers that a double cannot hold; bool is an error."""
-    if isinstance(value, bool | np.bool_):
-        raise pa.ArrowTypeError(f"found {value}, which is a truth value")
-    if isinstance(value, int) and pa.types.is_floating(kind):
-        return float(value)
-    return value

@@ -1,11 +1,25 @@
-"""Finds what is wrong with a CSV file that could not be read: its encoding, or a row with too few or many fields."""
+"""The header of a CSV file, and what is wrong with one that cannot be read: its encoding, or the fields of a row."""
 
 import csv
 import gzip
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 _DELIMITERS = ",;\t|"
+
+
+def header_of(path: Path) -> tuple[list[str], str]:
+    """The column names of a file, and the delimiter: of those that occur, the one that the first line has most often.
+
+    Raises:
+        OSError, EOFError: if the file cannot be read.
+    """
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as lines:
+        first = next((line for line in lines if line.strip()), "")
+        delimiter = _delimiter(first)
+        return next(csv.reader(chain([first], lines), delimiter=delimiter), []), delimiter
 
 
 def flaw_of(path: Path) -> str:
@@ -31,7 +45,7 @@ def _flaw(file: Iterable[bytes]) -> str:
         header = next((line for line in text if line.strip()), "")
         if not header:
             return "expected a header and rows, found an empty file."
-        delimiter = max(_DELIMITERS, key=header.count)
+        delimiter = _delimiter(header)
         width = len(next(csv.reader([header], delimiter=delimiter)))
         for row in csv.reader(text, delimiter=delimiter):
             if row and len(row) != width:
@@ -42,3 +56,7 @@ def _flaw(file: Iterable[bytes]) -> str:
     except csv.Error as error:
         return f"line {number}: {error}."
     return ""
+
+
+def _delimiter(header: str) -> str:
+    return max(_DELIMITERS, key=header.count)

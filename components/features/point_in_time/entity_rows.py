@@ -51,7 +51,7 @@ class EntityRows:
                     f"Write pandas.to_datetime(rows[{TIME!r}], unit='s', utc=True) for seconds since 1970."
                 )
             try:
-                frame = frame.assign(**{TIME: pd.to_datetime(frame[TIME], utc=True)})
+                frame = frame.assign(**{TIME: pd.to_datetime(frame[TIME], utc=True, format="ISO8601")})
             except (TypeError, ValueError) as error:
                 raise ConfigurationError(
                     f"Entity rows: {TIME}: expected times, or texts such as 2013-01-31T14:00:00Z, found {found} values "

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.features.database import quoted
+from gatehouse.components.features.exact import cast_column, row_of
 from gatehouse.components.features.point_in_time.times import Integers, Times
 from gatehouse.components.features.point_in_time.view_join import Joined
 from gatehouse.errors import ConfigurationError
@@ -69,7 +70,8 @@ def pieces_of(
         columns, where = _columns(view, schema), f"FROM {view.table} WHERE {quoted(view.event)} IS NOT NULL"
         select = f"SELECT {', '.join(columns.values())}"
         count = connection.execute(f"SELECT count(*) {where}").fetchall()[0][0] if len(times.ticks) else 0
-        lookup = Lookup(None, times, {key: _cast(entity_rows, view, key, schema.field(key).type) for key in view.keys})
+        keys = {key: _key(entity_rows, own, schema.field(key).type) for key, own in view.keys.items()}
+        lookup = Lookup(None, times, keys)
         # A search holds six integers per feature row and eight per entity row at the same time.
         taken = count * (width_of(schema, columns) + 48) + len(times.ticks) * (width_of(schema, view.features) + 64)
         pieces = min(math.ceil(taken / memory), _MOST_PIECES) if view.keys else 1
@@ -139,15 +141,8 @@ def _columns(view: Joined, schema: pa.Schema) -> dict[str, str]:
     return columns
 
 
-def _cast(entity_rows: pa.Table, view: Joined, key: str, wanted: pa.DataType) -> pa.ChunkedArray:
-    column = entity_rows[view.keys[key]]
-    try:
-        return column if column.type == wanted else column.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ConfigurationError(
-            f"Entity key {view.keys[key]}: expected values of type {wanted}, as the feature view's {key} has, found "
-            f"{column.type}: {said_by(error)}. Cast the column."
-        ) from error
+def _key(entity_rows: pa.Table, name: str, wanted: pa.DataType) -> pa.ChunkedArray:
+    return cast_column(entity_rows[name], wanted, row_of(f"Entity key {name}"))
 
 
 def width_of(schema: pa.Schema, names: Iterable[str] = ()) -> int:

@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 from feast import FileSource
 
-from gatehouse.components.artifacts.hidden_values import said_by
 from gatehouse.components.features.database import quoted, write_parquet
+from gatehouse.components.features.exact import cast_column, row_of
 from gatehouse.components.features.point_in_time.source_files import EVENT_DATE, SourceFiles
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
@@ -81,12 +81,10 @@ def _fitted(source: FileSource, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     missing = [name for name in schema.names if name not in rows.column_names]
     if missing:
         raise ConfigurationError(f"The source {source.name}: the pushed rows lack the columns {', '.join(missing)}.")
-    try:
-        return rows.select(schema.names).cast(schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ConfigurationError(
-            f"The source {source.name}: the pushed rows have another type: {said_by(error)}"
-        ) from error
+    where = f"The source {source.name}, the pushed rows"
+    return pa.table(
+        [cast_column(rows[field.name], field.type, row_of(f"{where}: {field.name}")) for field in schema], schema=schema
+    )
 
 
 def _times(source: FileSource) -> list[str]:

@@ -1,7 +1,6 @@
 """Reads rows of a raw table from messages; a message that does not fit the columns is rejected with a reason."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,13 +9,11 @@ import pyarrow as pa
 
 from gatehouse.components.artifacts.hidden_values import unless_hidden
 from gatehouse.components.features.definitions.declarations import Source
+from gatehouse.components.features.exact import reader_of
 from gatehouse.components.features.streaming.stream import CLOCK_TOLERANCE, Message
-from gatehouse.components.messages.values import DoesNotFit, Unfit, body_of, boolean, double, moment, text, whole
-from gatehouse.errors import ConfigurationError
+from gatehouse.components.messages.values import DoesNotFit, body_of
 
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
-_MICROSECONDS = {"s": 1_000_000, "ms": 1000}
-_Reader = Callable[[Any, bool], Any]
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,8 @@ class RowReader:
 
     def __init__(self, source: Source, schema: pa.Schema, key: Sequence[str]) -> None:
         self._source, self._key = source, key
-        self._readers = {column.name: _reader(source.table, column) for column in schema}
+        what = f"The table {source.table} cannot be streamed: its column"
+        self._readers = {column.name: reader_of(column.type, f"{what} {column.name}") for column in schema}
 
     def read(self, message: Message, arrived: datetime) -> dict[str, Any]:
         """The row that a message holds.
@@ -76,41 +74,3 @@ class RowReader:
                     f"column {column}: expected {error}, {unless_hidden(f'found {str(value)[:40]!r}')}"
                 ) from None
         return row
-
-
-def _reader(table: str, column: pa.Field) -> _Reader:
-    kind = column.type
-    if pa.types.is_integer(kind):
-        return lambda value, typed: whole(value, typed, kind.bit_width, pa.types.is_signed_integer(kind))
-    if pa.types.is_floating(kind):
-        return lambda value, typed: _finite(value, typed, kind)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return lambda value, _: text(value)
-    if pa.types.is_boolean(kind):
-        return boolean
-    if pa.types.is_timestamp(kind) and kind.tz:
-        return lambda value, _: _held(moment(value), kind)
-    raise ConfigurationError(
-        f"The table {table} cannot be streamed: its column {column.name} is {kind}; expected integers, numbers, text, "
-        "true or false, and times with a zone."
-    )
-
-
-def _finite(value: Any, typed: bool, kind: pa.DataType) -> float:
-    """The number rounded as its column stores it, so that it compares equal with the stored value."""
-    found = float(pa.scalar(double(value, typed), kind).as_py())
-    if not math.isfinite(found):
-        raise Unfit(f"a finite number of {kind.bit_width} bits")
-    if isinstance(value, int) and int(found) != value:
-        raise Unfit(f"a number that {kind.bit_width} bits hold")
-    return found
-
-
-def _held(found: datetime, kind: pa.DataType) -> datetime:
-    if found.microsecond % _MICROSECONDS.get(kind.unit, 1):
-        raise Unfit(f"a time in whole {kind.unit}, as its column has it")
-    try:
-        pa.scalar(found, kind)
-    except (ValueError, OverflowError):
-        raise Unfit("a time in the years 1678 to 2261, as its column is in ns") from None
-    return found

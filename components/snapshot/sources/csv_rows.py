@@ -26,7 +26,7 @@ from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.sources.declared import NOT_SHOWN, check_columns, reason_of, schema_of, shown_names
 from gatehouse.components.snapshot.sources.files import FilesBase, FileTable
 from gatehouse.components.snapshot.sources.rejects import Read, Reject
-from gatehouse.components.snapshot.sources.times import FIRST_TIME, LAST_TIME, read_times, wanted
+from gatehouse.components.snapshot.sources.times import FIRST_TIME, LAST_TIME, wanted
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.errors import DeclarationError, SourceError
 
@@ -133,27 +133,34 @@ class CsvRows:
 
     def _typed(self, block: bytes) -> pa.Table:
         """A block as Arrow reads it; ArrowInvalid where some row may not fit."""
-        schema, types = schema_of(self.spec.columns), self._types(pa.string())
+        schema, types = schema_of(self.spec.columns), self._types(pa.string(), block)
         table = self._parsed(block, types, _PARSED_AT_ONCE)
         for index, column in enumerate(schema):
             if types[column.name] != column.type:
                 texts = table[column.name].combine_chunks()
-                read = read_times(texts, self.time_zone, self.spec.times.get(column.name, ""))
-                if read is None or read.fits is not None:
-                    raise pa.ArrowInvalid(f"column {column.name}: some time does not fit")
+                read = self._read(column.name, texts)
+                if read.fits is not None:
+                    raise pa.ArrowInvalid(f"column {column.name}: some value does not fit")
                 table = table.set_column(index, column, read.values)
             elif not _is_plain(table[column.name]):
                 raise pa.ArrowInvalid(f"column {column.name}: a value may be out of range")
         return table
 
-    def _types(self, read_later: pa.DataType) -> dict[str, pa.DataType]:
-        """What Arrow reads each column as: times that it does not know how to read, as texts that are read later."""
+    def _types(self, read_later: pa.DataType, text: bytes) -> dict[str, pa.DataType]:
+        """What Arrow reads each column of a text as; `read_later` where it reads less or more than we do."""
+        hexadecimal = b"0x" in text or b"0X" in text
         return {
             column.name: read_later
-            if pa.types.is_timestamp(column.type) and (self.time_zone or column.name in self.spec.times)
+            if (pa.types.is_timestamp(column.type) and (self.time_zone or column.name in self.spec.times))
+            or (pa.types.is_integer(column.type) and hexadecimal)
             else column.type
             for column in schema_of(self.spec.columns)
         }
+
+    def _read(self, column: str, cells: pa.Array) -> Read:
+        """The values of a column's texts."""
+        kind, form = self.spec.columns[column], self.spec.times.get(column, "")
+        return read_texts(cells, kind, decimal=self.spec.decimal, zone=self.time_zone, form=form)
 
     def _parsed(self, text: bytes, types: dict[str, pa.DataType], at_once: int) -> pa.Table:
         """The columns of a text in given types."""
@@ -212,8 +219,7 @@ class CsvRows:
             if not pa.types.is_binary(array.type):
                 values.append(array)
                 continue
-            kind, form = self.spec.columns[column], self.spec.times.get(column, "")
-            read = read_texts(array, kind, decimal=self.spec.decimal, zone=self.time_zone, form=form)
+            read = self._read(column, array)
             values.append(read.values)
             if read.fits is not None:
                 mine = read.fits.to_numpy(zero_copy_only=False)
@@ -227,7 +233,7 @@ class CsvRows:
 
         An error of Arrow says in which column the first value is that does not fit.
         """
-        types, at_once = self._types(pa.binary()), _PARSED_AT_ONCE
+        types, at_once = self._types(pa.binary(), text), _PARSED_AT_ONCE
         while True:
             told = _COLUMN.search(str(error))
             column = self.header[int(told[1])] if told else ""

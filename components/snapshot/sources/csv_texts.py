@@ -1,4 +1,6 @@
-"""Texts of a CSV as values of the declared types: exactly those that Arrow reads as such, whole columns at once."""
+"""Texts of a CSV as values of the declared types: those that Arrow reads as such, but hexadecimal numbers."""
+
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +14,8 @@ _MOST = str(2**63 - 1)
 _BELOW_MOST = "|".join(
     f"{_MOST[:at]}[0-{int(digit) - 1}]\\d{{{18 - at}}}" for at, digit in enumerate(_MOST) if digit != "0"
 )
-_WHOLE = rf"^(?:-?0*(?:\d{{1,18}}|{_BELOW_MOST}|{_MOST})|-0*{2**63}|0[xX][0-9a-fA-F]{{1,16}})$"
+_WHOLE = rf"^(?:-?0*(?:\d{{1,18}}|{_BELOW_MOST}|{_MOST})|-0*{2**63})$"
+_HEXADECIMAL = r"^[ \t]*0[xX]"
 _NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 _NO_NUMBER = r"(?i)^[+-]?(?:inf(?:inity)?|nan(?:\([0-9a-z_]*\))?)$"
 _DECIMAL_COMMA = r"^[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+$"
@@ -67,12 +70,14 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _whole(texts: pa.Array) -> Read:
-    try:
-        return Read(cast_in_pieces(texts, pa.int64()))
-    except pa.ArrowInvalid:
-        trimmed = pc.ascii_trim(texts, _BLANKS)
-        fits = pc.match_substring_regex(trimmed, _WHOLE)
-        return Read(pc.cast(_only(trimmed, fits), pa.int64()), mask_of(texts, fits))
+    with suppress(pa.ArrowInvalid):
+        values = cast_in_pieces(texts, pa.int64())
+        # Arrow reads 0x01 as 1 and 0xffffffffffffffff as -1: keys that are written differently would become one.
+        if not pc.any(pc.match_substring_regex(texts, _HEXADECIMAL), min_count=0).as_py():
+            return Read(values)
+    trimmed = pc.ascii_trim(texts, _BLANKS)
+    fits = pc.match_substring_regex(trimmed, _WHOLE)
+    return Read(pc.cast(_only(trimmed, fits), pa.int64()), mask_of(texts, fits))
 
 
 def _doubles(texts: pa.Array, decimal: str) -> Read:

@@ -31,6 +31,8 @@ _DATE = (
 _CLOCK = r"(?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?"
 _NAIVE = rf"^{_DATE}(?:[ T]{_CLOCK})?$"
 _ZONED = rf"^{_DATE}[ T]{_CLOCK}(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)$"
+_ZEROS = r"(:\d{2}\.\d{6})0+"
+"""More digits than a microsecond has, which say nothing."""
 _FINER = "without nanoseconds"
 _NANOSECONDS = r"\d{2}:\d{2}[.,]\d{7,}"
 
@@ -122,6 +124,7 @@ def _iso(array: pa.Array, zone: str) -> Read:
         return _within(cast_in_pieces(array, TIME), None, [], array)
     except pa.ArrowInvalid:
         nothing = pa.scalar(None, pa.string())
+        array = pc.replace_substring_regex(array, _ZEROS, r"\1")
         aware = pc.cast(pc.if_else(pc.match_substring_regex(array, _ZONED), array, nothing), TIME)
         if zone:
             clocks = pc.if_else(pc.match_substring_regex(array, _NAIVE), array, nothing)

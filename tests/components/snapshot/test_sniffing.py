@@ -222,10 +222,17 @@ def test_the_time_of_a_file_without_times_takes_the_name_of_no_column(tmp_path: 
     assert [row["delivered_at"] for row in rows] == ["late", "soon"]
 
 
-def test_hexadecimal_numbers_are_no_times(tmp_path: Path, store: ArtifactStore) -> None:
-    path = _file(tmp_path, "created_at,n\n" + "".join(f"0x{n:02x},{n}\n" for n in range(100)))
-    assert _kinds(sniff(path))["created_at"] == "int64" and not sniff(path).columns[0].epoch
-    assert [row["created_at"] for row in _read(store, path)[1]] == [*range(100)]
+def test_hexadecimal_numbers_are_texts(tmp_path: Path, store: ArtifactStore) -> None:
+    texts = ["0x1", "0x01", "0xFFFFFFFFFFFFFFFF", "0Xff", *(f"0x{n:02x}" for n in range(100))]
+    path = _file(tmp_path, "created_at,n\n" + "".join(f"{text},1\n" for text in texts))
+    assert _kinds(sniff(path))["created_at"] == "string"
+    assert [row["created_at"] for row in _read(store, path)[1]] == texts
+
+
+def test_digits_beyond_a_microsecond_that_are_zero_say_nothing(tmp_path: Path, store: ArtifactStore) -> None:
+    path = _file(tmp_path, "at,n\n2024-01-01T00:00:00.000000000Z,1\n2024-01-01T02:00:00.000001000Z,2\n")
+    assert _kinds(sniff(path))["at"] == "timestamp" and not sniff(path).columns[0].too_fine
+    assert [row["at"].microsecond for row in _read(store, path)[1]] == [0, 1]
 
 
 def test_a_day_that_two_formats_fit_is_told(tmp_path: Path) -> None:

@@ -137,6 +137,16 @@ def test_keys_that_are_none_of_the_labels_rows_are_named(
         retrieve_decisions.function(request(flights, keys=reference), flights.store)
 
 
+def test_times_of_keys_are_refused_where_they_would_be_guessed_or_rounded(flights: Flights) -> None:
+    table = own_keys(flights)
+    at = table.column_names.index("decision_time")
+    fine = pc.add(table["decision_time"].cast(pa.timestamp("ns", "UTC")), pa.scalar(1, pa.duration("ns")))
+    written = table.set_column(at, "decision_time", pa.array(["01/02/2013"] * 40))
+    for other in (table.set_column(at, "decision_time", fine), written):
+        with pytest.raises(ConfigurationError, match=r"\.parquet: decision_time in row 1: "):
+            retrieve_decisions.function(request(flights, keys=given(flights, other)), flights.store)
+
+
 def late(table: pa.Table) -> pa.Table:
     """The rows a year later."""
     times = pc.add(table["decision_time"], pa.scalar(365 * 86_400_000_000, pa.duration("us")))

@@ -31,8 +31,12 @@ def test_the_line_that_is_wrong_is_named(tmp_path: Path, content: bytes, said: s
     assert str(refused.value).startswith(f"{path.name}: {said}")
 
 
-def test_a_value_of_another_type_is_told_without_options_of_a_reader(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_bytes(HEADER + ROW)
-    with pytest.raises(ConfigurationError, match=r"rows\.csv cannot be read") as refused:
-        read_entity_rows(tmp_path / "rows.csv", {"customer_id": "int64"})
-    assert "ossible" not in str(refused.value) and len(str(refused.value)) < 400
+def test_the_delimiter_is_that_of_the_header_and_no_line_is_passed_over(tmp_path: Path) -> None:
+    for delimiter in (b",", b";", b"\t", b"|"):
+        (tmp_path / "rows.csv").write_bytes(b"\n" + (HEADER + b'c01,"1",NA\n').replace(b",", delimiter))
+        assert read_entity_rows(tmp_path / "rows.csv", {"customer_id": "string"}).to_pylist() == [
+            {"customer_id": "c01", "amount": "1", "event_timestamp": "NA"}
+        ]
+    (tmp_path / "rows.csv").write_bytes(b"exported\n" + HEADER + ROW)
+    with pytest.raises(ConfigurationError, match=r"rows\.csv: line 2"):
+        read_entity_rows(tmp_path / "rows.csv", {"customer_id": "string"})

@@ -412,7 +412,9 @@ def test_times_that_are_numbers_are_refused_as_nobody_knows_their_unit(feast: Fe
             feast.get_historical_features(entity_df=frame, features=["trips:trips"])
 
 
-@pytest.mark.parametrize("times", [[True], pd.PeriodIndex(["2013-06"], freq="M"), ["noon"], ["1370088000"]])
+@pytest.mark.parametrize(
+    "times", [[True], pd.PeriodIndex(["2013-06"], freq="M"), ["noon"], ["1370088000"], ["01/02/2013"]]
+)
 def test_what_is_no_time_is_refused(times: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"event_timestamp: expected times, or texts such as 2013"):
         EntityRows.of_frame(pd.DataFrame({"driver": [1], "event_timestamp": times}))

@@ -107,6 +107,18 @@ def test_a_row_that_does_not_say_since_when_it_is_known_is_refused(tmp_path: Pat
         pushed(store_of(tmp_path, "folder"), (1, 30, None, 11))
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("driver", 1.7), ("driver", "1"), ("driver", True), ("trips", 2.9), ("event_timestamp", "01/02/2013")],
+)
+def test_a_value_that_its_column_does_not_hold_is_refused(tmp_path: Path, column: str, value: Any) -> None:
+    store = store_of(tmp_path, "folder")
+    frame = pa.table(rows((1, 30, 60, 11))).to_pandas().assign(**{column: [value]})
+    with pytest.raises(ConfigurationError, match=rf"trips_table.*{column} in row 1: .*{value}"):
+        store.push("trips_push", frame, to=PushMode.OFFLINE)
+    assert joined(store, (1, 60)) == [10]
+
+
 def test_published_feature_tables_are_not_written(tmp_path: Path) -> None:
     store = store_of(tmp_path, "folder")
     (tmp_path / "trips").rename(tmp_path / "published")

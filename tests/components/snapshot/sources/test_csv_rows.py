@@ -153,3 +153,11 @@ def test_a_number_that_no_double_holds_is_refused_where_an_infinity_is_read(tmp_
     assert _read(tmp_path, "t.csv", b"a\n1.5\n-inf\nInfinity\n", spec)["a"].to_pylist() == [1.5, -math.inf, math.inf]
     with pytest.raises(SourceError, match="line 3, column a: expected double or a null, found '1e400'"):
         _read(tmp_path, "t.csv", b"a\ninf\n1e400\n", spec)
+
+
+def test_a_hexadecimal_number_is_no_whole_number(tmp_path: Path) -> None:
+    found = _read(tmp_path, "t.csv", b"a,b\n1,0x1\n 2,0xFF\n")
+    assert found.to_pydict() == {"a": [1, 2], "b": ["0x1", "0xFF"]}
+    for text in (b"0x1", b"0Xff", b"0xFFFFFFFFFFFFFFFF", b" 0x1"):
+        with pytest.raises(DeclarationError, match=r"Table t: t\.csv, line 3, column a: "):
+            _read(tmp_path, "t.csv", b"a,b\n1,x\n" + text + b",y\n")
