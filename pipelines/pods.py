@@ -7,8 +7,7 @@ from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
 from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
-from gatehouse.errors import ConfigurationError
-from gatehouse.images import image
+from gatehouse.images import HELD, TRAINING, image, training
 from gatehouse.platforms import Platform, Pods
 from gatehouse.task_settings import TaskResources
 
@@ -39,7 +38,8 @@ def equip(
     cpu, memory = own.cpu or wanted.cpu or resources.cpu, own.memory or wanted.memory or resources.memory
     task.set_cpu_request(cpu).set_cpu_limit(cpu)
     task.set_memory_request(memory).set_memory_limit(memory)
-    if accelerated := next((each for each in (own, wanted) if each.accelerator), None):
+    accelerated = next((each for each in (own, wanted) if each.accelerator), None)
+    if accelerated:
         task.set_accelerator_type(accelerated.accelerator_type).set_accelerator_limit(accelerated.accelerator)
     if declared.effects.retry_safe:
         task.set_retry(num_retries=retries, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
@@ -47,7 +47,7 @@ def equip(
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
     kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)
-    _name_image(task, platform)
+    _name_image(task, platform, accelerated.accelerator if accelerated else 0)
     _place(task, own)
     _mount(task, own)
     if platform.model_registry and declared.effects.shows_models:
@@ -61,16 +61,10 @@ def entrust(task: PipelineTask, key: str, variable: str, platform: Platform) -> 
     kubernetes.use_secret_as_env(task, platform.credentials, {key: variable}, optional=True)
 
 
-def _name_image(task: PipelineTask, platform: Platform) -> None:
-    """Give a task the image that the platform names in place of its own."""
-    named = {image(name): reference for name, reference in platform.images.items()}
-    own = task.container_spec.image
-    if named and own not in named and "@sha256:" not in own:
-        raise ConfigurationError(
-            f"images of the platform {platform.name}: expected one for {own}, found {', '.join(platform.images)}."
-        )
-    if own in named:
-        task.set_container_image(named[own])
+def _name_image(task: PipelineTask, platform: Platform, accelerators: int) -> None:
+    """Give a task the platform's image in place of its own: what trains on accelerators gets the one with CUDA."""
+    name = next(name for name in HELD if image(name) == task.container_spec.image)
+    task.set_container_image(platform.image(training(accelerators) if name == TRAINING else name))
 
 
 def _place(task: PipelineTask, own: Pods) -> None:
