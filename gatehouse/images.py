@@ -26,6 +26,33 @@ _ALL = frozenset(
         "yaml",
     ]
 )
+_TRAINING = _ALL | frozenset(
+    [
+        "cmaes",
+        "fastapi",
+        "grpc",
+        "kubeflow",
+        "kubernetes",
+        "mlflow",
+        "mmh3",
+        "optuna",
+        "pandas",
+        "pynvml",
+        "pytest",
+        "redis",
+        "river",
+        "safetensors",
+        "scipy",
+        "sklearn",
+        "sqlalchemy",
+        "torch",
+        "uvicorn",
+        "xgboost",
+        "xxhash",
+    ]
+)
+TRAINING, TRAINING_GPU = "training", "training-gpu"
+"""The image in which operators' jobs train, and that serves models; and the same with CUDA, for accelerators."""
 HELD: dict[str, frozenset[str]] = {
     "control": _ALL | frozenset(["mlflow", "pynvml"]),
     "data": _ALL
@@ -47,42 +74,28 @@ HELD: dict[str, frozenset[str]] = {
             "xxhash",
         ]
     ),
-    "training": _ALL
-    | frozenset(
-        [
-            "cmaes",
-            "fastapi",
-            "grpc",
-            "kubeflow",
-            "kubernetes",
-            "mlflow",
-            "mmh3",
-            "optuna",
-            "pandas",
-            "pynvml",
-            "pytest",
-            "redis",
-            "river",
-            "safetensors",
-            "scipy",
-            "sklearn",
-            "sqlalchemy",
-            "torch",
-            "uvicorn",
-            "xgboost",
-            "xxhash",
-        ]
-    ),
+    TRAINING: _TRAINING,
+    TRAINING_GPU: _TRAINING,
 }
-"""The images, smallest first, with the packages that we import from each; the lock file lists all packages."""
+"""The images, smallest first, with the packages that we import from each; the lock files list all packages."""
+LOCKS = {
+    "control": ("control",),
+    "data": ("data", "sketches"),
+    TRAINING: ("training", "torch"),
+    TRAINING_GPU: ("training", "torch-gpu"),
+}
+"""What each image is built from: files in locks/."""
 _BY_DIGEST = re.compile(r".+@sha256:(?!0{64})[0-9a-f]{64}")
-TRAINING = "training"
-"""The image in which operators' jobs train, and that serves models."""
 
 
 def image(name: str) -> str:
     """The image with this name for components; read when a component is defined."""
     return os.environ.get(_setting(name)) or f"gatehouse/{name}:{__version__}"
+
+
+def training(accelerators: int) -> str:
+    """Name of the image for training on this many accelerators."""
+    return TRAINING_GPU if accelerators else TRAINING
 
 
 def by_digest(reference: str) -> bool:

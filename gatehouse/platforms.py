@@ -17,7 +17,7 @@ from gatehouse.components.monitoring.collecting.stage import LATEST
 from gatehouse.components.snapshot.window import window_of
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
-from gatehouse.images import HELD
+from gatehouse.images import HELD, by_digest, image
 from gatehouse.kueue.spec import Kueue
 from gatehouse.project import Project
 from gatehouse.strict import Strict
@@ -230,6 +230,20 @@ class Platform(Strict):
         labels = {"kueue.x-k8s.io/queue-name": self.queue, "kueue.x-k8s.io/priority-class": merged["priority_class"]}
         merged["labels"] = {name: value for name, value in labels.items() if value} | merged["labels"]
         return own.model_copy(update=merged)
+
+    def image(self, name: str) -> str:
+        """The image of this name, as pods pull it.
+
+        Raises:
+            ConfigurationError: if `images` names others and not this one, and it is not pinned by its digest either.
+        """
+        reference = self.images.get(name) or image(name)
+        if self.images and name not in self.images and not by_digest(reference):
+            raise ConfigurationError(
+                f"images of the platform {self.name}: expected one for {name}, found {', '.join(self.images)}. Build "
+                "it (`make images`), push it, and name it there."
+            )
+        return reference
 
     def reaches(self, place: str) -> bool:
         """Whether every pod can reach an address or a folder: on a network, or in a volume that all mount."""

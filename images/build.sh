@@ -1,30 +1,52 @@
 #!/usr/bin/env bash
 # Builds the images of Gatehouse from its wheel and the locks: build.sh [IMAGE...], all of them by default.
-#   WHEELS=DIR       a folder with all that the locks name, so that nothing is downloaded (`build.sh --wheels DIR` fills it)
+#   WHEELS=DIR       a folder with all that the locks name: nothing is downloaded (`build.sh --wheels DIR [IMAGE...]`
+#                    fills it)
+#   TORCH_INDEX=URL  where the image `training` gets the CPU build of torch
 #   BASE=IMAGE       the base, for a release by digest
 #   REGISTRY=PREFIX  push to PREFIX/IMAGE and write the digests into images/digests.lock
 #   CONTEXTS=DIR     only lay the build contexts there; needs no engine
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
+# PyPI has the CUDA build of torch for Linux; PyTorch's own index has the CPU build.
+export TORCH_INDEX=${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}
 
-# The locks of an image besides its own.
-declare -A alone=([control]="" [data]="sketches" [training]="torch")
+declare -A locks
+table=$($python -c 'from gatehouse.images import LOCKS; [print(name, *locks) for name, locks in LOCKS.items()]')
+all=()
+while read -r image pinned; do
+    all+=("$image")
+    locks[$image]=$pinned
+done <<<"$table"
 
-if [ "${1:-}" = --wheels ]; then
-    mkdir -p "$2"
-    for lock in control data training sketches torch; do
-        hashes=--require-hashes
-        if [ "$lock" = torch ]; then hashes=; fi
-        $python -m pip download --quiet --no-deps $hashes --dest "$2" -r "locks/$lock.lock"
+fetch() { # fetch DIR IMAGE OPTION...: brings what an image's locks name
+    local folder=$1 image=$2 lock options
+    shift 2
+    mkdir -p "$folder"
+    for lock in ${locks[$image]}; do
+        options=(--require-hashes)
+        if [ "$lock" = torch ]; then options=(--index-url "$TORCH_INDEX"); fi
+        if ! $python -m pip download --quiet --no-deps --dest "$folder" "${options[@]}" "$@" -r "locks/$lock.lock"; then
+            echo "error: $image: locks/$lock.lock cannot be had. TORCH_INDEX names the index for torch.lock." >&2
+            exit 1
+        fi
     done
     # What builds the few distributions that have no wheel.
-    $python -m pip download --quiet --no-deps --dest "$2" $(grep -oE '^(setuptools|wheel)==[^ ]+' locks/dev.lock)
+    $python -m pip download --quiet --no-deps --dest "$folder" "$@" \
+        $(grep -oE '^(setuptools|wheel)==[^ ]+' locks/dev.lock)
+}
+
+wheels=""
+if [ "${1:-}" = --wheels ]; then
+    wheels=$2
+    shift 2
+fi
+if [ $# = 0 ]; then set -- "${all[@]}"; fi
+if [ -n "$wheels" ]; then
+    for image in "$@"; do fetch "$wheels" "$image"; done
     exit 0
 fi
-
-images=("$@")
-if [ ${#images[@]} = 0 ]; then images=(control data training); fi
 
 engine=${ENGINE:-$(command -v docker || command -v podman || true)}
 if [ -z "${CONTEXTS:-}" ] && { [ -z "$engine" ] || ! "$engine" info >/dev/null 2>&1; }; then
@@ -37,17 +59,17 @@ contexts=${CONTEXTS:-$(mktemp -d)}
 if [ -z "${CONTEXTS:-}" ]; then trap 'rm -rf "$contexts"' EXIT; fi
 version=$($python -c 'from importlib.metadata import version; print(version("gatehouse"))')
 commit=$(git describe --always --abbrev=40 --exclude='*' --dirty=+dirty 2>/dev/null || true)
-for image in "${images[@]}"; do
+for image in "$@"; do
     context=$contexts/$image
     mkdir -p "$context"/{locks,wheels,gatehouse}
-    for lock in "$image" ${alone[$image]}; do cp "locks/$lock.lock" "$context/locks/"; done
-    if [ -n "${WHEELS:-}" ]; then cp "$WHEELS"/* "$context/wheels/"; fi
+    for lock in ${locks[$image]}; do cp "locks/$lock.lock" "$context/locks/"; done
+    if [ -n "${WHEELS:-}" ]; then fetch "$context/wheels" "$image" --no-index --find-links "$WHEELS"; fi
     touch "$context/wheels/.keep"
     $python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$context/gatehouse" .
     $python images/sbom.py "$image" >"$context/sbom.json"
     cp images/smoke.py images/install.sh "$context"
     if [ -n "${CONTEXTS:-}" ]; then continue; fi
-    "$engine" build ${PIP_EXTRA_INDEX_URL:+--build-arg PIP_EXTRA_INDEX_URL} ${BASE:+--build-arg BASE} \
+    "$engine" build ${PIP_INDEX_URL:+--build-arg PIP_INDEX_URL} --build-arg TORCH_INDEX ${BASE:+--build-arg BASE} \
         --build-arg "IMAGE=$image" --build-arg "VERSION=$version" --build-arg "GATEHOUSE_COMMIT=$commit" \
         --tag "gatehouse/$image:$version" --file images/Containerfile "$context"
     if [ -n "${REGISTRY:-}" ]; then

@@ -11,15 +11,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-LOCKS = Path(__file__).resolve().parent.parent / "locks"
-ALONE = {"control": (), "data": ("sketches",), "training": ("torch",)}
+from gatehouse.images import LOCKS
+
+FOLDER = Path(__file__).resolve().parent.parent / "locks"
 _ENTRY = re.compile(r"^([a-z0-9][\w.-]*)==(\S+)(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 _ASKED = re.compile(r"#\s+(?:via\s+)?([A-Za-z0-9][\w.-]*)(?: \(pyproject\.toml\))?\s*$", re.MULTILINE)
 
 
 def bill_of(image: str) -> dict[str, Any]:
     """The bill of materials of an image, in the form of CycloneDX 1.6."""
-    text = "".join((LOCKS / f"{lock}.lock").read_text() for lock in (image, *ALONE[image]))
+    text = "".join((FOLDER / f"{lock}.lock").read_text() for lock in LOCKS[image])
     entries = {name: (pinned, rest) for name, pinned, rest in _ENTRY.findall(text)}
     root = _purl("gatehouse", version("gatehouse"))
     needs: dict[str, set[str]] = {root: set()} | {_purl(name, entries[name][0]): set() for name in entries}

@@ -38,8 +38,10 @@ def modules(image: str) -> list[str]:
     if image:
         from gatehouse.components.artifacts.image import image_name, modules_of
         from gatehouse.components.artifacts.stage import declared_stages
+        from gatehouse.images import TRAINING, TRAINING_GPU
 
-        stages = [stage for stage in declared_stages().values() if image_name(stage) == image]
+        like = TRAINING if image == TRAINING_GPU else image
+        stages = [stage for stage in declared_stages().values() if image_name(stage) == like]
         return sorted(frozenset().union(*map(modules_of, stages)))
     package = importlib.import_module("gatehouse.components")
     found = pkgutil.walk_packages(package.__path__, "gatehouse.components.", onerror=_raise)
@@ -63,6 +65,9 @@ def main() -> int:
         except Exception as error:  # every kind of failure is reported with the module that fails
             failed += 1
             print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+    if sys.argv[1:] == ["training-gpu"] and not importlib.import_module("torch.distributed").is_nccl_available():
+        failed += 1
+        print("torch: expected the CUDA build with NCCL, found one without", file=sys.stderr)
     interfaces = [name for name in sys.modules if name.startswith("gatehouse.") and name.endswith(".component")]
     for name in interfaces:
         failed += 1

@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
 # Resolves pyproject.toml into the lock files: dev.lock holds everything, and those of a run and of each image are parts.
+# torch-gpu.lock holds the CUDA build of torch, which PyPI offers for Linux, and what it alone requires.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export CUSTOM_COMPILE_COMMAND="make lock"
 
+options=(--quiet --strip-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+    --no-emit-options)
+
+# Prints a lock without the entries of CUDA; nvidia-ml-py, which reads what a driver counts, is none of them.
+without_cuda() { awk '/^[a-z]/ {is = /^(triton|nvidia-[^=]*|cuda-[^=]*)==/ && !/^nvidia-ml-py==/} !is' "$1"; }
+
 resolve() { # resolve FILE OPTION...
     local file=$1
     shift
-    .venv/bin/pip-compile --quiet --strip-extras --generate-hashes \
-        --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
-        --unsafe-package torch --unsafe-package pip --unsafe-package gatehouse \
+    .venv/bin/pip-compile "${options[@]}" --unsafe-package torch --unsafe-package pip --unsafe-package gatehouse \
         "$@" --output-file "$file" pyproject.toml
-    # Its closing note lists what is left out on purpose: torch is in torch.lock, gatehouse is what is here.
+    # Its closing note lists what is left out on purpose: torch is in locks of its own, gatehouse is what is here.
     sed -i '/^# WARNING: The following packages were not pinned/,$d' "$file"
     sed -i -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$file"
+    without_cuda "$file" >"$file.cpu" && mv "$file.cpu" "$file"
 }
 
 # One entry of a lock: the pin, its hashes, and who asked for it.
@@ -31,16 +37,13 @@ for image in control data training; do
     entry kfp locks/dev.lock >>"locks/$image.lock"
 done
 
-# What builds the site of the documentation, in an environment of its own.
-.venv/bin/pip-compile --quiet --strip-extras --generate-hashes --no-emit-index-url --no-emit-find-links \
-    --no-emit-trusted-host --no-emit-options --output-file locks/docs.lock locks/docs.in
+.venv/bin/python -m pip install --quiet --dry-run --ignore-installed --report - -r locks/torch.lock |
+    .venv/bin/python locks/torch_gpu.py >locks/torch-gpu.lock
 
-for lock in locks/{dev,run,control,data,training,docs}.lock; do
-    # nvidia-ml-py reads what a driver counts, and is no part of CUDA.
-    if grep -E '^(nvidia|triton)' "$lock" | grep -qv '^nvidia-ml-py=='; then
-        echo "error: $lock holds CUDA packages: the index offered a CUDA build of torch. Offer the CPU build and lock again." >&2
-        exit 1
-    fi
+# What builds the site of the documentation, in an environment of its own.
+.venv/bin/pip-compile "${options[@]}" --output-file locks/docs.lock locks/docs.in
+
+for lock in locks/{dev,run,control,data,training,torch-gpu,docs}.lock; do
     if grep -qE '://|^--' "$lock"; then
         echo "error: $lock names an index, which differs from machine to machine." >&2
         exit 1

@@ -11,8 +11,7 @@ from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import ATTEMPTS, Stage
 from gatehouse.components.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
 from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
-from gatehouse.errors import ConfigurationError
-from gatehouse.images import image
+from gatehouse.images import HELD, TRAINING, image, training
 from gatehouse.kueue.quantity import amount_of
 from gatehouse.platforms import Platform, Pods
 from gatehouse.task_settings import TaskResources, seconds_of_attempts
@@ -50,7 +49,8 @@ def equip(
     memory = own.memory or wanted.memory or max((one.resources.memory for one in declared), key=amount_of)
     task.set_cpu_request(cpu).set_cpu_limit(cpu)
     task.set_memory_request(memory).set_memory_limit(memory)
-    if accelerated := next((each for each in (own, wanted) if each.accelerator), None):
+    accelerated = next((each for each in (own, wanted) if each.accelerator), None)
+    if accelerated:
         task.set_accelerator_type(accelerated.accelerator_type).set_accelerator_limit(accelerated.accelerator)
     lasts = [max(one.resources.minutes, minutes if one is stage.declared else 0) for one in declared]
     timeout = sum(lasts) * 60
@@ -62,7 +62,7 @@ def equip(
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
     kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)
-    _name_image(task, platform)
+    _name_image(task, platform, accelerated.accelerator if accelerated else 0)
     _place(task, own)
     _mount(task, own)
     if platform.model_registry and any(one.effects.shows_models for one in declared):
@@ -76,16 +76,10 @@ def entrust(task: PipelineTask, key: str, variable: str, platform: Platform) -> 
     kubernetes.use_secret_as_env(task, platform.credentials, {key: variable}, optional=True)
 
 
-def _name_image(task: PipelineTask, platform: Platform) -> None:
-    """Give a task the image that the platform names in place of its own."""
-    named = {image(name): reference for name, reference in platform.images.items()}
-    own = task.container_spec.image
-    if named and own not in named and "@sha256:" not in own:
-        raise ConfigurationError(
-            f"images of the platform {platform.name}: expected one for {own}, found {', '.join(platform.images)}."
-        )
-    if own in named:
-        task.set_container_image(named[own])
+def _name_image(task: PipelineTask, platform: Platform, accelerators: int) -> None:
+    """Give a task the platform's image in place of its own: what trains on accelerators gets the one with CUDA."""
+    name = next(name for name in HELD if image(name) == task.container_spec.image)
+    task.set_container_image(platform.image(training(accelerators) if name == TRAINING else name))
 
 
 def _place(task: PipelineTask, own: Pods) -> None:

@@ -18,7 +18,7 @@ from gatehouse.components.operations.ending.stage import report_end
 from gatehouse.components.operations.reconciling.stage import reconcile
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.errors import ConfigurationError
-from gatehouse.images import TRAINING, image
+from gatehouse.images import image, training
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.project import Project
 from gatehouse.task_settings import StageSettings
@@ -204,13 +204,12 @@ class Tasks:
             return
         given = {"kind": launch.kind} | launch.model_dump(mode="json", exclude_defaults=True)
         if not isinstance(launch, LocalLaunch):
-            given["image"] = launch.image or self.image(TRAINING)
+            given["image"] = launch.image or self.image(training(launch.resources.gpus))
         task.set_env_variable(LAUNCH, canonical_json(given))
 
     def image(self, name: str) -> str:
         """The image of this name, as pods pull it."""
-        images = self.platform.images.items() if self.platform else ()
-        return next((reference for key, reference in images if key == name), image(name))
+        return self.platform.image(name) if self.platform else image(name)
 
 
 def forcible_stages() -> list[str]:

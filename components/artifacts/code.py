@@ -1,8 +1,9 @@
 """Code digests: which sources decide a stage's result, found without importing them.
 
-A digest covers the modules in the import closure of a stage that decide (see `carriers`), each as its syntax tree
-without what cannot change a result; the versions of the distributions that these modules import; and the formats of
-the carriers that they import.
+A source digest covers the modules in the import closure of a stage that decide (see `carriers`), each as its syntax
+tree without what cannot change a result, and the formats of the carriers that they import. It is the same wherever the
+same sources are, so compiled specs hold it. A code digest also covers the versions of the distributions that these
+modules import, where the stage runs: keys hold it.
 """
 
 import sys
@@ -32,7 +33,8 @@ class Code:
 
     Attributes:
         modules: Digest of the syntax tree of each deciding module, by dotted name.
-        distributions: Installed version of each distribution that these modules import; `absent` for none.
+        distributions: Installed version of each distribution that these modules import. One that is not installed is
+            left out, because no result can depend on it.
         formats: Version of what carriers that these modules import write or measure, by carrier.
     """
 
@@ -41,7 +43,7 @@ class Code:
     formats: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """The code as JSON; its digest is the code digest."""
+        """The code as JSON."""
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         return {
             "modules": self.modules,
@@ -50,9 +52,18 @@ class Code:
         }
 
     @property
+    def source(self) -> str:
+        """SHA-256 of the sources alone, as 64 hexadecimal digits: it does not depend on what is installed."""
+        return digest_of({"modules": self.modules, "formats": self.formats})
+
+    @property
     def digest(self) -> str:
-        """SHA-256, as 64 hexadecimal digits."""
-        return digest_of(self.to_json())
+        """SHA-256 of the sources and of what is installed here, as 64 hexadecimal digits."""
+        return self.digest_with(self.source)
+
+    def digest_with(self, source: str) -> str:
+        """What `digest` is for these sources, such as those of a compiled spec, with what is installed here."""
+        return digest_of({"source": source, "distributions": self.to_json()["distributions"]})
 
 
 def code_of(module: str) -> Code:
@@ -68,7 +79,7 @@ def code_of(module: str) -> Code:
     formats = {format_of(name) for each in closure for name in imports_of(each) if carries(name)} - {""}
     return Code(
         modules=modules,
-        distributions={name: _version(name) for name in sorted(distributions)},
+        distributions={name: version for name in sorted(distributions) if (version := _version(name))},
         formats={name: FORMATS[name] for name in sorted(formats)},
     )
 
@@ -168,7 +179,7 @@ def _version(distribution: str) -> str:
         # The local label of a build (`+cpu`) is dropped: it names the origin of a wheel, not its code.
         return metadata.version(distribution).split("+")[0]
     except metadata.PackageNotFoundError:
-        return "absent"
+        return ""
 
 
 def forget_sources() -> None:

@@ -1,11 +1,11 @@
-"""Chooses the image of a stage: the first that has everything its code and its pages import."""
+"""Chooses the image of a stage's task: the first that has everything that its stages and their pages import."""
 
 from functools import cache
 from typing import Any
 
 from gatehouse.components.artifacts.carriers import ENGINES
 from gatehouse.components.artifacts.code import closure_of, packages_of
-from gatehouse.components.artifacts.stage import Stage, declared_stages
+from gatehouse.components.artifacts.stage import Stage, declared_stages, in_task
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import HELD, image
 
@@ -35,8 +35,10 @@ def image_name(stage: Stage[Any, Any]) -> str:
 
 
 def modules_of(stage: Stage[Any, Any]) -> frozenset[str]:
-    """Dotted names of our modules that a stage's pod can load; modules for other engines run elsewhere."""
-    entries = [stage.function.__module__, *(page.partition(":")[0] for page in stage.declared.pages.values())]
+    """Dotted names of our modules that the pod of a stage's task can load; modules for other engines run elsewhere."""
+    stages = in_task(stage)
+    entries = [one.function.__module__ for one in stages]
+    entries += [page.partition(":")[0] for one in stages for page in one.declared.pages.values()]
     return frozenset().union(*(closure_of(entry, _elsewhere) for entry in entries))
 
 

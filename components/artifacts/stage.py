@@ -128,18 +128,27 @@ class Stage(Generic[Req, Res]):
         return code_of(self.function.__module__)
 
     def code(self) -> str:
-        """The code digest of this stage, as it is on disk."""
-        return self.sources().digest
+        """The digest of this stage's sources, as they are on disk: compiled specs hold it."""
+        return self.sources().source
+
+    def code_here(self, code: str = "") -> str:
+        """The code digest in the keys of this stage: its sources, and the versions of what is installed here.
+
+        Args:
+            code: The digest of the sources in a compiled spec; empty for those on disk.
+        """
+        sources = self.sources()
+        return sources.digest_with(code or sources.source)
 
     def key(self, request: Req, code: str = "") -> str:
         """The memo key of `request`. It includes user code that the request names, which no compiled spec knows."""
-        return memo.memo_key(self.name, (code or self.code()) + self._own_code(request), identity_of(request))
+        return memo.memo_key(self.name, self.code_here(code) + self._own_code(request), identity_of(request))
 
     def _own_code(self, request: Req) -> str:
         return self.outside(request) if self.outside else ""
 
     def require_current(self, code: str) -> None:
-        """Check that a code digest in a compiled spec is that of the code on disk; an empty digest passes.
+        """Check that the digest in a compiled spec is that of the sources on disk; an empty digest passes.
 
         Raises:
             StaleSpecError: if it differs.
@@ -157,11 +166,11 @@ class Stage(Generic[Req, Res]):
         Args:
             request: Everything that the result depends on.
             store: The artifact store.
-            code: Code digest from the compiled spec; empty to use that of the code on disk.
+            code: Digest of the sources, from the compiled spec; empty to use those on disk.
             force: A nonce; if it is not empty, the memo is not read. It also applies to calls of the stage to itself.
 
         Raises:
-            StaleSpecError: if `code` is not the digest of the code that would run.
+            StaleSpecError: if `code` is not the digest of the sources that would run.
             StageResultError: if the function returns a reference that is not complete in the store.
             RepeatedError: if an earlier attempt in this run had a permanent error.
         """
@@ -222,7 +231,7 @@ class Stage(Generic[Req, Res]):
             self._draw_pages(store, found, attempt)
             return result, False
         key = self.key(request, code)
-        facts = {"key": key, "code": code or self.code(), "outside": self._own_code(request)}
+        facts = {"key": key, "code": self.code_here(code), "outside": self._own_code(request)}
         attempt.facts = facts | {"request": identity_of(request)}
         known = None if force else self._known(store, key, attempt, inputs)
         if known is not None:

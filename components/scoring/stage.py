@@ -142,7 +142,7 @@ def _scored(
     from gatehouse.components.scoring.answers import answers
 
     asked = {"model": request.model, "version": request.version, "names": names, "rows": sha256_bytes(_bytes_of(piece))}
-    key = memo_key(PIECE, score.code(), asked)
+    key = memo_key(PIECE, score.code_here(), asked)
     known = last(store, PIECE, key)
     if known is not None:
         entry = FileEntry(**known["file"])

@@ -98,7 +98,7 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         raise ConfigurationError("--backfill: expected why rows of the earlier snapshot may change, found blanks.")
     with open_source(request.source, request.location, store) as source:
         state, deliveries = source.state(), Deliveries(store, request.source.name, request.window)
-        code = request.code or snapshot.code()
+        code = snapshot.code_here(request.code)
         opened = Opened(request.source, source, state, deliveries, request.window, code, request.backfill, request.look)
         known = None if request.force else recalled(opened, store)
         if known is None:

@@ -15,7 +15,7 @@ from gatehouse.components.operations.diagnosing.finding import Finding, failed, 
 from gatehouse.components.operations.diagnosing.reach import mlflow_finding, store_finding
 from gatehouse.components.registry.showing.registry_api import RegistryApi
 from gatehouse.doctor.needs import QUEUES, Named, objects, resources, rights
-from gatehouse.images import HELD, by_digest
+from gatehouse.images import HELD, TRAINING_GPU, by_digest
 from gatehouse.platforms import Platform
 from gatehouse.project import Project
 
@@ -51,7 +51,8 @@ def examine(project: Project, platform: Platform) -> Iterator[Finding]:
 
 def _images(platform: Platform) -> Iterator[Finding]:
     advice = "`make images`, push, and name it in the profile under `images`, by its digest."
-    for name, reference in (dict.fromkeys(HELD, "") | platform.images).items():
+    needed = {name: "" for name in HELD if name != TRAINING_GPU}  # Without that one no GPUs are asked for.
+    for name, reference in (needed | platform.images).items():
         check = f"image {name}"
         if by_digest(reference):
             yield passed(check, reference)

@@ -114,7 +114,7 @@ def test_code_that_is_not_recorded_is_told_by_its_digest(
     store: ArtifactStore, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("a")
-    key = f"code/{split.code()}.json"
+    key = f"code/{split.code_here()}.json"
     _edited(monkeypatch, lambda code: replace(code, modules=code.modules | {DIVIDE: "f" * 64}))
     run("b")
     found = store.objects.stat(key)
@@ -165,7 +165,7 @@ def test_code_of_the_project_that_a_request_names_is_told_beside_other_causes(
 def test_one_run_is_told_with_all_that_it_depended_on(store: ArtifactStore, run: Run) -> None:
     run("a", seed=8)
     told = _why("split", "a", "--store", store.address).output
-    assert "split ran in a." in told and split.code() in told
+    assert "split ran in a." in told and split.code_here() in told
     assert ["spec.seed", "8"] in [line.split() for line in told.splitlines()]
     body = json.loads(_why("split", "a", "--store", store.address, "--json").output)
     assert body["event"] == "finished" and body["request"]["spec"]["seed"] == 8

@@ -5,6 +5,8 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -16,6 +18,8 @@ from gatehouse.compilation.specification import read_spec
 from gatehouse.components.calibration.spec import CalibrationSpec
 from gatehouse.components.evaluation.gate import Terms
 from gatehouse.components.integration.spec import IntegrationSpec
+from gatehouse.components.launchers.choose import LAUNCH
+from gatehouse.components.launchers.spec import PyTorchJobLaunch
 from gatehouse.components.probing.spec import ProbeSpec
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.splitting.spec import Checks
@@ -24,8 +28,10 @@ from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.training.spec import train_spec
 from gatehouse.driver import cut_after
 from gatehouse.errors import ConfigurationError
+from gatehouse.images import TRAINING, TRAINING_GPU
 from gatehouse.pipelines.catalog import build
 from gatehouse.pipelines.choices import require_choices
+from gatehouse.pipelines.tasks import Tasks
 from gatehouse.pipelines.training import split_of
 from gatehouse.platforms import Platform, load_platform
 from gatehouse.project import Project, load_project
@@ -203,10 +209,8 @@ def test_a_spec_for_a_platform_says_what_it_was_compiled_from_and_for(released: 
 def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platform: Platform) -> None:
     spec = read_spec(released / "flights-training.yaml")
     train, split = spec.task("train"), spec.task("split")
-    assert (train.container["image"], split.container["image"]) == (
-        platform.images["training"],
-        platform.images["data"],
-    )
+    images = [spec.task(name).container["image"] for name in ("train", "tune", "split")]
+    assert images == [platform.images[name] for name in ("training-gpu", "training", "data")]
     assert split.pod["emptyDirMounts"] == [{"volumeName": "scratch", "mountPath": "/tmp", "sizeLimit": "20Gi"}]
     assert train.container["resources"]["resourceMemoryLimit"] == "16G"
     assert train.container["resources"]["accelerator"]["resourceCount"] == "1"
@@ -277,8 +281,33 @@ def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: 
 
 def test_an_image_that_the_platform_does_not_name_is_told(flights: Project, platform: Platform, tmp_path: Path) -> None:
     mistyped = platform.model_copy(update={"images": {"gatehous": "registry/gatehouse:1"}})
-    with pytest.raises(ConfigurationError, match=r"expected one for gatehouse/control:\S+, found gatehous\."):
+    with pytest.raises(ConfigurationError, match=r"expected one for control, found gatehous\."):
         with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, mistyped)
+
+
+def test_a_task_with_an_accelerator_is_refused_where_only_the_image_for_cpus_is_named(
+    flights: Project, platform: Platform, tmp_path: Path
+) -> None:
+    images = {name: reference for name, reference in platform.images.items() if name != TRAINING_GPU}
+    with pytest.raises(ConfigurationError, match="expected one for training-gpu, found control, data, training"):
+        with_a_short_stack(
+            compile_pipeline, "training", flights, tmp_path, platform.model_copy(update={"images": images})
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, TRAINING), ({"resources": {"gpus": 1}}, TRAINING_GPU), ({"resources": {"gpus": 1}, "image": "ours:1"}, "")],
+)
+def test_a_job_on_gpus_runs_in_the_image_with_cuda_unless_the_project_names_one(
+    flights: Project, platform: Platform, given: dict[str, Any], expected: str
+) -> None:
+    launch = PyTorchJobLaunch.model_validate({"kind": "pytorchjob", **given})
+    project = replace(flights, file=flights.file.model_copy(update={"launch": launch}))
+    said: dict[str, str] = {}
+    task = SimpleNamespace(set_env_variable=said.__setitem__)
+    Tasks("training", project, platform).say_launch(cast(Any, task))
+    assert json.loads(said[LAUNCH])["image"] == platform.images.get(expected, "ours:1")
 
 
 def test_parameters_read_off_the_source_are_those_of_the_specs(compiled: Path) -> None:

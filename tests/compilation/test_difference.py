@@ -126,7 +126,7 @@ def test_what_changed_in_every_task_is_one_line(training: Compiled) -> None:
 
 def test_what_changed_in_some_tasks_names_them(training: Compiled) -> None:
     lines = _changed(training, lambda spec, _: _release(spec, "registry/other:2"))
-    assert len(lines) == 4, "a line for each of three images"
+    assert len(lines) == 5, "a line for each of four images"
     assert [line.startswith("  ~ ") and "snapshot" in line for line in lines[1:]].count(True) == 1
 
 

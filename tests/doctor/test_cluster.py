@@ -25,7 +25,7 @@ from gatehouse.components.operations.diagnosing.finding import Finding
 from gatehouse.components.operations.ending.outcome import outcome_of, record_end
 from gatehouse.doctor import cluster as doctor
 from gatehouse.doctor.needs import RIGHTS
-from gatehouse.images import HELD
+from gatehouse.images import HELD, TRAINING_GPU
 from gatehouse.platforms import Platform
 from gatehouse.project import Project, load_project
 from tests.kfp_api import KfpServer
@@ -108,6 +108,13 @@ def test_a_cluster_that_has_everything_is_well(patient: Patient, monkeypatch: py
     whom = {review["spec"]["user"] for review in patient.cluster.reviews}
     assert whom == {f"system:serviceaccount:{NAMESPACE}:pipeline-runner"}
     assert len(patient.cluster.reviews) == 10
+
+
+def test_a_profile_that_asks_for_no_gpus_needs_no_image_with_cuda(patient: Patient) -> None:
+    del patient.profile["images"][TRAINING_GPU]
+    assert {name for name in patient.findings() if name.startswith("image ")} == {
+        f"image {name}" for name in HELD if name != TRAINING_GPU
+    }
 
 
 def _lose(path: str) -> Callable[[Patient], None]:

@@ -46,7 +46,7 @@ from gatehouse.components.launchers.stopping import stop_here
 from gatehouse.components.launchers.timeouts import job_minutes
 from gatehouse.components.tracking.environment import COMMIT, IMAGE
 from gatehouse.errors import CorruptArtifactError, GatehouseError, LaunchError, MissingArtifactError
-from gatehouse.images import TRAINING, image
+from gatehouse.images import image, training
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +183,8 @@ class ClusterLauncher:
         about = {"kind": self._operator.kind, "namespace": self._namespace, "name": owned.name}
         record = write_record(self._store, folder, inputs, job, **about)
         address = launch.store or self._store.address
-        made, waits = launch.image or image(TRAINING), (f"{launch.grace_seconds}", f"{launch.hang_seconds}")
+        made = launch.image or image(training(launch.resources.gpus))
+        waits = (f"{launch.grace_seconds}", f"{launch.hang_seconds}")
         env = {IMAGE: made, MACHINE: launch.machine, COMMIT: os.environ.get(COMMIT, "")}
         described = ClusterJob(
             name=owned.name,

@@ -50,13 +50,13 @@ def test_the_lock_of_its_image_has_what_a_stage_imports(stage: Stage[Any, Any]) 
 
 def _differing(stage: Stage[Any, Any]) -> Iterator[str]:
     name = image_name(stage)
-    compiled, inside = (_pinned(lock, "torch", "sketches") for lock in ("dev", name))
+    laptop, inside = (_pinned(lock, "torch", "sketches") for lock in ("dev", name))
     for one in {each.lower().replace("_", "-") for each in stage.sources().distributions} - VALIDATORS:
-        if one != "python" and compiled.get(one) != inside.get(one):
-            yield f"{one}: {compiled.get(one)} where specs are compiled, {inside.get(one)} in the image {name}"
+        if one != "python" and laptop.get(one) != inside.get(one):
+            yield f"{one}: {laptop.get(one)} in dev.lock, {inside.get(one)} in the image {name}"
 
 
-def test_what_is_in_a_key_has_one_version_where_specs_are_compiled_and_in_the_image() -> None:
+def test_what_is_in_a_key_has_one_version_on_a_laptop_and_in_the_image() -> None:
     memoised = [stage for stage in declared_stages().values() if stage.declared.effects.memo]
     assert len(memoised) > 10
     assert [problem for stage in memoised for problem in _differing(stage)] == []

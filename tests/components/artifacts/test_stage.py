@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gatehouse import limits
+from gatehouse.components.artifacts import code as code_module
 from gatehouse.components.artifacts import run as run_module
 from gatehouse.components.artifacts import stage as stage_module
 from gatehouse.components.artifacts.declaration import Declaration
@@ -16,6 +17,8 @@ from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.stage import ATTEMPTS, TOLERATE, Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.preparing.stage import forced
+from gatehouse.components.splitting.spec import RandomSplit
+from gatehouse.components.splitting.stage import SplitRequest, split
 from gatehouse.errors import (
     ConfigurationError,
     LauncherError,
@@ -320,6 +323,16 @@ def test_a_spec_compiled_from_other_code_is_refused_unless_the_memo_answers(stor
     result = counted.stage(Request(value=1), store, code=counted.stage.code())
     assert counted.stage(Request(value=1), store, code=counted.stage.code()) == result
     assert counted.runs == 1
+
+
+def test_a_spec_fits_whatever_is_installed_but_the_key_holds_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    training_set = f"training-sets/service/sha256-{'0' * 64}"
+    request = SplitRequest(training_set=training_set, spec=RandomSplit(strategy="random"))
+    compiled, key = split.code(), split.key(request)
+    monkeypatch.setattr(code_module, "_version", lambda name: "0.1")
+    split.require_current(compiled)
+    assert split.key(request, compiled) == split.key(request) != key
+    assert split.key(request, "0" * 64) != split.key(request)
 
 
 def test_stages_inside_a_stage_are_recorded_under_it(store: ArtifactStore) -> None:
