@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gatehouse.components.artifacts.forms import given
 from gatehouse.components.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
@@ -20,6 +20,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.images import HELD, by_digest, image
 from gatehouse.kueue.spec import Kueue
 from gatehouse.project import Project
+from gatehouse.redaction import require_encoded, shown
 from gatehouse.strict import Strict
 from gatehouse.task_settings import TaskResources, of_tasks
 from gatehouse.yaml_lines import load_model
@@ -113,6 +114,14 @@ class StagePods(Pods, TaskResources):
     """Settings for the pods of one stage; the others come from `pods`, the project and the stage."""
 
 
+def _bare(address: str) -> str:
+    """An address without user and password, which a profile may not hold."""
+    try:
+        return require_encoded(address, "the address", bare=True)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+
+
 class Mlflow(Strict):
     """Settings of KFP's own MLflow integration, which an administrator sets up; runs of schedules have none."""
 
@@ -123,7 +132,7 @@ class Mlflow(Strict):
 class ModelRegistry(Strict):
     """The Kubeflow Model Registry in which models that pass the gate are shown as well."""
 
-    server: str = Field(pattern="^https?://", description="Its address.")
+    server: Annotated[str, AfterValidator(_bare)] = Field(pattern="^https?://", description="Its address.")
     port: int = Field(443, ge=1, le=65535)
     author: str = Field("gatehouse", min_length=1, description="Author of the registrations.")
 
@@ -164,17 +173,17 @@ class Platform(Strict):
     @classmethod
     def _open(cls, given: str) -> str:
         if given and not given.startswith(("http://", "https://")):
-            raise ValueError(f"expected http://… or https://…, found {given!r}")
-        if "@" in urlsplit(given).netloc:
-            raise ValueError("expected an address without user and password, which are not shown here; give a token")
-        return given
+            raise ValueError(f"expected http://… or https://…, found {'another' if '@' in given else repr(given)}")
+        return _bare(given) if given else ""
 
     @field_validator("store")
     @classmethod
     def _with_bucket(cls, given: str) -> str:
         scheme, separator, rest = given.partition("://")
         if separator and scheme not in _LOCAL and (scheme not in _BUCKETS or not rest.split("/")[0]):
-            raise ValueError(f"expected an address with a bucket, as gs://bucket/gatehouse, found {given}")
+            raise ValueError(
+                f"expected an address with a bucket, as gs://bucket/gatehouse, found {shown(given) or scheme}"
+            )
         return given
 
     @field_validator("images")

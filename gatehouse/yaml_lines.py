@@ -61,8 +61,6 @@ _SECTION = (dict, list, date)
 _NAMES = re.compile("'([^']*)'")
 _NEXT = re.compile(r"; (?=[\w.]+: )")
 """Between two problems of one rule, each of which begins with its key."""
-_LOGIN = re.compile(r"://[^\s'\"]+@")
-"""What an address holds before its host, up to the last `@`: a password may hold `/` and `@`."""
 
 
 def load_model(
@@ -302,5 +300,5 @@ def shown(value: Any) -> str:
     written = (
         yaml.safe_dump(value, default_flow_style=True, width=10**6) if isinstance(value, _SECTION) else repr(value)
     )
-    told = redacted(_LOGIN.sub("://***@", written.removesuffix("\n...\n").strip()))
+    told = redacted(written.removesuffix("\n...\n").strip())
     return told if len(told) <= _LONGEST else f"{told[: _LONGEST - 1]}…"

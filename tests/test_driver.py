@@ -68,7 +68,7 @@ def test_a_local_run_loads_no_client_of_a_cluster_and_retries_nothing(tmp_path: 
         "cluster": [],
         "cached": True,
         "retried": [],
-        "refused": "oracel://me:***@db/studies: Can't load p",
+        "refused": "oracel://db/studies: NoSuchModuleError: ",
         "warned without the stage": [],
         "tasks": True,
     }

@@ -64,7 +64,7 @@ def test_a_stage_gets_its_own_over_what_every_pod_gets(tmp_path: Path) -> None:
         ),
         ({"store": "s3://"}, "here.yaml:2: store: expected an address with a bucket"),
         ({"endpoint": "kfp:8888"}, "endpoint: expected http://… or https://…, found 'kfp:8888'"),
-        ({"endpoint": "http://me:hunter2@kfp"}, "endpoint: expected an address without user and password"),
+        ({"endpoint": "http://me:hunter2@kfp"}, "endpoint: the address: expected an address without user, password"),
         (
             {"pods": {"labels": {"team": "a b"}}},
             "here.yaml:4: pods.labels.team: expected a value as",

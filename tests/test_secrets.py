@@ -95,7 +95,7 @@ def test_trouble_with_mlflow_is_told_without_its_password(
     with warning_on_failure(store, "register:projection"):
         raise MlflowException(f"API request to {address}/api/2.0/mlflow/runs/search failed with exception reset")
     told = [event.body["message"] for _, event in events(store, "run-1") if event.event == "warned"]
-    assert len(told) == 1 and "http://me:***@mlflow.example" in told[0]
+    assert len(told) == 1 and "MlflowException" in told[0]
     assert WORD.decode() not in caplog.text + told[0]
 
 

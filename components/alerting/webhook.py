@@ -23,6 +23,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from gatehouse.components.artifacts.redirects import NoRedirects
+from gatehouse.errors import ConfigurationError
+from gatehouse.redaction import require_encoded
 
 logger = logging.getLogger(__name__)
 
@@ -124,8 +126,11 @@ def _bounded(url: str, data: bytes, key: str, timeout: float) -> _Answer:
 def _once(url: str, data: bytes, key: str, timeout: float) -> _Answer:
     headers = {"Content-Type": "application/json", "Idempotency-Key": key, "User-Agent": "gatehouse"}
     try:
-        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        parts = urllib.parse.urlsplit(require_encoded(url, ADDRESS))
+        if parts.scheme not in ("http", "https"):
             return _Answer("has no http or https address")
+        if parts.username is not None:  # http.client takes them for a part of the name to look up.
+            return _Answer("has an address with a user, which is not supported")
         request = urllib.request.Request(url, data, headers, method="POST")
         with urllib.request.build_opener(NoRedirects()).open(request, timeout=timeout) as response:
             return _Answer(f"answered {response.status}", delivered=True)
@@ -153,7 +158,7 @@ def _failed(error: object) -> _Answer:
         return _Answer("has a certificate that cannot be verified")
     if isinstance(error, socket.gaierror):
         return _Answer("has a name that cannot be looked up", again=True)
-    if isinstance(error, http.client.InvalidURL):
+    if isinstance(error, http.client.InvalidURL | ConfigurationError):
         return _Answer("has no usable address")
     if isinstance(error, OSError | http.client.HTTPException):
         return _Answer(f"could not be reached: {kind}", again=True)

@@ -360,7 +360,8 @@ def record_code(store: ArtifactStore, code: Code) -> None:
 def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
     """For tests: pause, exit or raise at one point of one stage, as in `GATEHOUSE_FAULT=<stage>:<point>:<action>`.
 
-    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed.
+    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed, in the first
+    attempt alone.
 
     Raises:
         RuntimeError: if the action is `raise`.
@@ -368,7 +369,7 @@ def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
     wanted, _, action = os.environ.get(FAULT, "").rpartition(":")
     if wanted != f"{stage_name}:{point}":
         return
-    if action == "pause":
+    if action == "pause" and attempt.number == 1:
         attempt.note("paused")
         time.sleep(600)
     elif action == "exit":

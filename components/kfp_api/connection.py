@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.redaction import require_encoded
 
 logger = logging.getLogger(__name__)
 
@@ -107,13 +108,14 @@ class Connection:
         """
         import urllib3
 
-        self.endpoint = (endpoint or os.environ.get(ENDPOINT, "")).rstrip("/")
-        if not self.endpoint:
+        given = endpoint or os.environ.get(ENDPOINT, "")
+        if not given:
             raise ConfigurationError(
                 f"The API of Kubeflow Pipelines is not known: set {ENDPOINT} to its address, such as "
                 "http://ml-pipeline.kubeflow:8888 within the cluster, or to that of "
                 "`kubectl port-forward -n kubeflow svc/ml-pipeline 8888:8888`, which is http://localhost:8888."
             )
+        self.endpoint = require_encoded(given, ENDPOINT, bare=True).rstrip("/")
         if not self.endpoint.startswith(("http://", "https://")):
             raise ConfigurationError(f"{ENDPOINT}: expected http://… or https://…, found {self.endpoint!r}")
         self.patience = patience

@@ -41,12 +41,12 @@ class KfpTask:
 
 def server_uri() -> str:
     """The server to use: the project's own, else that of MLflow's variable, which KFP may have set."""
-    return os.environ.get(OWN_URI, "") or os.environ.get(URI, "")
+    return (os.environ.get(OWN_URI, "") or os.environ.get(URI, "")).strip()
 
 
 def is_own(uri: str) -> bool:
     """Whether this is the project's own server, to which MLflow's variables do not apply."""
-    return uri == os.environ.get(OWN_URI, "") and _plain(uri) != _plain(os.environ.get(URI, ""))
+    return uri == os.environ.get(OWN_URI, "").strip() and _plain(uri) != _plain(os.environ.get(URI, ""))
 
 
 def task_here(uri: str, server: str) -> KfpTask | None:
@@ -88,4 +88,4 @@ def access_to(uri: str) -> Iterator[None]:
 
 
 def _plain(uri: str) -> str:
-    return uri.rstrip("/")
+    return uri.strip().rstrip("/")

@@ -28,9 +28,9 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.kfp_task import URI, WORKSPACE, KfpTask, access_to, is_own, server_uri, task_here
 from gatehouse.components.tracking.shown import Place
 from gatehouse.components.tracking.spool import Point as SpooledPoint
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import GatehouseError
 from gatehouse.importing import without
-from gatehouse.redaction import redacted
+from gatehouse.redaction import require_encoded
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -341,18 +341,15 @@ def require_server(uri: str) -> None:
     A URI that is not a server's address, or a server behind a proxy, is left to MLflow.
 
     Raises:
-        ConfigurationError: if MLflow has no place of such a form.
+        ConfigurationError: if MLflow has no place of such a form, or its password is not percent-encoded.
         ServerAwayError: if it does not accept a connection within seconds.
     """
     from urllib.request import getproxies, proxy_bypass
 
-    address = urlsplit(uri)
+    if uri.partition(":")[0] in _WITHOUT_HOST:
+        return
+    address = urlsplit(require_encoded(uri, f"{URI}, or what names MLflow"))
     host, scheme = address.hostname, address.scheme
-    if "://" not in uri and uri.partition(":")[0] not in _WITHOUT_HOST:
-        raise ConfigurationError(
-            "expected the address of an MLflow server or database, such as http://mlflow:5000 or sqlite:///mlflow.db, "
-            f"found {redacted(uri)!r}. Correct {URI}, or what names it."
-        )
     if scheme not in ("http", "https") or not host or (scheme in getproxies() and not proxy_bypass(host)):
         return
     port = address.port or (443 if scheme == "https" else 80)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.kfp_task import server_uri
 from gatehouse.errors import ErasedArtifactError, GatehouseError, MissingArtifactError
-from gatehouse.redaction import redacted
+from gatehouse.redaction import holds_password, said
 
 logger = logging.getLogger(__name__)
 
@@ -74,10 +75,10 @@ def warning_on_failure(
         yield showing
     except Exception as error:
         showing.failed = not isinstance(error, (MissingArtifactError, ErasedArtifactError))
-        cause = " ".join(redacted(str(error)).split())[:500]
+        cause = said(error, holds_password(server_uri()))[:500]
         again = "the next run tries again" if noted() else "and no later run tries again, as no note of it was written"
         later = f", {again}" * showing.failed
-        message = f"{title} could not be written{later}: {type(error).__name__}: {cause}"
+        message = f"{title} could not be written{later}: {cause}"
         logger.warning(message)
         with suppress(GatehouseError, OSError):  # Such as of a full disk.
             Attempt(store, label).note("warned", message=message)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 from rich.table import Table
@@ -16,6 +15,7 @@ from gatehouse.commands.feature_project import ProjectOption, moment, open_featu
 from gatehouse.commands.output import JsonOption, StoreBesideProjectOption, print_json, print_table
 from gatehouse.counting import counted
 from gatehouse.errors import ConfigurationError
+from gatehouse.redaction import names_password, require_encoded
 
 _TOLD = 5  # Number of rejected messages of a batch that are printed one by one.
 
@@ -123,14 +123,14 @@ def _urls(given: list[str]) -> dict[str, str]:
         table, equals, place = each.partition("=")
         if not equals or not table or table in found:
             raise ConfigurationError(f"--from: expected <table>=<URL>, each table once, found {table!r}.")
-        if "://" in place and urlsplit(place).password:
+        if "://" in place and names_password(place):
             raise ConfigurationError(
                 f"--from {table}: the URL holds a password, which others can see. Put it into an environment variable "
                 "and name that instead."
             )
         if "://" not in place and place not in os.environ:
-            raise ConfigurationError(f"--from {table}: expected a URL or the name of a set variable, found {place!r}.")
-        found[table] = place if "://" in place else os.environ[place]
+            raise ConfigurationError(f"--from {table}: expected a URL or the name of a set variable, found neither.")
+        found[table] = require_encoded(place if "://" in place else os.environ[place], f"--from {table}")
     return found
 
 

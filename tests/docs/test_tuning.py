@@ -50,12 +50,12 @@ def test_the_manifest_serves_the_database_to_the_pods_of_tune_alone(monkeypatch:
     tune = Platform.model_validate({"name": "cluster", "store": "gs://b/g", **profile}).of("tune")
 
     served: list[object] = []
-    monkeypatch.setenv(STORAGE, "the secret")
+    monkeypatch.setenv(STORAGE, "postgresql://the-secret")
     monkeypatch.setattr(proxy, "serve", lambda *given: served.extend(given[:3]))
     result = CliRunner().invoke(app, container["command"][2:])
     (port,) = by_kind["Service"]["spec"]["ports"]
     assert container["command"][:2] == ["gatehouse", "tuning"] and result.exit_code == 0
-    assert served == ["the secret", "0.0.0.0", port["port"]]
+    assert served == ["postgresql://the-secret", "0.0.0.0", port["port"]]
 
     (variable,) = container["env"]
     assert variable["name"] == STORAGE and "secretKeyRef" in variable["valueFrom"]

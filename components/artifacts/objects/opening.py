@@ -1,18 +1,21 @@
 """Opens the object store at an address. A protocol's client is imported only when it is needed."""
 
+import os
 import re
 from pathlib import Path
 
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.redaction import names_password, require_encoded
 
 STORES = ("gs", "s3", "abfs", "abfss", "az", "gcs", "hdfs", "lakefs", "local", "memory", "oci", "oss", "s3a", "tos")
 """Schemes that hold a store, beside files: others need a login in the address, or can only be read."""
 _FORM = "expected a folder, or an address such as gs://<bucket>/<folder> or s3://<bucket>/<folder>"
 _QUOTES = "\u201c\u201d\u201e\u2018\u2019\u00ab"
 _ALMOST_REMOTE = re.compile(rf"[a-z][a-z0-9]+:|(?:file|{'|'.join(STORES)})//")
-_PASSWORD = re.compile(r"[^/@:]*:[^@]*@")
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST")
+"""Variables with addresses of servers, which clients read themselves."""
 
 
 def address_problem(address: str) -> str:
@@ -25,14 +28,15 @@ def address_problem(address: str) -> str:
         return f"{_FORM}, found {address!r}, in quotes that YAML does not know; write none"
     if not remote:
         almost = _ALMOST_REMOTE.match(text)
-        return f"{_FORM}, found {address!r}; write ./ before it if it is a folder" if almost else ""
-    if not place.strip("/") or (scheme in ("gs", "s3") and place.startswith("/")):
-        return f"expected {scheme}://<bucket>/<folder>, found {address!r}, which names no bucket"
-    if _PASSWORD.match(place):
+        found = "another" if "@" in text else repr(address)
+        return f"{_FORM}, found {found}; write ./ before it if it is a folder" if almost else ""
+    if names_password(text):
         return (
             "expected an address without a password, found one, which every record of a run would hold; take it "
             "out, and give it to the client in variables, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
+    if not place.strip("/") or (scheme in ("gs", "s3") and place.startswith("/")):
+        return f"expected {scheme}://<bucket>/<folder>, found {address!r}, which names no bucket"
     if scheme in STORES or scheme in _registered():
         return ""
     return f"expected a folder, or one of {', '.join(f'{each}://' for each in STORES)}, found {scheme + remote!r}"
@@ -57,6 +61,9 @@ def open_objects(address: str) -> ObjectStore:
     text = address.removeprefix("file://")
     if "://" not in text:
         return LocalObjects(Path(text).expanduser().resolve())
+    for variable in _ENDPOINTS:
+        if "://" in (endpoint := os.environ.get(variable, "")):
+            require_encoded(endpoint, variable, bare=True)
     from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys
     from gatehouse.components.artifacts.objects.remote import Bucket, RemoteObjects
 

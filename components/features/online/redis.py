@@ -10,11 +10,13 @@ row is provisional. A plain Feast client reads the same hashes; it gets expired 
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from inspect import signature
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,7 @@ from gatehouse.components.features.online.feast_layout import (
 )
 from gatehouse.components.features.online.store import NEVER, OnlineView, State, read_known
 from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.redaction import said
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
 __all__ = ["OnlineView", "RedisOnline", "connect_redis"]
 
 BATCH = 4096
+_SERVER = re.compile(r"(?P<host>[\w.-]+|[0-9a-fA-F:]+|/[\w./-]+):(?P<port>[0-9]{1,5})", re.ASCII)
+_TEXTS = ("username", "password")
+"""Settings that are never read as JSON: a password of digits is none of a number."""
 _GENERATION = 8  # Number of digits of a generation.
 _EVENT = slice(_GENERATION, _GENERATION + 19)  # Position of the event time in the order.
 _SHIFT = 1 << 62  # Makes times before 1970 positive, so that their text sorts like the times.
@@ -103,27 +109,32 @@ def connect_redis(connection_string: str) -> "Redis":
     """A client for `host:port,name=value,...`, the form of Feast's settings. It connects at the first command.
 
     Raises:
-        ConfigurationError: if the text has another form, or names a setting that the client does not know.
+        ConfigurationError: if the text has another form, or names a setting that the client does not know; it shows no
+            part of it but the names of settings, as a password with a comma is cut there.
     """
     from redis import Redis
 
     server, *rest = connection_string.split(",")
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdigit():
+    matched = _SERVER.fullmatch(server.strip())
+    if not matched:
         raise ConfigurationError(
-            "online_store.connection_string: expected host:port, followed by ,name=value if needed."
+            "online_store.connection_string: expected host:port, followed by ,name=value if needed, found another "
+            "form. It is not shown, as it may hold a password."
         )
     options: dict[str, Any] = {"socket_connect_timeout": 5, "socket_timeout": 30}
-    for part in rest:
-        name, _, value = part.partition("=")
+    known = signature(Redis).parameters
+    for name, equals, value in (part.partition("=") for part in rest):
+        if not equals or name.strip() not in known:
+            raise ConfigurationError(
+                "online_store.connection_string: expected ,name=value of Redis' client behind host:port, found another "
+                "name, which may be the end of a password: this form has no way to write a comma in one. Choose a "
+                "password without it, or correct the name."
+            )
         try:
-            options[name.strip()] = json.loads(value)
+            options[name.strip()] = value if name.strip() in _TEXTS else json.loads(value)
         except json.JSONDecodeError:
             options[name.strip()] = value
-    try:
-        return Redis(host=host, port=int(port), **options)
-    except TypeError as error:
-        raise ConfigurationError(f"online_store.connection_string: {error}") from error
+    return Redis(host=matched["host"], port=int(matched["port"]), **options)
 
 
 class RedisOnline:
@@ -301,10 +312,11 @@ class RedisOnline:
         except RedisError as error:
             options = self._client.connection_pool.connection_kwargs
             server = options.get("path") or f"{options.get('host')}:{options.get('port')}"
+            words = said(error, bool(options.get("password")))
             raise StoreError(
-                f"The online store, Redis at {server}, does not answer as it should: {type(error).__name__}: "
-                f"{str(error).rstrip('.')}. Does it run, and does online_store in feature_store.yaml name it?"
-            ) from error
+                f"The online store, Redis at {server}, does not answer as it should: {words}. Does it run, and does "
+                "online_store in feature_store.yaml name it?"
+            ) from None
 
 
 @dataclass(frozen=True)

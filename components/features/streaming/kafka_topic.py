@@ -19,6 +19,7 @@ from confluent_kafka import (
 
 from gatehouse.components.features.streaming.stream import Message, Position, milliseconds, moment_of
 from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.redaction import said
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as KafkaMessage
@@ -35,17 +36,19 @@ class KafkaMessages:
 
     def __init__(self, servers: str, topic: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
         self._topic, self._servers = topic, servers
+        given = _settings()
+        self._secret = bool(given)
         settings = {
             "bootstrap.servers": servers,
-            **_settings(),
+            **given,
             "group.id": group,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
         }
-        self._consumer = Consumer(settings, logger=logger)
         try:
+            self._consumer = Consumer(settings, logger=logger)
             starts = self._starts(since, after)
             self._consumer.assign(starts)
         except KafkaException as error:
@@ -141,9 +144,10 @@ class KafkaMessages:
             )
         return offset
 
-    def _unreachable(self, error: object) -> SourceError:
+    def _unreachable(self, error: "KafkaError | str") -> SourceError:
+        told = error if isinstance(error, str) else said(error, self._secret)
         return SourceError(
-            f"The topic {self._topic} at {self._servers} cannot be read: {error}. Check the servers and the settings "
+            f"The topic {self._topic} at {self._servers} cannot be read: {told}. Check the servers and the settings "
             f"in {SETTINGS}, and start again: nothing is lost."
         )
 

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from gatehouse.components.features.streaming.stream import MessageStream, Position
 from gatehouse.errors import ConfigurationError
+from gatehouse.redaction import require_encoded
 
 
 def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Position]) -> MessageStream:
@@ -19,20 +20,20 @@ def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Posit
             further ahead if the reader's folder was lost.
 
     Raises:
-        ConfigurationError: if the URL names no stream.
+        ConfigurationError: if the URL names no stream, or its password is not percent-encoded.
     """
-    parts = urlsplit(url)
+    parts = urlsplit(require_encoded(url, "The stream's URL"))
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if parts.scheme in ("redis", "rediss", "unix") and query.get("stream"):
         # Imported here, so that a user of Redis needs no Kafka client, and a user of Kafka no Redis client.
         from gatehouse.components.features.streaming.redis_stream import RedisMessages
 
-        return RedisMessages(url, query["stream"], group, since, after)
+        return RedisMessages(parts.geturl(), query["stream"], group, since, after)
     if parts.scheme == "kafka" and query.get("topic"):
         from gatehouse.components.features.streaming.kafka_topic import KafkaMessages
 
-        return KafkaMessages(parts.netloc, query["topic"], group, since, after)
+        return KafkaMessages(parts.netloc.rpartition("@")[2], query["topic"], group, since, after)
     raise ConfigurationError(
         "The stream's URL: expected redis://host:port/0?stream=<key> or kafka://host:port?topic=<name>, found the "
-        f"scheme {parts.scheme or 'none'!r} and the parameters {', '.join(sorted(query)) or 'none'}."
+        f"scheme {parts.scheme!r} and {'another parameter' if query else 'no parameter'}."
     )

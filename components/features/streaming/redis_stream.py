@@ -126,7 +126,7 @@ class RedisMessages:
             raise SourceError(
                 f"The stream {self._stream} in Redis at {self._server} cannot be read: {type(error).__name__}. Check "
                 "the server, the user and the password, and start again: nothing is lost."
-            ) from error
+            ) from None
 
 
 def _text(position: Position) -> str:

@@ -6,9 +6,10 @@ from urllib.request import urlopen
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.diagnosing.finding import Finding, failed, looked, passed, unchecked
+from gatehouse.components.tracking.kfp_task import URI
 from gatehouse.components.tracking.mlflow_client import require_server, tracking_of
 from gatehouse.errors import StoreError
-from gatehouse.redaction import redacted
+from gatehouse.redaction import holds_password, said, shown
 
 _TIMEOUT = 10.0
 
@@ -42,25 +43,25 @@ def store_finding(address: str) -> Finding:
 def mlflow_finding(uri: str) -> Finding:
     """Check that an MLflow server answers; without an address the check is not made."""
     if not uri.startswith(("http://", "https://")):
-        return unchecked("MLflow", uri or "no server is named", "Set mlflow-tracking-uri.", needed=False)
+        return unchecked("MLflow", shown(uri) or "no server is named", "Set mlflow-tracking-uri.", needed=False)
 
     def look() -> str:
         require_server(uri)
-        return f"{redacted(uri)} answers"
+        return f"{shown(uri)} answers"
 
     found = looked("MLflow", look, "Start the server, or name another; until then nobody sees the runs.")
     if found.outcome != "passed":
         return found
     try:
-        with urlopen(f"{uri.rstrip('/')}/health", timeout=_TIMEOUT) as answer:
-            return passed("MLflow", f"{redacted(uri)} answers with {answer.status}")
+        with urlopen(f"{shown(uri).rstrip('/')}/health", timeout=_TIMEOUT) as answer:
+            return passed("MLflow", f"{shown(uri)} answers with {answer.status}")
     except HTTPError as error:
         # A server that asks for credentials accepts the token of the pods, which this machine may not have.
         if error.code in (401, 403):
-            return passed("MLflow", f"{redacted(uri)} answers, and asks who is there ({error.code})")
-        return failed("MLflow", f"{redacted(uri)} answers with {error.code}", "Expected an MLflow server there.")
+            return passed("MLflow", f"{shown(uri)} answers, and asks who is there ({error.code})")
+        return failed("MLflow", f"{shown(uri)} answers with {error.code}", "Expected an MLflow server there.")
     except OSError as error:
-        return failed("MLflow", f"{redacted(uri)}: {error}", "Expected an MLflow server there.")
+        return failed("MLflow", f"{shown(uri)}: {error}", "Expected an MLflow server there.")
 
 
 def tracking_finding(store: ArtifactStore) -> Finding:
@@ -72,7 +73,7 @@ def tracking_finding(store: ArtifactStore) -> Finding:
         with tracking.client() as client:
             client.search_experiments(max_results=1)
     except Exception as error:  # MLflow and requests raise many types; with any of them runs cannot be shown.
-        told = " ".join(redacted(str(error)).split())[:400]
+        told = said(error, holds_password(tracking.uri))[:400]
         return failed("MLflow", told, "Check mlflow-tracking-uri and mlflow-tracking-token of config map and secret.")
     below = " below KFP's run of this task" if tracking.task else ""
-    return passed("MLflow", f"{redacted(tracking.uri)} lets runs be seen{below}")
+    return passed("MLflow", f"{shown(tracking.uri) or URI} lets runs be seen{below}")

@@ -15,7 +15,7 @@ from gatehouse.components.reports.advice import advised
 from gatehouse.components.reports.format import duration, shortened
 from gatehouse.components.tracking.cost import prices_here
 from gatehouse.components.tracking.kfp_task import server_uri
-from gatehouse.redaction import redacted
+from gatehouse.redaction import redacted, shown
 
 _MOST_LINES, _LONGEST_LINE = 8, 400
 _WARNINGS = 5
@@ -81,10 +81,10 @@ def _result(found: Sequence[Event], stage: str) -> dict[str, Any]:
 def _links(store: ArtifactStore, run: str, found: Sequence[Event], outcome: Outcome) -> dict[str, str]:
     ui, tracking = os.environ.get(UI) or os.environ.get(ENDPOINT, ""), server_uri()
     links = {
-        "KFP": f"{redacted(ui).rstrip('/')}/#/runs/details/{run}" if ui else "",
+        "KFP": f"{shown(ui).rstrip('/')}/#/runs/details/{run}" if shown(ui) else "",
         "report": _report(store, found, outcome),
     }
-    links["MLflow"] = redacted(tracking) if tracking.startswith("http") else ""
+    links["MLflow"] = shown(tracking) if tracking.startswith("http") else ""
     return {name: place for name, place in links.items() if place}
 
 

@@ -8,10 +8,12 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from gatehouse.components.operations.metrics.rows import Row
 from gatehouse.components.operations.metrics.summary import Totals, gate_outcomes, totals
+from gatehouse.errors import ConfigurationError
+from gatehouse.redaction import require_encoded
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +65,14 @@ def push(project: str, rows: Iterable[Row]) -> str:
     Returns:
         Why the push failed; empty if it succeeded, or if no gateway is set.
     """
-    endpoint = os.environ.get(ENDPOINT, "").rstrip("/")
+    endpoint = os.environ.get(ENDPOINT, "").strip().rstrip("/")
     if not endpoint:
         return ""
-    if urlsplit(endpoint).scheme not in ("http", "https"):
+    try:
+        require_encoded(endpoint, ENDPOINT, bare=True)
+    except ConfigurationError as error:
+        return str(error)
+    if not endpoint.startswith(("http://", "https://")):
         return f"{ENDPOINT} has no http or https address"
     request = urllib.request.Request(
         f"{endpoint}/metrics/job/gatehouse/project/{quote(project, safe='')}",

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from gatehouse.components.artifacts.redirects import NoRedirects
 from gatehouse.errors import GatehouseError
+from gatehouse.redaction import require_encoded
 
 SERVER, AUTHOR, TOKEN = "GATEHOUSE_MODEL_REGISTRY", "GATEHOUSE_MODEL_REGISTRY_AUTHOR", "GATEHOUSE_MODEL_REGISTRY_TOKEN"
 _PREFIX = "/api/model_registry/v1alpha3/"
@@ -76,6 +77,7 @@ class RegistryApi:
     def _send(self, method: str, path: str, body: Resource | None = None) -> Resource:
         """Send a request, with retries: a repeated creation does no harm, as the registry refuses it."""
         data = None if body is None else json.dumps(body).encode()
+        require_encoded(self.address, SERVER, bare=True)
         for attempt in range(_ATTEMPTS):
             time.sleep(attempt * _PAUSE)
             request = urllib.request.Request(self.address + _PREFIX + path, data, self._headers(), method=method)
@@ -112,5 +114,5 @@ _OPENER = urllib.request.build_opener(NoRedirects())
 
 def registry_here() -> RegistryApi | None:
     """The Model Registry that the environment names, or None."""
-    server = os.environ.get(SERVER, "").rstrip("/")
+    server = os.environ.get(SERVER, "").strip().rstrip("/")
     return RegistryApi(server, os.environ.get(AUTHOR, "") or "gatehouse") if server else None

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from gatehouse.components.artifacts import database
 from gatehouse.components.snapshot.access.in_memory import is_in_memory
-from gatehouse.errors import DeclarationError
+from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.redaction import holds_password, said, shown
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -51,13 +52,35 @@ class Database(Protocol):
 
 
 def connect(url: str) -> Database:
-    """Open what a URL names: PostgreSQL through ADBC, DuckDB files through duckdb, the rest through SQLAlchemy."""
+    """Open what a URL names: PostgreSQL through ADBC, DuckDB files through duckdb, the rest through SQLAlchemy.
+
+    Raises:
+        SourceError: if it cannot be opened, without the password of the URL.
+    """
     scheme = urlsplit(url).scheme
-    if scheme in ("postgresql", "postgres"):
-        return _PostgreSQL(url)
-    if scheme == "duckdb":
-        return _DuckDB(None if is_in_memory(url) else _file(url))
-    return _AnyDatabase(url)
+    with _opening(url):
+        if scheme in ("postgresql", "postgres"):
+            return _PostgreSQL(url)
+        if scheme == "duckdb":
+            return _DuckDB(None if is_in_memory(url) else _file(url))
+        return _AnyDatabase(url)
+
+
+@contextmanager
+def _opening(url: str) -> Iterator[None]:
+    """Turn a driver's error about an address, in words that may repeat its password, into one that shows none of it.
+
+    Whatever connects does it in here, so a driver's words about a later query may be shown.
+    """
+    try:
+        yield
+    except SourceError:
+        raise
+    except Exception as error:  # drivers raise errors of any kind
+        raise SourceError(
+            f"The database {shown(url)} cannot be opened: {said(error, holds_password(url))}. Check its address, "
+            "the user and the password."
+        ) from None
 
 
 def _file(url: str) -> Path:
@@ -77,6 +100,7 @@ class _PostgreSQL:
 
         self.dialect = "postgresql"
         self.failures: tuple[type[Exception], ...] = (adbc_driver_manager.Error, OSError, pa.ArrowException)
+        self._url = url
         self._connect: Callable[[], Any] = lambda: driver.connect(url)
         self._first = self._connect()
         with self._first.cursor() as cursor:
@@ -107,7 +131,8 @@ class _PostgreSQL:
 
     @contextmanager
     def _reader(self, query: str) -> Iterator[Any]:
-        connection = self._connect()
+        with _opening(self._url):
+            connection = self._connect()
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

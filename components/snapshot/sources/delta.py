@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pydantic import Field, field_validator
 
@@ -12,6 +12,7 @@ from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part
 from gatehouse.components.snapshot.sources.lakehouse import LakehouseTable
 from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import SourceError
+from gatehouse.redaction import names_password
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,7 @@ class DeltaTable(LakehouseTable):
     @field_validator("uri")
     @classmethod
     def _holds_no_credentials(cls, uri: str) -> str:
-        if urlsplit(uri).password:
+        if names_password(uri):
             raise ValueError("holds a password: credentials come from the environment, e.g. AWS_ACCESS_KEY_ID")
         return uri
 

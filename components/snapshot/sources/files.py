@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.identity import Unordered, operational
-from gatehouse.components.snapshot.access.credentials import holds_credentials
 from gatehouse.components.snapshot.spec import SourceBase, TableSpec
+from gatehouse.redaction import names_password
 
 MEBIBYTE = 2**20
 PACKED = (".gz", ".zip")
@@ -131,7 +131,7 @@ class FolderSource(FilesBase):
     @field_validator("path")
     @classmethod
     def _holds_no_password(cls, path: str) -> str:
-        if holds_credentials(path):
+        if names_password(path):
             raise ValueError("holds a password: leave it out, as the storage's client takes it from the environment")
         return path
 

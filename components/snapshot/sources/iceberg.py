@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
-from gatehouse.components.snapshot.access.credentials import holds_credentials
 from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part
 from gatehouse.components.snapshot.sources.lakehouse import LakehouseTable
 from gatehouse.components.snapshot.spec import SourceBase
-from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.errors import DeclarationError, GatehouseError, SourceError
+from gatehouse.redaction import holds_password, names_password, require_encoded, said
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,7 @@ class IcebergSource(SourceBase):
     @field_validator("catalog_url")
     @classmethod
     def _holds_no_password(cls, url: str) -> str:
-        if holds_credentials(url):
+        if names_password(url):
             # Not the value: it would reach the log.
             raise ValueError("holds a password: configure a catalog through pyiceberg's environment and name it")
         return url
@@ -153,8 +153,13 @@ class IcebergReader(Opened):
     def _load(self, table: str) -> "Table":
         from pyiceberg.catalog import load_catalog
         from pyiceberg.table import StaticTable
+        from pyiceberg.utils.config import Config
 
         spec = self._spec.tables[table]
+        # Its own configuration, from its file and the environment.
+        configured = str((Config().get_catalog_config(self._spec.catalog) or {}).get("uri", ""))
+        if configured:
+            require_encoded(configured, f"The address of the catalog {self._spec.catalog}", DeclarationError)
         try:
             if spec.metadata:
                 return StaticTable.from_metadata(spec.metadata)
@@ -162,12 +167,15 @@ class IcebergReader(Opened):
             settings = {"type": "sql", "uri": self._spec.catalog_url, "warehouse": self._spec.warehouse}
             catalog = load_catalog(self._spec.catalog, **(settings if self._spec.catalog_url else {}))
             return catalog.load_table(spec.identifier)
+        except GatehouseError:
+            raise
         except Exception as error:
             # Catalogs raise whatever their client raises.
             raise SourceError(
                 f"Table {table}: the Iceberg table {spec.metadata or spec.identifier} cannot be opened: "
-                f"{_one_line(error)} Check the catalog, the name and the credentials in the environment."
-            ) from error
+                f"{said(error, holds_password(configured))}. Check the catalog, the name and the "
+                "credentials in the environment."
+            ) from None
 
     def _tasks(self, table: str, opened: "Table", snapshot: "Snapshot") -> "list[FileScanTask]":
         """What to read, in the order in which the files came into the table."""

@@ -17,6 +17,7 @@ from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part, 
 from gatehouse.components.snapshot.sources.messages import Message, StreamTable, moment_of, rows_of
 from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.redaction import said
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -157,8 +158,8 @@ class KafkaReader(Opened):
 
         if table not in self._ends:
             topic, timeout = self._spec.tables[table].topic, self._spec.timeout_seconds
-            consumer = self._consumer()
             try:
+                consumer = self._consumer()
                 found = consumer.list_topics(topic, timeout=timeout).topics[topic]
                 if found.error is not None or not found.partitions:
                     raise DeclarationError(f"Table {table}: the cluster has no topic {topic!r}: {found.error}.")
@@ -167,7 +168,7 @@ class KafkaReader(Opened):
                     for partition in sorted(found.partitions)
                 }
             except KafkaException as error:
-                raise self._unreachable(table, error.args[0]) from None
+                raise self._unreachable(table, said(error.args[0], bool(self._settings))) from None
         return self._ends[table]
 
     def _rows(self, table: str, position: Mapping[str, Any]) -> Raw:
@@ -210,7 +211,7 @@ class KafkaReader(Opened):
                 )
             elif error is not None:
                 # The client goes on by itself: it reconnects until the time is over.
-                trouble = f": {error}"
+                trouble = f": {said(error, bool(self._settings))}"
         silent = f"silent for {self._spec.timeout_seconds} s, partition {partition}, offset {start}{trouble}"
         raise self._unreachable(table, silent)
 
@@ -230,7 +231,7 @@ class KafkaReader(Opened):
             self._opened = Consumer(settings, logger=_log)
         return self._opened
 
-    def _unreachable(self, table: str, error: object) -> SourceError:
+    def _unreachable(self, table: str, error: str) -> SourceError:
         return SourceError(
             f"Source {self._spec.name}, table {table}: the cluster cannot be read: {error}. "
             "Nothing was published; check the servers and the settings, and run again."

@@ -9,12 +9,12 @@ from pydantic import ConfigDict, Field, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.identity import operational
-from gatehouse.components.snapshot.access.credentials import redacted
 from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part, Raw
 from gatehouse.components.snapshot.sources.messages import Message, StreamTable, moment_of, rows_of
 from gatehouse.components.snapshot.sources.url import Url, address
 from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.redaction import holds_password, said
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -209,10 +209,11 @@ class RedisStreamReader(Opened):
 
         try:
             yield
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, TypeError, ValueError) as error:  # the last two are about the URL's parameters
             raise SourceError(
-                f"Source {self._spec.name}, table {table}: Redis cannot be read: {redacted(str(error), self._url)} "
-                "Nothing was published; check the server, the user and the password, and run again."
+                f"Source {self._spec.name}, table {table}: Redis cannot be read: "
+                f"{said(error, holds_password(self._url))}. Nothing was published; check the server, the user and the "
+                "password, and run again."
             ) from None
 
 

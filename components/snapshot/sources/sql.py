@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
-from gatehouse.components.snapshot.access.credentials import redacted
 from gatehouse.components.snapshot.access.in_memory import nothing_to_read
 from gatehouse.components.snapshot.sources.base import KnownPart, Opened, Part, Raw
 from gatehouse.components.snapshot.sources.url import Url, address
 from gatehouse.components.snapshot.spec import ColumnType, SourceBase, TableSpec
 from gatehouse.errors import SourceError
+from gatehouse.redaction import said
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -347,20 +347,12 @@ class SqlReader(Opened):
         if self._opened is None:
             if why := nothing_to_read(self._url, self._spec.named()):
                 raise SourceError(f"Source {self._spec.name}, {self._spec.url_env}: {why}.")
-            try:
-                self._opened = connect(self._url)
-            except SourceError:
-                raise
-            except Exception as error:
-                raise SourceError(
-                    f"Source {self._spec.name}: the database cannot be opened: {redacted(str(error), self._url)} "
-                    "Check its address, the user and the password."
-                ) from None
+            self._opened = connect(self._url)
         return self._opened
 
     @contextmanager
     def _explained(self, table: str) -> Iterator[None]:
-        """Turn a driver's error into one that names the table and holds no credentials.
+        """Turn a driver's error about a query, which was given no credentials, into one that names the table.
 
         A driver may quote a row, so beside a sensitive column only the type of its error is told.
         """
@@ -368,15 +360,15 @@ class SqlReader(Opened):
         try:
             yield
         except database.failures as error:
-            said = redacted(str(error), self._url)
+            words = said(error, secret=False)
             if hidden := ", ".join(self._spec.tables[table].sensitive):
-                said = (
+                words = (
                     f"{type(error).__name__}, whose words may quote a row and are not shown, as columns are sensitive "
-                    f"({hidden}). Run the query in the database to read them."
+                    f"({hidden}). Run the query in the database to read them"
                 )
             raise SourceError(
-                f"Source {self._spec.name}, table {table}: the database ended the read: {said} Nothing was published; "
-                "correct it and run again."
+                f"Source {self._spec.name}, table {table}: the database ended the read: {words}. Nothing was "
+                "published; correct it and run again."
             ) from None
 
 

@@ -21,9 +21,10 @@ from optuna.storages._grpc.auto_generated.api_pb2_grpc import StorageServiceStub
 from optuna.storages._grpc.client import GrpcClientCache
 from optuna.trial import TrialState
 
-from gatehouse.components.tuning.access.address import PROXY, STORAGE, StorageAddressError, shown
+from gatehouse.components.tuning.access.address import PROXY, STORAGE, StorageAddressError
 from gatehouse.components.tuning.access.database import by_url
 from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.redaction import shown
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +41,7 @@ _ANSWERS = {
     grpc.StatusCode.INVALID_ARGUMENT,
 }
 """Status codes that Optuna's server sends on purpose, and that its client understands."""
-_ADDRESS = re.compile(rf"{PROXY}(?P<host>[\w.-]+|\[[\w:.%]+\])(?::(?P<port>[0-9]{{1,5}}))?(?=[/?#]|$)", re.ASCII)
-"""The part of a proxy's URL that is no secret, where there is no @ behind it."""
+_ADDRESS = re.compile(rf"{PROXY}(?P<host>[\w.-]+|\[[\w:.%]+\])(?::(?P<port>[0-9]{{1,5}}))?/*", re.ASCII)
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
@@ -134,24 +134,13 @@ def host_and_port(url: str) -> tuple[str, int]:
     Raises:
         StorageAddressError: if this is no URL of a proxy.
     """
-    found = _address(url)
-    if not found or url[found.end() :].strip("/") or not 0 < (port := int(found["port"] or PORT)) < 2**16:
+    found = _ADDRESS.fullmatch(url)
+    if not found or not 0 < (port := int(found["port"] or PORT)) < 2**16:
         raise StorageAddressError(
-            f"{STORAGE}: expected {PROXY}HOST or {PROXY}HOST:PORT, found {_shown(url)}. PORT is a number up to 65535. "
-            "The address of the proxy has no user, password, path or query: remove them."
+            f"{STORAGE}: expected {PROXY}HOST or {PROXY}HOST:PORT, found {shown(url) or PROXY}. PORT is a number up to "
+            "65535. The address of the proxy has no user, password, path or query: remove them."
         )
     return found["host"], port
-
-
-def _address(url: str) -> re.Match[str] | None:
-    """The host and port at the begin of a proxy's URL; None where they may be a user and part of a password."""
-    return None if "@" in url else _ADDRESS.match(url)
-
-
-def _shown(url: str) -> str:
-    """A proxy's URL without what may be a secret."""
-    found = _address(url)
-    return found.group() if found else f"{PROXY}…"
 
 
 class ServedStorage(_CachedStorage):
@@ -181,7 +170,7 @@ def serve(url: str, host: str, port: int, told: Callable[[str], None]) -> None:
         StoreError: if the database cannot be opened.
     """
     if not url or url.startswith(PROXY):
-        found = f"found {_shown(url)}, a proxy itself" if url else "found none: studies are in the artifact store"
+        found = f"found {shown(url)}, a proxy itself" if url else "found none: studies are in the artifact store"
         raise ConfigurationError(
             f"{STORAGE}: expected the URL of a database, such as postgresql+psycopg://…, {found}. Optuna's proxy "
             "serves only databases."

@@ -54,7 +54,7 @@ def require_server(url: str) -> None:
                 f"{STORAGE}: expected `gatehouse tuning serve-storage` at {host}:{port}, found {error}. "
                 "Start it, or name another address."
             ) from error
-        refuse(url, error)
+        refuse(url, StoreError(str(error)))  # The socket was given no password.
 
 
 def _place(url: str) -> tuple[str | None, int | None]:

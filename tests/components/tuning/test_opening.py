@@ -266,10 +266,10 @@ def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_e
 @pytest.mark.parametrize(
     ("url", "found"),
     [
-        ("no url", "found what is no URL"),
-        ("oracel://me:pa55word@db/studies?password=pa55word", r"found oracel://me:\*\*\*@db/studies: .*oracel"),
-        ("oracel://me:pa@55word@db/studies", "found more than one @: write each @ of the password as %40"),
-        ("oracel://me:pa@55/word@db", "found more than one @: write each @ of the password as %40"),
+        ("no url", "found none"),
+        ("oracel://me:pa55word@db/studies?password=pa55word", "found oracel://db/studies: NoSuchModuleError"),
+        ("oracel://me:pa@55word@db/studies", "write each @ of the password as %40"),
+        ("oracel://me:pa@55/word@db", "write each @ of the password as %40"),
         ("sqlite:////no/such/folder/studies.db\n", "found sqlite:////no/such/folder/studies.db: .*unable to open"),
     ],
 )
@@ -277,7 +277,7 @@ def test_a_database_that_cannot_be_opened_is_named_without_its_password(
     monkeypatch: pytest.MonkeyPatch, url: str, found: str
 ) -> None:
     monkeypatch.setenv(STORAGE, url)
-    with pytest.raises(StoreError, match=rf"{STORAGE}: expected the URL .*{found}.* mend the secret") as raised:
+    with pytest.raises(StoreError, match=rf"{STORAGE}: expected .*{found}") as raised:
         database()
     assert raised.value.exit_code == (StoreError if "sqlite" in url else ConfigurationError).exit_code
     assert "55" not in str(raised.value) and "word@" not in str(raised.value)

@@ -195,16 +195,16 @@ def test_an_error_of_the_database_is_told_and_does_not_wait(proxy: Proxy, monkey
 @pytest.mark.parametrize(
     ("url", "found"),
     [
-        ("grpc://", "grpc://…"),
-        ("grpc://:13000", "grpc://…"),
-        ("grpc://db:port", "grpc://…"),
+        ("grpc://", "grpc://"),
+        ("grpc://:13000", "grpc://:13000"),
+        ("grpc://db:port", "grpc://"),
         ("grpc://db:70000", "grpc://db:70000"),
         ("grpc://db:0", "grpc://db:0"),
         ("grpc://db/studies", "grpc://db"),
         ("grpc://db?token=s3cret", "grpc://db"),
         ("grpc://db:13000/#s3cret", "grpc://db:13000"),
         ("grpc://[::1]:13000/?token=s3cret", "grpc://[::1]:13000"),
-        *((f"grpc://me:{each}@db", "grpc://…") for each in SECRETS),
+        *((f"grpc://me:{each}@db", "grpc://") for each in SECRETS),
     ],
 )
 def test_what_names_no_proxy_is_refused_without_a_password(url: str, found: str) -> None:
@@ -272,8 +272,8 @@ def test_the_command_ends_by_sigterm_also_while_the_database_does_not_answer() -
     [
         ("", [], "found none: studies are in the artifact store"),
         (" grpc://db\n", [], "found grpc://db, a proxy itself"),
-        ("grpc://db/?token=s3cret", [], "found grpc://db, a proxy itself"),
-        *((f"grpc://me:{each}@db", [], "found grpc://…, a proxy itself") for each in SECRETS),
+        ("grpc://db?token=s3cret", [], "found grpc://db, a proxy itself"),
+        *((f"grpc://me:{each}@db", [], STORAGE) for each in SECRETS),
         ("sqlite://", ["--host", "192.0.2.1"], "192.0.2.1:13000: expected an address on which a server can listen"),
     ],
 )

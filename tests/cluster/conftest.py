@@ -1,0 +1,199 @@
+"""A project on the cluster of `GATEHOUSE_CLUSTER`, with a store of its own that is removed at the end.
+
+    GATEHOUSE_CLUSTER=profile.yaml .venv/bin/python -m pytest tests/cluster
+
+The profile names the cluster, its store and its images. This machine and the pods must reach the store; `kubectl` must
+reach the cluster, with the right to delete pods of the profile's namespace.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gatehouse.commands.kfp import Place
+from gatehouse.components.artifacts.run import RUN_ID, Event, events
+from gatehouse.components.artifacts.stage import ATTEMPTS, FAULT
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.kfp_api.answers import Run
+from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.submission import Submission, Upload
+from tests.small_example import WINDOW, write_project, write_raw_files
+
+PROFILE = "GATEHOUSE_CLUSTER"
+MINUTES = 25.0
+"""How long a run may take."""
+SMALL: dict[str, dict[str, str]] = {
+    name: {"cpu": "250m", "memory": memory}
+    for name, memory in {
+        "snapshot": "1536M",
+        "compute_features": "2G",
+        "split": "1G",
+        "train": "2G",
+        "evaluate": "2G",
+        "register": "768M",
+        "report_end": "512M",
+    }.items()
+}
+"""Pods of the small example, of which several fit on one node."""
+
+
+@dataclass
+class Cluster:
+    """The cluster of the profile.
+
+    Attributes:
+        profile: The platform profile, with a store of this session's own.
+        folder: For projects and the raw files.
+        store: The session's store.
+        source: Address of the raw files.
+        api: The API of Kubeflow Pipelines.
+    """
+
+    profile: Path
+    folder: Path
+    store: ArtifactStore
+    source: str
+    api: KfpApi
+    _runs: list[str] = field(default_factory=list)
+    _projects: list[str] = field(default_factory=list)
+
+    def project(self, name: str, **changes: Any) -> Path:
+        """Write the small example as a project whose name begins like this; `changes` are sections of project.yaml."""
+        unique = f"{name}-{self.folder.name}"
+        folder = write_project(self.folder / unique)
+        file = folder / "project.yaml"
+        own = {"name": unique, "resources": SMALL, "alerts": "never", "schedules": {}}
+        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | own | changes))
+        self._projects.append(unique)
+        return folder
+
+    def start(self, project: Path, pipeline: str = "training", fault: str = "", **parameters: Any) -> Run:
+        """Upload a pipeline and start a run.
+
+        Args:
+            project: Folder of the project.
+            pipeline: Its pipeline.
+            fault: A fault in one stage of the run, as `split:start:raise`.
+            **parameters: Parameters besides the source and its window.
+        """
+        place = Place.of(project, self.profile)
+        place.publish()
+        upload = place.compiled([pipeline])[pipeline]
+        if fault:
+            upload = replace(upload, text=_with_fault(upload, fault))
+        data = {"source": self.source, "window": WINDOW} if pipeline == "training" else {}
+        number = len(self._runs) + 1
+        name = f"{project.name}-{number}"
+        run = Submission(upload, data | parameters, place.experiment, place.platform.service_account, name=name).send(
+            place.api
+        )
+        self._runs.append(run.id)
+        return run
+
+    def wait(self, run: Run) -> Run:
+        """The run when it has ended."""
+        return self.api.wait(run.id, MINUTES * 60)
+
+    def events(self, run: Run) -> list[Event]:
+        """What the stages of a run recorded."""
+        return [event for _, event in events(self.store, run.id)]
+
+    def until(self, what: str, seen: Callable[[], Any], seconds: float = MINUTES * 60) -> Any:
+        """What is seen, once it is; fails with `what` after so many seconds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if found := seen():
+                return found
+            time.sleep(5)
+        pytest.fail(f"not seen within {seconds:.0f} s: {what}")
+
+    def kubectl(self, *words: str) -> str:
+        """What kubectl prints, in the namespace of the profile's pods."""
+        namespace = self.api.namespace or os.environ.get("GATEHOUSE_CLUSTER_NAMESPACE", "kubeflow")
+        return subprocess.run(
+            ["kubectl", "-n", namespace, *words], check=True, capture_output=True, text=True, timeout=120
+        ).stdout
+
+    def pods(self, run: Run) -> list[dict[str, Any]]:
+        """The pods of a run."""
+        listed = json.loads(self.kubectl("get", "pods", "-l", f"pipeline/runid={run.id}", "-o", "json"))
+        pods: list[dict[str, Any]] = listed["items"]
+        return pods
+
+    def gatehouse(self, *words: str, code: int = 0) -> str:
+        """What our command prints, which must end with the code."""
+        ended = subprocess.run(
+            [Path(sys.executable).with_name("gatehouse"), *words],
+            capture_output=True,
+            text=True,
+            timeout=MINUTES * 60,
+        )
+        assert ended.returncode == code, f"{ended.returncode}: {ended.stdout[-3000:]} {ended.stderr[-3000:]}"
+        return ended.stdout + ended.stderr
+
+    def clear(self) -> None:
+        """Remove what this session made: its runs, schedules, pipelines and experiments, and its store."""
+        for run in self._runs:
+            self.api.terminate(run)
+        for run in self._runs:
+            self.api.wait(run, 600)
+            self._delete(f"runs/{run}")
+        for project in self._projects:
+            for recurring in list(self.api.recurring_runs(prefix=f"{project}-")):
+                self.api.delete_recurring_run(recurring.id)
+            for name in ("training", "promotion", "diagnosis", "monitoring", "scoring", "materialization"):
+                if pipeline := self.api.find_pipeline(f"{project}-{name}"):
+                    for version in list(self.api.versions(pipeline.id)):
+                        self._delete(f"pipelines/{pipeline.id}/versions/{version.id}")
+                    self._delete(f"pipelines/{pipeline.id}")
+            if experiment := self.api.find_experiment(project):
+                for run in list(self.api.runs(experiment=experiment.id)):
+                    self._delete(f"runs/{run.id}")
+                self._delete(f"experiments/{experiment.id}")
+        assert "/gatehouse-test-" in self.store.address
+        for key in list(self.store.objects.list("")):
+            if (stat := self.store.objects.stat(key)) is not None:
+                self.store.objects.delete(key, stat.generation)
+
+    def _delete(self, path: str) -> None:
+        self.api._connection.send("DELETE", path)
+
+
+def _with_fault(upload: Upload, fault: str) -> str:
+    """A compiled pipeline whose tasks have a fault in one stage, and try nothing again themselves."""
+    documents = [yaml.safe_load(part) for part in upload.text.split("\n---\n")]
+    for executor in documents[0]["deploymentSpec"]["executors"].values():
+        env = [one for one in executor["container"].get("env", []) if one["name"] != ATTEMPTS]
+        executor["container"]["env"] = [*env, {"name": FAULT, "value": fault}]
+    return "\n---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The cluster; tests that ask for it are skipped where none is named."""
+    if not os.environ.get(PROFILE):
+        pytest.skip(f"needs a cluster: {PROFILE} names no platform profile")
+    os.environ.pop(RUN_ID, None)
+    archive = request.getfixturevalue("flights_archive")
+    folder = tmp_path_factory.mktemp(f"t{os.getpid()}-")
+    body = yaml.safe_load(Path(os.environ[PROFILE]).read_text())
+    body["store"] = f"{body['store'].rstrip('/')}/gatehouse-test-{os.getpid()}-{int(time.time())}"
+    profile = folder / "profile.yaml"
+    profile.write_text(yaml.safe_dump(body))
+    store = ArtifactStore.open(body["store"])
+    write_raw_files(archive, folder / "raw")
+    for path in (folder / "raw").iterdir():
+        store.objects.put_file(f"raw/{path.name}", path)
+    api = KfpApi.connect(body["endpoint"], body.get("namespace", ""))
+    made = Cluster(profile, folder, store, f"{body['store']}/raw", api)
+    yield made
+    made.clear()

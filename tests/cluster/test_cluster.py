@@ -1,0 +1,187 @@
+"""Green means green: our pipelines on a real Kubeflow Pipelines 2, where stages, pods and jobs of them fail.
+
+All runs are started at the beginning, side by side, as each takes minutes that are spent waiting for pods.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.components.kfp_api.answers import Run
+from gatehouse.components.operations.ending.outcome import outcome_in_kfp
+from tests.cluster.conftest import Cluster
+
+SECONDS_BEFORE_DELETION = 360
+"""With a longest duration of 300 s, Argo killed the second attempt of a pod that was deleted after that time."""
+JOB = {"resources": {"cpu": "250m", "memory": "1500Mi"}, "nodes": 2, "scheduling_minutes": 5.0}
+JOBS: dict[str, dict[str, Any]] = {
+    "failing": JOB | {"resources": {"cpu": "250m", "memory": "128Mi"}, "run_policy": {"backoff_limit": 1}},
+    "no-image": JOB | {"image": "gatehouse/none:0", "image_pull_minutes": 0.5},
+    "unschedulable": JOB | {"resources": {"cpu": "900", "memory": "1Gi"}, "scheduling_minutes": 1.0},
+}
+"""Launches of jobs that cannot succeed."""
+
+
+@dataclass
+class Started:
+    """The runs, by what happens in them, and the project of the first."""
+
+    project: Path
+    runs: dict[str, Run]
+
+
+@pytest.fixture(scope="session")
+def green(cluster: Cluster) -> Started:
+    """The first run, with an empty store, to its end."""
+    project = cluster.project("usual")
+    return Started(project, {"green": cluster.wait(cluster.start(project))})
+
+
+@pytest.fixture(scope="session")
+def started(cluster: Cluster, green: Started) -> Started:
+    """All other runs, as they start."""
+    project, runs = green.project, dict(green.runs)
+    runs["deleted"] = cluster.start(project, fault="split:start:pause")
+    runs["cancelled"] = cluster.start(project, fault="compute_features:start:pause")
+    for stage in ("snapshot", "split", "register", "report_end"):
+        runs[stage] = cluster.start(project, fault=f"{stage}:start:raise")
+    runs["again"] = cluster.start(project)
+    for name, launch in JOBS.items():
+        failing = cluster.project(name, launch={"kind": "pytorchjob"} | launch, tuning=None)
+        runs[name] = cluster.start(failing, seed=11)
+    return Started(project, runs)
+
+
+def ends(cluster: Cluster, run: Run) -> tuple[str, str, str, str]:
+    """State in KFP; state, stage and error by KFP and the run's record together."""
+    ended = cluster.wait(run)
+    outcome = outcome_in_kfp(cluster.store, run.id, ended.state)
+    return ended.state, outcome.state, outcome.stage, outcome.error
+
+
+def test_a_run_is_green_and_gives_a_champion(cluster: Cluster, green: Started) -> None:
+    run = green.runs["green"]
+    assert ends(cluster, run) == ("SUCCEEDED", "succeeded", "", "")
+    results = {event.stage: event.body["result"] for event in cluster.events(run) if event.event == "finished"}
+    assert results["register"]["decision"] == "approved"
+    assert cluster.store.exists(results["train"]["model"])
+    shown = cluster.gatehouse("models", "list", "--store", cluster.store.address)
+    assert "champion" in shown
+
+
+def test_a_second_run_has_everything_from_the_memo(cluster: Cluster, started: Started) -> None:
+    run = started.runs["again"]
+    assert ends(cluster, run) == ("SUCCEEDED", "succeeded", "", "")
+    found = {event.stage: event for event in cluster.events(run) if event.event in ("hit", "finished")}
+    first = {event.stage: event for event in cluster.events(started.runs["green"]) if event.event == "finished"}
+    memoised = {name for name, event in first.items() if event.body.get("memo")}
+    assert {name for name, event in found.items() if event.event == "hit"} == memoised
+    assert {"validate", "train", "evaluate"} <= memoised
+    assert found["train"].body["result"]["model"] == first["train"].body["result"]["model"]
+    # Stages that meet the world are asked again: none of their tasks comes from KFP's cache.
+    assert {"snapshot", "resolve", "register", "report_end"} <= found.keys()
+
+
+@pytest.mark.parametrize("stage", ["snapshot", "split", "register"])
+def test_a_run_is_red_whichever_stage_fails(cluster: Cluster, started: Started, stage: str) -> None:
+    assert ends(cluster, started.runs[stage]) == ("FAILED", "failed", stage, "RuntimeError")
+    (end,) = [event for event in cluster.events(started.runs[stage]) if event.stage == "report_end"][-1:]
+    assert end.body["result"]["state"] == "failed"
+
+
+def test_a_green_run_whose_end_nobody_recorded_counts_as_failed(cluster: Cluster, started: Started) -> None:
+    state, ours, _, error = ends(cluster, started.runs["report_end"])
+    assert (state, ours, error) == ("SUCCEEDED", "failed", "NoRecordError")
+
+
+def test_a_cancelled_run_is_stopped(cluster: Cluster, started: Started) -> None:
+    run = started.runs["cancelled"]
+    cluster.until("the pause", lambda: [one for one in cluster.events(run) if one.event == "paused"])
+    cluster.api.terminate(run.id)
+    state, ours, stage, _ = ends(cluster, run)
+    assert (state in ("CANCELED", "FAILED"), ours, stage) == (True, "stopped", "compute_features")
+
+
+def test_a_pod_that_is_deleted_after_minutes_starts_again(cluster: Cluster, started: Started) -> None:
+    run = started.runs["deleted"]
+    (pause,) = cluster.until("the pause", lambda: [one for one in cluster.events(run) if one.event == "paused"])
+    time.sleep(max(0.0, pause.body["at"] + SECONDS_BEFORE_DELETION - time.time()))
+    running = [pod for pod in cluster.pods(run) if pod["status"].get("phase") == "Running"]
+    assert running
+    cluster.kubectl("delete", "pod", *(pod["metadata"]["name"] for pod in running), "--wait=false")
+    assert ends(cluster, run) == ("SUCCEEDED", "succeeded", "", "")
+    attempts = {event.attempt: event.event for event in cluster.events(run) if event.stage == "split"}
+    assert attempts[2] in ("hit", "finished")
+
+
+def test_a_failed_run_that_is_retried_ends_well_though_nobody_records_it_again(
+    cluster: Cluster, started: Started
+) -> None:
+    """KFP starts the failed tasks again and not the exit task, which had succeeded."""
+    run = started.runs["split"]
+    assert ends(cluster, run)[0] == "FAILED"
+    cluster.api._connection.send("POST", f"runs/{run.id}:retry")
+    cluster.until("the second attempt", lambda: [one for one in cluster.events(run) if one.attempt == 2])
+    state, ours, stage, _ = ends(cluster, run)
+    # The fault is in the compiled pipeline, so the second attempt fails as the first.
+    assert (state, ours, stage) == ("FAILED", "failed", "split")
+    ends_recorded = [event for event in cluster.events(run) if event.stage == "report_end" and event.event == "started"]
+    assert len(ends_recorded) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "errors"),
+    [
+        ("failing", {"TrainingFailedError"}),
+        ("no-image", {"ImagePullError"}),
+        ("unschedulable", {"UnschedulableError", "SchedulingTimeoutError"}),
+    ],
+)
+def test_a_job_that_cannot_succeed_fails_the_run(
+    cluster: Cluster, started: Started, name: str, errors: set[str]
+) -> None:
+    state, ours, stage, error = ends(cluster, started.runs[name])
+    assert (state, ours, stage) == ("FAILED", "failed", "train")
+    assert error in errors
+    assert name not in cluster.kubectl("get", "pytorchjobs", "--ignore-not-found")
+
+
+def test_artifacts_are_there_for_the_ui(cluster: Cluster, green: Started) -> None:
+    """Each typed artifact has a file in the bucket of KFP, or its metadata alone, as Metrics have."""
+    run = cluster.api.run(green.runs["green"].id)
+    details = cluster.api._connection.send("GET", f"runs/{run.id}")["run_details"]["task_details"]
+    names = {one.get("display_name", "").partition("(")[0] for one in details}
+    assert {"snapshot", "compute-features", "split", "train", "evaluate", "register"} <= names
+    assert {"SUCCEEDED"} == {one["state"] for one in details if one.get("display_name") == "evaluate"}
+
+
+def test_waiting_ends_with_the_code_of_the_run(cluster: Cluster) -> None:
+    project = cluster.project("waiting")
+    where = (str(project), "--platform", str(cluster.profile), "--pipeline", "promotion", "--wait")
+    shown = cluster.gatehouse("submit", *where, "--param", "version=9", code=1)
+    assert "failed in promote" in shown
+
+
+def test_a_schedule_is_made_once_paused_and_deleted(cluster: Cluster) -> None:
+    project = cluster.project("timed", schedules={"yearly": {"cron": "0 0 3 1 1 *", "pipeline": "promotion"}})
+    where = ("--project", str(project), "--platform", str(cluster.profile))
+    assert "1 to add" in cluster.gatehouse("schedule", "apply", *where)
+    assert "nothing to change" in cluster.gatehouse("schedule", "apply", *where)
+    cluster.gatehouse("schedule", "pause", "yearly", *where)
+    assert "paused" in cluster.gatehouse("schedule", "list", *where)
+    assert "nothing to change" in cluster.gatehouse("schedule", "apply", *where)
+    cluster.gatehouse("schedule", "delete", "yearly", *where)
+    assert "yearly" not in cluster.gatehouse("schedule", "list", *where)
+
+
+@pytest.mark.parametrize("kind", ["pytorchjob", "trainjob"])
+def test_a_job_goes_on_where_its_worker_was_killed(cluster: Cluster, kind: str) -> None:
+    project = cluster.project(kind, launch={"kind": kind} | JOB)
+    run = cluster.start(project, "diagnosis")
+    assert ends(cluster, run) == ("SUCCEEDED", "succeeded", "", "")
+    results = {event.stage: event.body["result"] for event in cluster.events(run) if event.event == "finished"}
+    assert results["recover"]["resumed_at"] > 0
+    assert len(results["recover"]["machines"]) == 2
