@@ -206,6 +206,13 @@ class Stage(Generic[Req, Res]):
                     raise error from (None if isinstance(error, HiddenValueError) else raised)
                 logger.warning("%s failed, and is tried again in %g s: %s", label, pause, _told(error)["message"])
                 del error  # It holds what the attempt had in memory.
+            except SystemExit as ended:
+                if ended.code == 128 + signal.SIGTERM:
+                    # KFP does not tell an exit task a terminated run from one whose pod was killed, as for memory.
+                    told = StoppedError(f"{self.name} was stopped before it ended.")
+                    with contextlib.suppress(StoreError):
+                        attempt.note("stopped", **_told(told))
+                raise
         if pause:
             time.sleep(pause)
             return self(request, store, code=code, force=force)
