@@ -105,7 +105,7 @@ class Run:
 
     Attributes:
         state: `PENDING`, `RUNNING`, `SUCCEEDED`, `SKIPPED`, `FAILED`, `CANCELING`, `CANCELED` or `PAUSED`; empty before
-            the first.
+            the first. A run that a user terminated is CANCELED; KFP 2.17 calls it FAILED after CANCELING.
         history: States and since when, the oldest first.
         finished_at: None where it goes on.
         pipeline: Id of its pipeline; empty where the run brought its own spec. So is `version`.
@@ -138,13 +138,21 @@ class Run:
     def read(cls, answer: Answer) -> "Run":
         """Of a run. Where the server cannot read a run of its own, it answers with the id and an error alone."""
         source = answer.get("pipeline_version_reference", {})
+        # The server notes a look at a run that has not begun without a state.
+        history = tuple(
+            (each["state"], _time(each["update_time"])) for each in answer.get("state_history", []) if "state" in each
+        )
         state = answer.get("state", "")
+        if state == "FAILED" and [each for each, _ in history if each in ("RUNNING", "CANCELING")][-1:] == [
+            "CANCELING"
+        ]:
+            state = "CANCELED"
         return cls(
             id=answer["run_id"],
             name=answer.get("display_name", ""),
             experiment=answer.get("experiment_id", ""),
             state="" if state == "RUNTIME_STATE_UNSPECIFIED" else state,
-            history=tuple((each["state"], _time(each["update_time"])) for each in answer.get("state_history", [])),
+            history=history,
             created_at=_time(answer.get("created_at", "")),
             finished_at=_time(answer.get("finished_at", "")) if state in ENDED else None,
             pipeline=source.get("pipeline_id", ""),

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
 from gatehouse.components.kfp_api.connection import Connection
 from tests.kfp_api import PIPELINE, KfpServer, serving, swagger
@@ -164,3 +165,28 @@ def test_the_api_publishes_every_field_of_the_list(route: str) -> None:
             # The release of the server stands in its source, and not in its description.
             assert part in schema["properties"] or (route, part) == ("GET healthz", "tag_name"), f"{field}: {part}"
             schema = schema["properties"].get(part, {})
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [
+        (["PENDING", "RUNNING", "CANCELING", "FAILED"], "CANCELED"),
+        (["PENDING", "RUNNING", "CANCELING", "FAILED", "RUNNING", "FAILED"], "FAILED"),
+        (["PENDING", "RUNNING", "FAILED"], "FAILED"),
+        ([None, "PENDING", "RUNNING", "SUCCEEDED"], "SUCCEEDED"),
+    ],
+)
+def test_a_run_that_a_user_terminated_is_cancelled_though_kfp_says_failed(states: list[str | None], state: str) -> None:
+    """As seen on Kubeflow Pipelines 2.17; the first entry of a history may have no state."""
+    times = [f"2026-11-27T03:3{minute}:00Z" for minute in range(len(states))]
+    history = [{"update_time": time} | ({"state": one} if one else {}) for one, time in zip(states, times, strict=True)]
+    answer = {
+        "run_id": "1",
+        "created_at": times[0],
+        "finished_at": times[-1],
+        "state": states[-1],
+        "state_history": history,
+    }
+    run = Run.read(answer)
+    assert run.state == state
+    assert [each for each, _ in run.history] == [each for each in states if each]
