@@ -1,10 +1,12 @@
 """Every task runs in the image that it is assigned to: in an environment of that image's locks and nothing else."""
 
+import re
 import subprocess
 from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+import yaml
 from kfp import local
 from kfp.local.status import Status
 from kfp.local.subprocess_task_handler import SubprocessTaskHandler
@@ -15,10 +17,13 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.images import TRAINING, TRAINING_GPU, image
 from gatehouse.pipelines.catalog import build
 from gatehouse.project import load_project
+from gatehouse.signatures import NAMES
 from tests.image_environments import make_environment
-from tests.small_example import WINDOW
+from tests.small_example import WINDOW, write_project
 
 pytestmark = pytest.mark.timeout(900)
+ELSEWHERE = {"reach": "of a cluster", "recover": "of a cluster", "skew": "of the command `gatehouse data skew` alone"}
+"""The stages that no pipeline here runs, each with what it is part of."""
 _GPU = any(each.startswith("nvidia-") for each in requires("torch") or ())
 """Whether tests run with the CUDA build of torch, which is that of another image."""
 
@@ -41,28 +46,40 @@ def test_an_environment_has_what_its_locks_pin_alone(environments: dict[str, Pat
         ]
 
 
+def _project(folder: Path) -> Path:
+    """The small example with every section that adds a task, and features that are fresh where it ends."""
+    write_project(folder)
+    sections = {"alerts": "always", "calibration": {"min_rows": 100}, "integration": {}, "probes": {"rows": 200}}
+    file, definitions = folder / "project.yaml", folder / "features" / "definitions.py"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | sections))
+    definitions.write_text(re.sub(r"ttl=\d+ \* HOUR", "ttl=2 * DAY", definitions.read_text()))
+    return folder
+
+
 def test_the_example_runs_through_kfps_executor_with_each_task_in_its_image(
-    environments: dict[str, Path], project: Path, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    environments: dict[str, Path], raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = ArtifactStore.open(tmp_path / "store")
-    log = tmp_path / "log"
+    store, log = ArtifactStore.open(tmp_path / "store"), tmp_path / "log"
 
     def run_in_its_image(task: SubprocessTaskHandler) -> Status:
-        programs = environments[task.image]
-        given = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(tmp_path), RUN_ID: "run"} | task.env_vars
+        given = {"PATH": f"{environments[task.image]}:/usr/bin:/bin", "HOME": str(tmp_path), RUN_ID: pipeline}
         with open(log, "ab") as out:
-            ended = subprocess.run(task.full_command, env=given, cwd=tmp_path, stdout=out, stderr=out, check=False)
+            ended = subprocess.run(
+                task.full_command, env=given | task.env_vars, cwd=tmp_path, stdout=out, stderr=out, check=False
+            )
         return Status.SUCCESS if ended.returncode == 0 else Status.FAILURE
 
     monkeypatch.setattr(SubprocessTaskHandler, "run", run_in_its_image)
-    monkeypatch.setenv(RUN_ID, "run")
-    loaded = load_project(project)
+    local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "kfp"), raise_on_error=False)
+    loaded = load_project(_project(tmp_path / "project"))
     for config in loaded.configs():
         config.publish(store)
-    local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "kfp"))
-    for name in ("training",):
-        build(name, loaded).function(store=store.address, source=str(raw), window=WINDOW)
-        ended = {event.stage: event for _, event in events(store, "run") if event.event != "started"}
-        failed = {stage: event.body.get("message") for stage, event in ended.items() if event.event == "failed"}
-        assert failed == {}, f"{failed}\n{log.read_text()[-3000:]}"
-    print(sorted(declared_stages().keys() - ended.keys()))
+    ran: set[str] = set()
+    for pipeline in NAMES:
+        given = {"version": 1} if pipeline == "promotion" else {"source": str(raw), "window": WINDOW}
+        build(pipeline, loaded).function(store=store.address, **given)
+        found = [event for _, event in events(store, pipeline)]
+        failed = {event.stage: event.body.get("message") for event in found if event.event == "failed"}
+        assert found and failed == {}, f"{pipeline}: {failed}\n{log.read_text()[-3000:]}"
+        ran |= {event.stage.rpartition(":")[2] for event in found if event.event in ("finished", "hit")}
+    assert declared_stages().keys() - ran == ELSEWHERE.keys()

@@ -16,7 +16,7 @@ import yaml
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
-from gatehouse.images import HELD
+from gatehouse.images import HELD, LOCKS
 from tests.source_tree import ROOT
 
 SCHEMAS = ROOT / "tests" / "cyclonedx"
@@ -27,9 +27,9 @@ def _bill(image: str) -> str:
     return subprocess.run(script, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.fixture(scope="module")
-def bill() -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(_bill("training"))
+@pytest.fixture(scope="module", params=["training", "training-gpu"])
+def bill(request: pytest.FixtureRequest) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(_bill(request.param))
     return body
 
 
@@ -45,7 +45,8 @@ def test_the_bill_is_cyclonedx(bill: dict[str, Any]) -> None:
 
 
 def test_the_bill_lists_all_that_is_pinned_and_what_asked_for_it(bill: dict[str, Any]) -> None:
-    text = "".join((ROOT / "locks" / f"{lock}.lock").read_text() for lock in ("training", "torch"))
+    locks = LOCKS[bill["metadata"]["component"]["name"].removeprefix("gatehouse-")]
+    text = "".join((ROOT / "locks" / f"{lock}.lock").read_text() for lock in locks)
     assert [f"{one['name']}=={one['version']}" for one in bill["components"]] == sorted(
         re.findall(r"^[a-z0-9][\w.-]*==[^\s\\]+", text, re.MULTILINE), key=lambda pin: pin.split("==")[0]
     )
@@ -61,10 +62,8 @@ def test_the_bill_lists_all_that_is_pinned_and_what_asked_for_it(bill: dict[str,
     assert reached == needs.keys(), "something is in the image that nothing asks for"
 
 
-def test_each_image_has_a_digest_and_the_builder_knows_it() -> None:
-    assert list(yaml.safe_load((ROOT / "images" / "digests.lock").read_text())) == list(HELD)
-    build = (ROOT / "images" / "build.sh").read_text()
-    assert f"images=({' '.join(HELD)})" in build
+def test_each_image_has_a_digest_and_locks() -> None:
+    assert list(yaml.safe_load((ROOT / "images" / "digests.lock").read_text())) == list(HELD) == list(LOCKS)
 
 
 def test_what_is_installed_comes_from_the_context_alone(tmp_path: Path) -> None:
@@ -86,27 +85,45 @@ def test_what_is_installed_comes_from_the_context_alone(tmp_path: Path) -> None:
     assert "do not match the hashes" in " ".join(_installed(tmp_path, context).stderr.split()).lower()
 
 
-def _installed(folder: Path, context: Path) -> subprocess.CompletedProcess[str]:
+@pytest.mark.parametrize(
+    ("build", "said"), [("none", "no CPU build of torch"), ("cuda", "found the CUDA build"), ("cpu", "")]
+)
+def test_the_image_for_cpus_has_the_cpu_build_of_torch_or_is_not_built(tmp_path: Path, build: str, said: str) -> None:
+    context = tmp_path / "context"
+    for folder in ("locks", "wheels", "gatehouse"):
+        (context / folder).mkdir(parents=True)
+    _wheel(context / "gatehouse", "gatehouse", "pipelines/projects/a", "feature_repo/b")
+    (context / "locks" / "torch.lock").write_text("torch==1\n")
+    if build != "none":
+        _wheel(context / "wheels", "torch", requires="nvidia-cublas" if build == "cuda" else "sympy")
+    ended = _installed(tmp_path, context, TORCH_INDEX=tmp_path.as_uri())
+    assert (ended.returncode == 0) == (build == "cpu")
+    assert said in ended.stderr
+
+
+def _installed(folder: Path, context: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     shutil.rmtree(folder / "env", ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         ["bash", str(ROOT / "images" / "install.sh"), str(folder / "env"), str(context)],
         cwd=ROOT,
-        env=os.environ | {"PATH": path},
+        env=os.environ | {"PATH": path} | environment,
         capture_output=True,
         text=True,
         check=False,
     )
 
 
-def _wheel(folder: Path, name: str, *modules: str) -> str:
+def _wheel(folder: Path, name: str, *modules: str, requires: str = "") -> str:
     """A wheel of empty modules; the digest of the file."""
     path = folder / f"{name}-1-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for module in ("__init__", *modules):
             archive.writestr(f"{name}/{module}.py", "")
-        archive.writestr(f"{name}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n"
+        metadata += f"Requires-Dist: {requires}\n" if requires else ""
+        archive.writestr(f"{name}-1.dist-info/METADATA", metadata)
         archive.writestr(f"{name}-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{name}-1.dist-info/RECORD", "")
     return hashlib.sha256(path.read_bytes()).hexdigest()

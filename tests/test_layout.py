@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from grimp import ImportGraph, build_graph
 
-from gatehouse.images import HELD
 from tests.import_contracts import CarriersContract
 from tests.source_tree import COMPONENTS, ROOMS_WITHOUT_A_STAGE, ROOT, Source, sources, stage_folders
 
@@ -279,16 +278,23 @@ def _pins(lock: str) -> set[str]:
     return set(re.findall(r"^([a-z0-9][a-z0-9._-]*==[^ ]+)", (ROOT / "locks" / lock).read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("lock", ["run.lock", *(f"{name}.lock" for name in HELD)])
+IMAGES = ["control.lock", "data.lock", "training.lock"]
+
+
+@pytest.mark.parametrize("lock", ["run.lock", *IMAGES])
 def test_locks_agree(lock: str) -> None:
     assert len(_pins(lock)) > 20
     assert _pins(lock) <= _pins("dev.lock")
 
 
-@pytest.mark.parametrize("lock", ["run.lock", "dev.lock", *(f"{name}.lock" for name in HELD)])
+def test_a_run_can_publish_to_buckets_and_submit() -> None:
+    assert {"botocore", "google-cloud-storage", "kfp", "s3fs"} <= {pin.partition("==")[0] for pin in _pins("run.lock")}
+
+
+@pytest.mark.parametrize("lock", ["run.lock", "dev.lock", "torch-gpu.lock", *IMAGES])
 def test_a_lock_is_complete_and_names_no_index(lock: str) -> None:
     text = (ROOT / "locks" / lock).read_text()
     assert "://" not in text
-    assert not re.search(r"^(-|nvidia(?!-ml-py==)|triton|torch==)", text, re.MULTILINE)
+    assert lock == "torch-gpu.lock" or not re.search(r"^(-|nvidia(?!-ml-py==)|triton|torch==)", text, re.MULTILINE)
     entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
     assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []

@@ -55,7 +55,7 @@ def test_a_stage_gets_its_own_over_what_every_pod_gets(tmp_path: Path) -> None:
         ({"store": "file:///tmp/store"}, "store: expected an address that every pod reaches"),
         ({"store": "/mnt/shared/../store", **MOUNTED}, "store: expected an address that every pod reaches"),
         ({"stages": {"trian": {}}}, "found trian"),
-        ({"images": {"gatehouse": "x"}}, "expected images of control, data, training, found gatehouse"),
+        ({"images": {"gatehouse": "x"}}, "expected images of control, data, training, training-gpu, found gatehouse"),
         ({"stages": {"train": {"memory": "much"}}}, "here.yaml:4: stages.train.memory"),
         ({"store": "gcs//x/y"}, "store: expected an address"),
         (

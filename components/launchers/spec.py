@@ -105,7 +105,10 @@ class ClusterLaunch(_Launch):
     """Settings of every job on a cluster."""
 
     namespace: str = operational("", description="Empty for the launcher's own.")
-    image: str = operational("", description="With the digest for a release; empty for the image of the train task.")
+    image: str = operational(
+        "",
+        description="With the digest for a release; empty for the platform's `training`, or `training-gpu` with GPUs.",
+    )
     nodes: int = operational(
         1, ge=1, le=1024, description="Pods; `training.parallelism.processes` is divided among them."
     )
