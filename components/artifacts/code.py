@@ -59,11 +59,11 @@ class Code:
     @property
     def digest(self) -> str:
         """SHA-256 of the sources and of what is installed here, as 64 hexadecimal digits."""
-        return self.digest_with(self.source)
+        return self.digest_with()
 
-    def digest_with(self, source: str) -> str:
-        """What `digest` is for these sources, such as those of a compiled spec, with what is installed here."""
-        return digest_of({"source": source, "distributions": self.to_json()["distributions"]})
+    def digest_with(self, source: str = "") -> str:
+        """What `digest` is with the source digest of a compiled spec in place of this one."""
+        return digest_of({"source": source or self.source, "distributions": self.to_json()["distributions"]})
 
 
 def code_of(module: str) -> Code:

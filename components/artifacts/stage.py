@@ -132,13 +132,8 @@ class Stage(Generic[Req, Res]):
         return self.sources().source
 
     def code_here(self, code: str = "") -> str:
-        """The code digest in the keys of this stage: its sources, and the versions of what is installed here.
-
-        Args:
-            code: The digest of the sources in a compiled spec; empty for those on disk.
-        """
-        sources = self.sources()
-        return sources.digest_with(code or sources.source)
+        """The code digest in keys: of these sources, or of those of a compiled spec, with what is installed here."""
+        return self.sources().digest_with(code)
 
     def key(self, request: Req, code: str = "") -> str:
         """The memo key of `request`. It includes user code that the request names, which no compiled spec knows."""
@@ -411,7 +406,7 @@ def _is_tolerated(error: Exception, stage_name: str) -> bool:
 
 def in_task(stage: Stage[Any, Any]) -> list[Stage[Any, Any]]:
     """The stages that the KFP task of a stage can run, in order."""
-    return [declared_stages()[name] for name in stage.in_task]
+    return [stage if name == stage.name else declared_stages()[name] for name in stage.in_task]
 
 
 def leads() -> dict[str, str]:
