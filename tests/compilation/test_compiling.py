@@ -40,7 +40,7 @@ from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 ENDS = ["report_end"]
-KNOBS = {"store", "source", "window", "seed", "force", "backfill", "cause"}
+KNOBS = {"store", "source", "window", "seed", "rerun", "backfill"}
 
 
 def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compiled: Path) -> None:
