@@ -238,9 +238,7 @@ def test_the_first_stage_of_a_training_finds_its_order_by_its_run_and_claims_it(
         ordered("flights-training-abc.1")
 
 
-def test_an_order_is_claimed_for_one_run(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_order_is_claimed_for_one_run(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         _take(store, monkeypatch, "one")
     with pytest.raises(CauseTakenError, match="The run one trains for the cause"):
