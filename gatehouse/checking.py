@@ -240,13 +240,13 @@ def _of_cores(file: ProjectFile) -> Iterator[str]:
     """Trials that need more cores than there are, on this machine or, with a remote store, in their pods."""
     if file.tuning is None:
         return
-    remote, asked = "://" in file.store, file.resources.get("tune")
-    pod = asked.cpu if asked and asked.cpu else declared_stages()["tune"].declared.resources.cpu
+    remote, asked = "://" in file.store, file.resources.get("train")
+    pod = asked.cpu if asked and asked.cpu else declared_stages()["train"].declared.resources.cpu
     if not isinstance(file.launch, LocalLaunch):
         cores, where = cpus_of(file.launch.resources.cpu), "each pod of a trial (launch.resources.cpu)"
     else:
         cores, where = (
-            (cpus_of(pod), "the pod of tune (resources.tune.cpu)") if remote else (processors(), "this machine")
+            (cpus_of(pod), "the pod of train (resources.train.cpu)") if remote else (processors(), "this machine")
         )
     if short := short_of_cores(file.tuning, file.training, file.launch, cores, where):
         yield short

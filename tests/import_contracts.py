@@ -43,7 +43,8 @@ class CarriersContract(_ImportsContract):
 class RoomsContract(_ImportsContract):
     """A stage's room imports another one only at its `spec`, or at a module that is named as an interface.
 
-    A room without a stage is a library: every room may import it, and it imports no room that has a stage.
+    A room without a stage is a library: every room may import it, and it imports no room that has a stage. The KFP
+    interface of a task composes the stages that the task runs, so it imports these of whatever room.
     """
 
     interfaces = fields.SetField(subfield=fields.StringField())
@@ -52,7 +53,7 @@ class RoomsContract(_ImportsContract):
         if not (_is_component(importer) and _is_component(imported)):
             return True
         mine, other = _room(importer), _room(imported)
-        if mine == other or not _has_stage(graph, other):
+        if mine == other or not _has_stage(graph, other) or importer.endswith(".component"):
             return True
         return _has_stage(graph, mine) and (imported.endswith(".spec") or imported in self.interfaces)
 

@@ -98,8 +98,8 @@ def test_trials_that_want_more_cores_than_there_are_are_warned_of(project: Path)
     body = yaml.safe_load((project / PROJECT).read_text())
     assert check_project(project).warnings == ()
     body["tuning"]["parallel_trial_count"] = 1000
-    body["resources"] = {"tune": {"cpu": "1500m"}}
-    for store, where in {"store": "this machine has ", "gs://acme/store": "(resources.tune.cpu) has 1.5."}.items():
+    body["resources"] = {"train": {"cpu": "1500m"}}
+    for store, where in {"store": "this machine has ", "gs://acme/store": "(resources.train.cpu) has 1.5."}.items():
         (project / PROJECT).write_text(yaml.safe_dump(body | {"store": store}))
         (told,) = check_project(project).warnings
         assert "want 1000 cores" in told and where in told

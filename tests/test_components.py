@@ -11,7 +11,7 @@ import pytest
 
 from tests.source_tree import ROOT, Source, sources
 
-MOST_STATEMENTS = 20
+MOST_STATEMENTS = 25
 SETTINGS = {"packages_to_install": "[]", "install_kfp_package": "False"}
 
 
@@ -60,8 +60,10 @@ every_interface = pytest.mark.parametrize("source", INTERFACES, ids=lambda sourc
 
 
 def _statements(function: ast.FunctionDef) -> int:
+    """How many statements do something: not the imports, of which each stage of the task needs its own."""
     body = function.body[1:] if ast.get_docstring(function) else function.body
-    return sum(isinstance(node, ast.stmt) for statement in body for node in ast.walk(statement))
+    nodes = [node for statement in body for node in ast.walk(statement)]
+    return sum(isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
 
 
 def test_every_interface_holds_a_component() -> None:

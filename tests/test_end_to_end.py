@@ -109,7 +109,7 @@ def test_an_unchanged_run_elsewhere_is_all_memo_and_imports_no_framework(
 
 
 def test_forcing_a_stage_runs_it_and_only_it(copy: ArtifactStore, project: Path, raw: Path) -> None:
-    again = run(project, copy, raw, force="split")
+    again = run(project, copy, raw, rerun="split")
     assert again.exit_code == 0, explain(again)
     assert _ran(again) == {"split"}
 

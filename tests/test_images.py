@@ -147,22 +147,15 @@ def engine() -> str:
 def test_a_pipeline_runs_in_the_image_through_kfps_docker_runner(engine: str, tmp_path: Path) -> None:
     from kfp import dsl, local
 
-    from gatehouse.components.control.preparing.stage import prepare
-    from gatehouse.pipelines.interfaces import component_from
+    from gatehouse.pipelines.interfaces import component_of
 
-    source = (
-        f"def {prepare.name}(force: str, stages: list) -> dict:\n"
-        "    from gatehouse.components.artifacts.store import ArtifactStore\n"
-        "    from gatehouse.components.control.preparing.stage import PrepareRequest, prepare as stage\n"
-        "    request = PrepareRequest(force=force, stages=tuple(stages))\n"
-        "    return stage(request, ArtifactStore.open('/tmp/store')).nonces\n"
-    )
-    component = component_from(prepare.name, source)
-    assert component.component_spec.implementation.container.image == engine
+    resolve = component_of("resolve")
+    assert resolve.component_spec.implementation.container.image == engine
 
     @dsl.pipeline
-    def nonces() -> dict:  # type: ignore[type-arg]  # As KFP reads it.
-        return component(force="train@2", stages=["train", "split"]).output
+    def before_any_champion() -> str:
+        asked = {"model_name": "delay", "candidate": "", "training_set": "", "split": "", "policy": {}}
+        return resolve(store="/tmp/store", **asked).outputs["champion"]
 
     local.init(runner=local.DockerRunner(), pipeline_root=str(tmp_path))
-    assert nonces().output == {"train": "2"}
+    assert before_any_champion().output == ""

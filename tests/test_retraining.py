@@ -21,10 +21,10 @@ def test_an_order_is_trained_for_until_a_run_ends_by_itself(
     store: ArtifactStore, tmp_path: Path, codes: tuple[int, ...], attempts: int
 ) -> None:
     orders, left, asked = Orders(store, load_project(EXAMPLE).file.model), [*codes], list[str]()
-    orders.give(lambda _: Order("abc", "flights-training-abc", "model", ("drift",), {"cause": "abc"}, time.time()))
+    orders.give(lambda _: Order("abc", "flights-training-abc", "model", ("drift",), {"seed": "8"}, time.time()))
 
     def train(arguments: dict[str, Any], run_id: str) -> LocalRun:
-        assert arguments == {"cause": "abc"}
+        assert arguments == {"seed": "8"}
         asked.append(run_id)
         orders.note("abc", f"training-{len(asked):03d}", run=run_id)
         code = left.pop(0)

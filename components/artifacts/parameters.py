@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel
 
 from gatehouse.components.artifacts.forcing import nonces_of
-from gatehouse.components.artifacts.forms import given
+from gatehouse.components.artifacts.forms import FILLED_IN, given
 from gatehouse.components.artifacts.identity import is_operational
 from gatehouse.components.artifacts.run import UNTIL
 from gatehouse.components.artifacts.stage import Req, Res, Stage, StageModel
@@ -59,8 +59,8 @@ def request_of(stage: Stage[Any, Any], /, **parameters: Any) -> StageModel:
     Raises:
         ValidationError: if they are not valid for the stage.
     """
-    filled = {name: given(value) if isinstance(value, str) else value for name, value in parameters.items()}
-    return spec_of(stage.request, filled)
+    texts = {name: given(text) for name in FILLED_IN if isinstance(text := parameters.get(name), str)}
+    return spec_of(stage.request, parameters | texts)
 
 
 def parameter_of(spec: BaseModel) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class CalibrateRequest(StageModel):
         model: Reference of the model.
         training_set: Reference of its training set.
         split: Reference of its split.
-        spec: What is fitted, as canonical JSON of a CalibrationSpec.
+        spec: What is fitted, as a CalibrationSpec.
     """
 
     model: str

@@ -39,7 +39,7 @@ class IntegrateRequest(StageModel):
         split: Reference of its split.
         tests: Reference of the project's test files; empty for none.
         online: Reference of the comparison of its online features with the offline ones; empty for none.
-        spec: What is asked, as canonical JSON of an IntegrationSpec.
+        spec: What is asked, as an IntegrationSpec.
         seconds: After which the project's tests are ended.
     """
 

@@ -31,7 +31,7 @@ class ProbeRequest(StageModel):
         model: Reference of the model.
         training_set: Reference of the training set.
         split: Reference of its split.
-        spec: How it is probed, as canonical JSON of a ProbeSpec.
+        spec: How it is probed, as a ProbeSpec.
     """
 
     model: str

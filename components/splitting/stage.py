@@ -25,7 +25,7 @@ class SplitRequest(StageModel):
 
     Attributes:
         training_set: Reference of the training set.
-        spec: The strategy, as canonical JSON of a SplitSpec.
+        spec: The strategy, as a SplitSpec.
     """
 
     training_set: str

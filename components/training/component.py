@@ -69,19 +69,14 @@ def train(
     run, experiment = runner(opened, code, rerun), ""
     data = {"training_set": training_set, "split": split}
     rows = {**data, "transformation": transformation, "model_name": model_name}
-    wanted = train_spec(as_written(spec))
-    if seed >= 0:
-        wanted = wanted.model_copy(update={"seed": seed})
+    wanted = train_spec(as_written(spec) | ({"seed": seed} if seed >= 0 else {}))
     if search:
         asked = {"base": wanted.model_dump(mode="json"), "spec": search, "seed": wanted.seed}
         tuned = run(tune, request_of(tune, **rows, **asked, resample_by=resample_by).priced())
         experiment = tuned.experiment
         track_experiment(opened, experiment)
         wanted = run_as(json.loads(tuned.best), operation_of(wanted))
-        write_markdown(opened, experiment, trials.path)
-    else:
-        with open(trials.path, "w", encoding="utf-8") as stream:
-            stream.write("No hyperparameters were searched: the project has no section `tuning`.\n")
+    write_markdown(opened, experiment, trials.path)
     request = request_of(fit, **rows, spec=wanted.model_dump(mode="json"), refit=refit)
     trained = run(fit, request.model_copy(update={"live": True}))
     track_training(opened, trained.model)

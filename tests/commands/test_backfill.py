@@ -27,13 +27,13 @@ def test_each_window_is_one_run_and_a_failed_one_stops_no_other(
         return LocalRun(f"run-{len(asked)}", tmp_path / "log", exit_code=codes[len(asked) - 1])
 
     monkeypatch.setattr(command, "run_on_screen", ran)
-    options = ["--windows", WINDOWS, "--store", str(tmp_path / "store"), "--param", "force=score"]
+    options = ["--windows", WINDOWS, "--store", str(tmp_path / "store"), "--param", "rerun=score"]
     options += ["--param", "keys=asked.csv", "--source", "s3://raw/flights"]
     result = CliRunner().invoke(app, ["backfill", str(EXAMPLE), *options])
     assert result.exit_code == exit_code, result.output
     starts = ["2013-01-01T00:00:00Z", "2013-02-01T00:00:00Z", "2013-03-01T00:00:00Z"][: len(codes)]
     assert [each["since"] for each in asked] == starts
-    assert all(each["force"] == "score" for each in asked)
+    assert all(each["rerun"] == "score" for each in asked)
     assert {(each["keys"], each["source"]) for each in asked} == {(str(Path.cwd() / "asked.csv"), "s3://raw/flights")}
 
 

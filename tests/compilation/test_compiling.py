@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from kfp import components
 import gatehouse
 from gatehouse.compilation.compiling import compile_pipeline
 from gatehouse.compilation.specification import read_spec
+from gatehouse.components.artifacts.parameters import as_written
+from gatehouse.components.artifacts.run import UNTIL
 from gatehouse.components.calibration.spec import CalibrationSpec
 from gatehouse.components.evaluation.gate import Terms
 from gatehouse.components.integration.spec import IntegrationSpec
@@ -40,7 +43,7 @@ from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 ENDS = ["report_end"]
-KNOBS = {"store", "source", "window", "seed", "force", "backfill", "cause"}
+KNOBS = {"store", "source", "window", "seed", "rerun", "backfill"}
 
 
 def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compiled: Path) -> None:
@@ -59,7 +62,7 @@ def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_
     compiled = with_a_short_stack(compile_pipeline, "training", plain, tmp_path)
     given = read_spec(compiled).task("train").body["inputs"]["parameters"]
     assert given["seed"] == {"componentInputParameter": "pipelinechannel--seed"}
-    assert train_spec(json.loads(given["spec"]["runtimeValue"]["constant"])) == flights.file.training
+    assert train_spec(as_written(given["spec"]["runtimeValue"]["constant"])) == flights.file.training
 
 
 def test_a_refit_and_a_leakage_alarm_that_only_warns_are_asked_for_by_the_project(
@@ -74,14 +77,8 @@ def test_a_refit_and_a_leakage_alarm_that_only_warns_are_asked_for_by_the_projec
     for name, each in {"usual": flights, "asked": project}.items():
         compiled = with_a_short_stack(compile_pipeline, "training", each, tmp_path / name)
         spec = read_spec(compiled)
-        given[name] = [
-            spec.task(task).body["inputs"]["parameters"][parameter]["runtimeValue"]["constant"]
-            for task, parameter in (
-                ("train", "refit"),
-                ("check-leakage", "model_alarm_severity"),
-                ("check-leakage", "alarm"),
-            )
-        ]
+        checked = spec.task("compute-features").constants["leakage"]
+        given[name] = [spec.task("train").constants["refit"], checked["model_alarm_severity"], checked["alarm"]]
     assert given == {"usual": [False, "refuse", 0.80], "asked": [True, "warn", 0.95]}
 
 
@@ -106,7 +103,7 @@ def test_the_split_warns_of_no_feature_that_the_leakage_check_lets_pass(
     assert found == divided.checks.model_copy(update={"single_feature_auc": expected})
 
 
-def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_for(flights: Project) -> None:
+def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:
     usual = {stage for _, stage, _ in with_a_short_stack(build, "training", flights).plan}
     assert not usual & {"calibrate", "probe", "compare_online", "integrate"}
     asked = {"calibration": CalibrationSpec(), "probes": ProbeSpec(), "integration": IntegrationSpec()}
@@ -129,15 +126,9 @@ def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_
     assert (suite.producer_task, suite.output_parameter_key) == ("integrate", "integration")
     online = tasks["integrate"].inputs.parameters["online"].task_output_parameter
     assert (online.producer_task, online.output_parameter_key) == ("compare-online", "comparison")
-    for name, parameter in (
-        ("probe", "model"),
-        ("integrate", "model"),
-        ("resolve", "candidate"),
-        ("evaluate", "model"),
-        ("register", "model"),
-    ):
-        given = tasks[name].inputs.parameters[parameter].task_output_parameter
-        assert (given.producer_task, given.output_parameter_key) == ("calibrate", "model")
+    for name in ("probe", "integrate", "evaluate", "register"):
+        given = tasks[name].inputs.parameters["model"].task_output_parameter
+        assert (given.producer_task, given.output_parameter_key) == ("train", "model")
 
 
 def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: Project, compiled: Path) -> None:
@@ -149,10 +140,14 @@ def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: 
         require_choices(loaded, {"to": "production"})
 
 
-def test_a_run_until_a_stage_keeps_the_tasks_up_to_it_and_what_requires_its_verdict(flights: Project) -> None:
+def test_a_run_until_a_stage_keeps_the_tasks_up_to_it_and_what_requires_its_verdict(
+    flights: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(UNTIL, "")
     cut = cut_after("check_leakage", with_a_short_stack(build, "training", flights))
     assert [stage for _, stage, _ in cut.plan][-3:] == ["check_leakage", "require_no_leakage", *ENDS]
-    assert set(cut.tasks) == {task for task, _, _ in cut.plan[:-1]}
+    assert set(cut.tasks) == {task for task, _, _ in cut.plan[:-1]} == {"snapshot", "compute-features", "split"}
+    assert os.environ[UNTIL] == "require_no_leakage"
     with pytest.raises(ConfigurationError, match=r"--until: .*found 'leakage'"):
         cut_after("leakage", with_a_short_stack(build, "training", flights))
 
@@ -184,7 +179,7 @@ def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Pa
     contract["tables"]["flights"]["columns"]["tailnum"]["sensitive"] = True
     (folder / "contract.yaml").write_text(yaml.safe_dump(contract))
     compiled = with_a_short_stack(compile_pipeline, "training", load_project(folder), tmp_path)
-    tables = json.loads(read_spec(compiled).task("snapshot").constants["source"])["tables"]
+    tables = read_spec(compiled).task("snapshot").constants["source"]["tables"]
     assert tables["flights"]["sensitive"] == ["tailnum"]
     assert tables["weather"]["sensitive"] == []
 

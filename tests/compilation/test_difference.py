@@ -1,7 +1,6 @@
 """What a reviewer reads of a change: each kind of it in one line, under its heading."""
 
 import dataclasses
-import json
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -48,9 +47,11 @@ def _given(spec: Body, task: str, name: str) -> Body:
 
 
 def _configure(spec: Body, _: Body) -> None:
-    constant = json.loads(_given(spec, "split", "spec")["runtimeValue"]["constant"])
-    constant["train_until"] = "2014"
-    _given(spec, "split", "spec")["runtimeValue"]["constant"] = json.dumps(constant)
+    _given(spec, "split", "spec")["runtimeValue"]["constant"]["train_until"] = "2014"
+
+
+def _edit_code(spec: Body, _: Body) -> None:
+    _given(spec, "split", "code")["runtimeValue"]["constant"]["split"] = "new"
 
 
 def _release(spec: Body, image: str) -> None:
@@ -80,17 +81,17 @@ CHANGES: dict[str, tuple[Callable[[Body, Body], Any], list[str]]] = {
         lambda spec, _: _given(spec, "split", "training_set")["taskOutputParameter"].update(producerTask="other"),
         [
             "edges",
-            "  - retrieve-training-set.training_set -> split.training_set",
+            "  - compute-features.training_set -> split.training_set",
             "  + other.training_set -> split.training_set",
         ],
     ),
     "memory": (
         lambda spec, _: _container(spec, "split")["resources"].update(resourceMemoryLimit="9G"),
-        ["resources", "  ~ split: resourceMemoryLimit: 2G -> 9G"],
+        ["resources", "  ~ split: resourceMemoryLimit: 4G -> 9G"],
     ),
     "pod": (
         lambda _, platform: platform["deploymentSpec"]["executors"]["exec-split"].update(activeDeadlineSeconds="60"),
-        ["pods", "  ~ split: activeDeadlineSeconds: 1800 -> 60"],
+        ["pods", "  ~ split: activeDeadlineSeconds: 3900 -> 60"],
     ),
     "secret": (
         lambda _, platform: platform["deploymentSpec"]["executors"]["exec-split"]["imagePullSecret"][0].update(
@@ -99,8 +100,8 @@ CHANGES: dict[str, tuple[Callable[[Body, Body], Any], list[str]]] = {
         ["pods", "  ~ split: imagePullSecret[0].secretName: registry -> other"],
     ),
     "one of a long list": (
-        lambda spec, _: _given(spec, "prepare", "stages")["runtimeValue"]["constant"].append("later"),
-        ["configuration", "  ~ prepare: stages[later]: nothing -> listed"],
+        lambda spec, _: _given(spec, "snapshot", "forcible")["runtimeValue"]["constant"].append("later"),
+        ["configuration", "  ~ snapshot: forcible[later]: nothing -> listed"],
     ),
     "configuration": (_configure, ["configuration", "  ~ split: spec.train_until: 2013-10-01T00:00:00Z -> 2014"]),
     "removal": (
@@ -131,8 +132,10 @@ def test_what_changed_in_some_tasks_names_them(training: Compiled) -> None:
 
 
 def test_changed_code_is_named_by_its_digests(training: Compiled) -> None:
-    lines = _changed(training, lambda spec, _: _given(spec, "split", "code")["runtimeValue"].update(constant="new"))
-    assert lines == ["code", f"  ~ split: code: {training.task('split').constants['code']} -> new"]
+    lines = _changed(
+        training, lambda spec, _: _given(spec, "split", "code")["runtimeValue"]["constant"].update(split="new")
+    )
+    assert lines == ["code", f"  ~ split: code.split: {training.task('split').constants['code']['split']} -> new"]
 
 
 def test_a_task_that_is_gone_is_told_by_its_name_alone(training: Compiled) -> None:

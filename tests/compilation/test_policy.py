@@ -214,13 +214,25 @@ def test_conditions_on_bools_and_fixed_words_keep_the_policy(training: Compiled)
     assert list(breaches(dataclasses.replace(training, spec=spec))) == []
 
 
-def test_a_task_whose_failure_is_let_pass_is_not_cached(training: Compiled) -> None:
+def test_a_task_whose_failure_is_let_pass_is_not_cached(released: Path) -> None:
+    monitoring = read_spec(released / "flights-monitoring.yaml")
+    spec = deepcopy(monitoring.spec)
+    assert _task(spec, "monitor")["cachingOptions"]["enableCache"]
+    _container(spec, "monitor")["env"] = [{"name": TOLERATE, "value": "monitor"}]
+    (found,) = breaches(dataclasses.replace(monitoring, spec=spec))
+    assert found.startswith("task exit-handler-1/monitor: cache: expected enableCache=False")
+    _task(spec, "monitor")["cachingOptions"] = {}
+    assert list(breaches(dataclasses.replace(monitoring, spec=spec))) == []
+
+
+@pytest.mark.parametrize("task", ["snapshot", "compute-features", "split", "train", "evaluate"])
+def test_a_task_of_which_one_stage_has_no_memo_is_not_cached(training: Compiled, task: str) -> None:
+    """KFP's cache keeps whole tasks; each of these can run a stage without memo, or with a provisional result."""
     spec = deepcopy(training.spec)
-    _container(spec, "split")["env"] = [{"name": TOLERATE, "value": "1"}]
+    assert not _task(spec, task).get("cachingOptions", {}).get("enableCache")
+    _task(spec, task)["cachingOptions"] = {"enableCache": True}
     (found,) = breaches(dataclasses.replace(training, spec=spec))
-    assert found.startswith("task exit-handler-1/split: cache: expected enableCache=False")
-    _task(spec, "split")["cachingOptions"] = {}
-    assert list(breaches(dataclasses.replace(training, spec=spec))) == []
+    assert found.startswith(f"task exit-handler-1/{task}: cache: expected enableCache=False")
 
 
 def test_rules_of_a_release_are_no_rules_of_other_specs(compiled: Path) -> None:

@@ -113,7 +113,7 @@ def test_the_compiled_file_run_by_kfp_gives_the_references_of_the_run_from_sourc
 ) -> None:
     """One stage runs anew; the others find the result of the run from source by their keys, or run."""
     spec = with_a_short_stack(compile_pipeline, "training", load_project(project), tmp_path)
-    given = {"store": copy.address, "source": str(raw), "window": WINDOW, "force": "split"}
+    given = {"store": copy.address, "source": str(raw), "window": WINDOW, "rerun": "split"}
     command = [sys.executable, "-W", "ignore", "-c", _RUN, str(spec), str(tmp_path / "kfp"), json.dumps(given)]
     ended = subprocess.run(
         command, cwd=project, env=os.environ | {RUN_ID: "compiled"}, capture_output=True, text=True, check=False

@@ -42,12 +42,12 @@ def test_the_page_names_every_algorithm(union: object) -> None:
     assert [name for name in names if f"| `{name}`" not in PAGE] == []
 
 
-def test_the_manifest_serves_the_database_to_the_pods_of_tune_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_serves_the_database_to_the_pods_that_search_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     by_kind = {each["kind"]: each for each in MANIFESTS}
     pods = by_kind["Deployment"]["spec"]["template"]
     (container,) = pods["spec"]["containers"]
     (profile,) = (yaml.safe_load(each) for each in BLOCKS if each not in SNIPPETS)
-    tune = Platform.model_validate({"name": "cluster", "store": "gs://b/g", **profile}).of("tune")
+    search = Platform.model_validate({"name": "cluster", "store": "gs://b/g", **profile}).of("train")
 
     served: list[object] = []
     monkeypatch.setenv(STORAGE, "postgresql://the-secret")
@@ -65,7 +65,7 @@ def test_the_manifest_serves_the_database_to_the_pods_of_tune_alone(monkeypatch:
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert pods["spec"]["volumes"] == [{"name": "tmp", "emptyDir": {}}], "Python and libraries write to /tmp"
     assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
-    (given,) = tune.environment
+    (given,) = search.environment
     assert (given.variable, given.source, given.name) == (STORAGE, "config_map", "gatehouse-tuning")
     client = proxy.proxied(by_kind["ConfigMap"]["data"][given.key])
     assert (client._host, client._port) == (by_kind["Service"]["metadata"]["name"], port["port"])
@@ -75,6 +75,6 @@ def test_the_manifest_serves_the_database_to_the_pods_of_tune_alone(monkeypatch:
     assert policy["podSelector"]["matchLabels"] == by_kind["Service"]["spec"]["selector"] == labels
     assert by_kind["Deployment"]["spec"]["selector"]["matchLabels"] == labels
     (way,) = policy["ingress"]
-    assert [one["podSelector"]["matchLabels"] for one in way["from"]] == [tune.labels]
+    assert [one["podSelector"]["matchLabels"] for one in way["from"]] == [search.labels]
     assert [one["port"] for one in way["ports"]] == [port["port"]]
     assert "secretKeyRef" not in str([each for each in MANIFESTS if each["kind"] != "Deployment"])

@@ -32,7 +32,7 @@ class RetrainRequest(StageModel):
         window: The events that the training reads; empty for all.
         until: End of the window that was monitored; empty if it reaches up to now. A window of the past, as in a
             backfill, orders nothing.
-        spec: What asks for a new model, and how often, as canonical JSON of a RetrainSpec.
+        spec: What asks for a new model, and how often, as a RetrainSpec.
     """
 
     project: str

@@ -17,7 +17,7 @@ class ResolveRequest(StageModel):
         candidate: Reference of the candidate.
         training_set: Reference of the training set.
         split: Reference of its split.
-        policy: The promotion policy, as canonical JSON of a GatePolicy.
+        policy: The promotion policy, as a GatePolicy.
     """
 
     model_name: str

@@ -14,7 +14,7 @@ class FitRequest(StageModel):
     Attributes:
         training_set: Reference of the training set.
         split: Reference of its split.
-        spec: What is fitted, as canonical JSON of a TransformationSpec.
+        spec: What is fitted, as a TransformationSpec.
         model_name: Name of the model.
     """
 

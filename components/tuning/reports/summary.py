@@ -11,8 +11,9 @@ _MOST = 10
 
 
 def write_markdown(store: ArtifactStore, reference: str, path: str) -> None:
-    """Write `markdown` to a file."""
-    Path(path).write_text(markdown(store, reference))
+    """Write `markdown` to a file; that nothing was searched where the reference is empty."""
+    nothing = "No hyperparameters were searched: the project has no section `tuning`.\n"
+    Path(path).write_text(markdown(store, reference) if reference else nothing)
 
 
 def markdown(store: ArtifactStore, reference: str) -> str:

@@ -29,9 +29,13 @@ def resources(compiled: Compiled) -> Iterator[str]:
         yield from (f"task {task.path}: has no {wanted}" for wanted in _RESOURCES if wanted not in given)
 
 
-@rule("retries", "a pod is lost now and then, and a second try is safe only where its stage says so")
+@rule(
+    "retries",
+    "a pod is lost now and then, and a second try is safe only where the stages of the task say so, and helps only with "
+    "time for all attempts",
+)
 def retries(compiled: Compiled) -> Iterator[str]:
-    """A task has retries exactly if its stage declares them safe, and time for all of them."""
+    """A task has retries exactly if its stages declare them safe, and time for all of them."""
     for task in compiled.leaves:
         stage = declared_stages().get(task.stage)
         wanted = stage is not None and all(one.declared.effects.retry_safe for one in in_task(stage))

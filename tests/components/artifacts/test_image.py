@@ -9,7 +9,7 @@ import pytest
 
 from gatehouse.components.artifacts.code import VALIDATORS, distribution_of, packages_of
 from gatehouse.components.artifacts.image import image_name, modules_of
-from gatehouse.components.artifacts.stage import Stage, declared_stages
+from gatehouse.components.artifacts.stage import STAGES, Stage, declared_stages
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import HELD, LOCKS
 from tests.source_tree import ROOT
@@ -93,7 +93,9 @@ def test_a_page_counts_and_an_image_that_lacks_something_is_named(monkeypatch: p
     alert = declared_stages()["alert"]
     page = "gatehouse.components.training.loop.trainer:page"
     drawn = Stage(replace(alert.declared, pages={"kind": page}), alert.function)
-    assert (image_name(alert), image_name(drawn)) == ("control", "training")
+    assert image_name(alert) == "control"
+    monkeypatch.setitem(STAGES, "alert", drawn)
+    assert image_name(drawn) == "training"
     for name in ("training", "training-gpu"):
         monkeypatch.setitem(HELD, name, HELD["control"])
     with pytest.raises(ConfigurationError, match=r"Stage alert: no image holds .* training lacks .*torch"):

@@ -13,10 +13,11 @@ from gatehouse.components.artifacts import code as code_module
 from gatehouse.components.artifacts import run as run_module
 from gatehouse.components.artifacts import stage as stage_module
 from gatehouse.components.artifacts.declaration import Declaration
+from gatehouse.components.artifacts.forcing import nonces_of, require_known
+from gatehouse.components.artifacts.forms import RERUN
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.stage import ATTEMPTS, TOLERATE, Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.control.preparing.stage import forced
 from gatehouse.components.splitting.spec import RandomSplit
 from gatehouse.components.splitting.stage import SplitRequest, split
 from gatehouse.errors import (
@@ -360,12 +361,14 @@ def test_provenance_says_which_run_made_an_artifact(store: ArtifactStore) -> Non
     assert len(list(store.objects.list(f"provenance/{result.split}"))) == 1
 
 
-def test_force_names_stages_and_an_optional_nonce() -> None:
-    stages = ("train", "evaluate")
-    assert forced("", stages) == {}
-    assert forced("train, evaluate@2", stages) == {"train": "2", "evaluate": "2"}
-    with pytest.raises(ConfigurationError, match=r"'trian'.*train"):
-        forced("trian", stages)
+def test_a_rerun_names_stages_and_an_optional_nonce() -> None:
+    for unfilled in ("", RERUN, "none"):
+        assert nonces_of(unfilled) == {}
+    assert nonces_of("train, evaluate@2") == {"train": "2", "evaluate": "2"}
+    assert nonces_of("train") == {"train": "forced"}
+    require_known("train,evaluate@2", ("train", "evaluate"))
+    with pytest.raises(ConfigurationError, match=r"rerun: expected stages among evaluate, train, found 'trian'"):
+        require_known("trian", ("train", "evaluate"))
 
 
 @pytest.fixture
@@ -431,7 +434,7 @@ def test_without_a_record_a_stage_is_tried_once(
 def test_a_stage_that_may_fail_ends_well_with_a_warning_once_trying_again_does_not_help(
     store: ArtifactStore, pauses: list[float], monkeypatch: pytest.MonkeyPatch, error: type[Exception], attempts: int
 ) -> None:
-    monkeypatch.setenv(TOLERATE, "1")
+    monkeypatch.setenv(TOLERATE, "probe,split")
     stage = _failing(*[error("no answer") for _ in range(9)])
     assert stage(Request(value=1), store).split == ""
     assert _ends(store) == ["failed"] * (attempts - 1) + ["tolerated"]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.parameters import parameter_of
 from gatehouse.components.registry.promoting.component import promote
 from gatehouse.components.registry.registering.component import register
 from gatehouse.errors import ConfigurationError
@@ -15,7 +15,7 @@ from tests.components.registry.gate import MANUAL, NAME, Gate
 
 
 def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate, tmp_path: Path) -> None:
-    store, policy = gate.store.address, canonical_json(MANUAL.model_dump(mode="json"))
+    store, policy = gate.store.address, parameter_of(MANUAL)
     model = gate.model(1)
     asked = (gate.store.address_of(model), gate.store.address_of(gate.training_set), gate.split, policy)
     assert component_of("resolve").python_func(store, NAME, *asked) == ("",)
@@ -35,7 +35,7 @@ def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate,
 
 
 def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) -> None:
-    model, policy = gate.model(1), canonical_json(MANUAL.model_dump(mode="json"))
+    model, policy = gate.model(1), parameter_of(MANUAL)
     summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
     evaluation = gate.evaluate(model, "", good=False, policy=MANUAL)
     assert register.python_func(gate.store.address, NAME, model, evaluation, policy, summary)[:3] == ("refused", 0, "")
@@ -47,7 +47,7 @@ def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) 
 def test_the_summary_of_a_refusal_says_where_the_same_model_was_registered_before(gate: Gate, tmp_path: Path) -> None:
     model = gate.model(1)
     gate.run(model)
-    policy = canonical_json(MANUAL.model_dump(mode="json"))
+    policy = parameter_of(MANUAL)
     summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
     evaluation = gate.evaluate(model, "", good=False, policy=MANUAL)
     assert register.python_func(gate.store.address, NAME, model, evaluation, policy, summary)[:2] == ("refused", 1)

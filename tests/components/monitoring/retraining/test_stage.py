@@ -62,7 +62,6 @@ root:
     parameters:
       store: {parameterType: STRING}
       source: {parameterType: STRING}
-      cause: {parameterType: STRING}
 schemaVersion: 2.1.0
 sdkVersion: kfp-2.17.0
 """
@@ -103,7 +102,7 @@ def test_without_a_server_the_order_waits_and_is_given_once(store: ArtifactStore
     first = retrain(_request(store, "drift"), store)
     assert first.action == "ordered" and first.run == f"flights-training-{first.cause[:12]}"
     (order,) = Orders(store, "delay").all()
-    assert order.parameters == {"source": "gs://raw", "cause": first.cause} and order.reasons == ("drift was found",)
+    assert order.parameters == {"source": "gs://raw"} and order.reasons == ("drift was found",)
     # Another day, and the order still waits: it comes first.
     assert retrain(_request(store, "drift", to="2013-12-01"), store) == first
     Orders(store, "delay").note(first.cause, "ended", exit_code=0)
@@ -124,7 +123,7 @@ def test_a_server_gets_one_run_however_often_it_is_asked(store: ArtifactStore, s
     assert first.action == "submitted" and retrain(_request(store, "decay"), store) == first
     (run,) = KfpApi.connect().runs()
     assert run.name == first.run
-    assert run.parameters == {"store": store.address, "source": "gs://raw", "cause": first.cause}
+    assert run.parameters == {"store": store.address, "source": "gs://raw"}
 
 
 def test_a_server_without_the_pipeline_keeps_the_order(
@@ -217,12 +216,29 @@ def test_a_window_of_the_past_orders_nothing_and_takes_up_no_order(store: Artifa
 
 def _take(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, run: str) -> None:
     monkeypatch.setenv(RUN_ID, run)
-    prepare.function(PrepareRequest(cause="abc", model_name="delay"), store)
+    Orders(store, "delay").take("abc")
 
 
-def test_the_first_task_of_a_training_claims_its_cause_for_one_run(
+def test_the_first_stage_of_a_training_finds_its_order_by_its_run_and_claims_it(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    orders, asked = Orders(store, "delay"), PrepareRequest(model_name="delay")
+    for cause in ("abc", "def"):
+        orders.give(lambda _, cause=cause: Order(cause, f"flights-training-{cause}", MODEL, (cause,), {}, time.time()))
+    orders.note("def", "submitted", kfp_run="0c5e")
+
+    def ordered(run: str, request: PrepareRequest = asked) -> tuple[str, ...]:
+        monkeypatch.setenv(RUN_ID, run)
+        return prepare.function(request, store).ordered
+
+    assert ordered("flights-training-abc.2") == ("abc",) and ordered("0c5e") == ("def",)
+    assert ordered("somebody's own") == ordered("") == ordered("0c5e", PrepareRequest()) == ()
+    assert orders.attempts("abc") == ["flights-training-abc.2"] and orders.attempts("def") == ["0c5e"]
+    with pytest.raises(CauseTakenError, match=r"The run flights-training-abc\.2 trains for the cause abc"):
+        ordered("flights-training-abc.1")
+
+
+def test_an_order_is_claimed_for_one_run(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         _take(store, monkeypatch, "one")
     with pytest.raises(CauseTakenError, match="The run one trains for the cause"):

@@ -117,7 +117,7 @@ def test_ends_are_told_as_asked_for(
 def test_a_training_that_the_gate_refused_says_so_and_why_it_was_ordered(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    happen(store, "prepare", "finished", 1.0, result={"nonces": {}, "ordered": ["the model decays"]})
+    happen(store, "prepare", "finished", 1.0, result={"ordered": ["the model decays"]})
     happen(store, "register", "finished", 2.0, result={"decision": "refused", "reasons": ["latency: slow"]})
     with hooked(200) as hook:
         monkeypatch.setenv(ADDRESS, hook.url)

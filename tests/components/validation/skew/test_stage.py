@@ -144,9 +144,7 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(store: ArtifactS
         store=store.address,
         training_set=training,
         serving=serving,
-        spec="{}",
-        code="",
-        force="",
+        spec={},
         metrics=metrics,
         report=report,
     )
