@@ -72,7 +72,7 @@ class Tasks:
         """
         self.at(store, rerun)
         reported, last = self._add_report()
-        with ExitHandler(reported, name=f"Stages of the {self.pipeline} (open)"):
+        with ExitHandler(reported, name="Open: all stages"):
             yield
         self._require_no_dependents()
         self.plan.append(last)

@@ -31,8 +31,8 @@ def resources(compiled: Compiled) -> Iterator[str]:
 
 @rule(
     "retries",
-    "a pod is lost now and then, and a second try is safe only where the stages of the task say so, and helps only with "
-    "time for all attempts",
+    "a pod is lost now and then, and a second try is safe only where the stages of the task say so, and helps only "
+    "with time for all attempts",
 )
 def retries(compiled: Compiled) -> Iterator[str]:
     """A task has retries exactly if its stages declare them safe, and time for all of them."""
