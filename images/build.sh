@@ -65,6 +65,7 @@ for image in "$@"; do
     for lock in ${locks[$image]}; do cp "locks/$lock.lock" "$context/locks/"; done
     if [ -n "${WHEELS:-}" ]; then fetch "$context/wheels" "$image" --no-index --find-links "$WHEELS"; fi
     touch "$context/wheels/.keep"
+    rm -rf build/lib # setuptools would put modules into the wheel that were deleted since its last build
     $python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$context/gatehouse" .
     $python images/sbom.py "$image" >"$context/sbom.json"
     cp images/smoke.py images/install.sh "$context"
