@@ -5,7 +5,6 @@ reads and writes besides artifacts, and why it is cached or not, from the declar
 """
 
 import ast
-import inspect
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -94,13 +93,8 @@ def _component(spec: Compiled, task: Task) -> Component:
                 for key, value in outputs.get("artifacts", {}).items()
             ),
         ],
-        doc=_docstring(task.container["command"][-1]),
+        doc=component_of(task.stage).description,
     )
-
-
-def _docstring(program: str) -> str:
-    functions = [node for node in ast.parse(program).body if isinstance(node, ast.FunctionDef)]
-    return inspect.cleandoc(ast.get_docstring(functions[-1]) or "")
 
 
 def _taken(spec: Compiled, task: Task, output: str, described: str) -> list[str]:

@@ -1,5 +1,6 @@
 """The KFP component of a stage: the one that its room writes, else one that is derived from its request and result."""
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -45,13 +46,27 @@ def component_of(name: str) -> Any:
     stage = declared_stages()[name]
     interface = f"{stage.function.__module__.rpartition('.')[0]}.component"
     if importlib.util.find_spec(interface) is not None:
-        return getattr(importlib.import_module(interface), name)
+        return _shortened(getattr(importlib.import_module(interface), name))
     source = _source(stage)
     file = f"{name}-{len(source)}.py"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     names: dict[str, Any] = {"NamedTuple": NamedTuple}
     exec(compile(source, file, "exec"), names)  # noqa: S102 - our own source, with names of our own stages
-    return dsl.component(base_image=image_of(name), packages_to_install=[], install_kfp_package=False)(names[name])
+    decorate = dsl.component(base_image=image_of(name), packages_to_install=[], install_kfp_package=False)
+    return _shortened(decorate(names[name]))
+
+
+def _shortened(component: Any) -> Any:
+    """A component whose program has no docstring: KFP has read it, and Argo keeps each program four times."""
+    *command, program = component.component_spec.implementation.container.command
+    function = ast.parse(program).body[-1]
+    assert isinstance(function, ast.FunctionDef)
+    doc, lines = function.body[0], program.splitlines(keepends=True)
+    if ast.get_docstring(function) is not None:
+        assert doc.end_lineno is not None
+        del lines[doc.lineno - 1 : doc.end_lineno]
+    component.component_spec.implementation.container.command = [*command, "".join(lines)]
+    return component
 
 
 def _source(stage: Stage[Any, Any]) -> str:

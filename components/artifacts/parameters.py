@@ -64,9 +64,36 @@ def request_of(stage: Stage[Any, Any], /, **parameters: Any) -> StageModel:
 
 
 def parameter_of(spec: BaseModel) -> dict[str, Any]:
-    """A configuration as a KFP parameter: an object, which the UI shows line by line. KFP's SDK takes no null in it."""
-    marked: dict[str, Any] = _replaced(spec.model_dump(mode="json"), lambda value: _NULL if value is None else value)
+    """A configuration as a KFP parameter: an object, which the UI shows line by line.
+
+    Only what differs from the defaults is in it: Argo keeps the parameters of a task six times in its table of nodes,
+    which may not grow beyond a megabyte. Null is marked, as KFP's SDK takes none.
+    """
+    marked: dict[str, Any] = _replaced(_differing(spec, spec.model_dump(mode="json")), _mark)
     return marked
+
+
+def _differing(value: Any, dumped: Any) -> Any:
+    """What of a value's JSON differs from the defaults of its models, with the words that tell kinds apart."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields.items()
+        pairs = [(name, getattr(value, name), field) for name, field in fields if name in dumped]
+        return {
+            name: _differing(own, dumped[name])
+            for name, own, field in pairs
+            if get_origin(field.annotation) is Literal
+            or field.is_required()
+            or own != field.get_default(call_default_factory=True)
+        }
+    if isinstance(value, Mapping):
+        return {name: _differing(one, dumped[name]) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_differing(one, dumped[place]) for place, one in enumerate(value)]
+    return dumped
+
+
+def _mark(value: Any) -> Any:
+    return _NULL if value is None else value
 
 
 def spec_of(model: type[_Model], parameter: Mapping[str, Any]) -> _Model:
