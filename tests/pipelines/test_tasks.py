@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 from pydantic import ValidationError
 
 from gatehouse.components.artifacts.stage import ATTEMPTS, TOLERATE, declared_stages
@@ -65,7 +66,8 @@ def test_a_task_has_the_resources_of_its_largest_stage_and_the_time_of_all(proje
     assert (given["resourceCpuLimit"], given["resourceMemoryLimit"]) == ("2", "8G")
     names = ("require_contract", "previous_features", "compute_features", "freshness", "retrieve_training_set")
     stages = [declared_stages()[name] for name in (*names, "check_leakage")]
-    config = pipeline.function.platform_spec.platforms["kubernetes"]["deploymentSpec"]["executors"]
+    platforms = json_format.MessageToDict(pipeline.function.platform_spec)["platforms"]
+    config = platforms["kubernetes"]["deploymentSpec"]["executors"]
     seconds = config["exec-compute-features"]["activeDeadlineSeconds"]
     assert int(seconds) == sum(stage.declared.resources.minutes for stage in stages) * 60
 
