@@ -19,7 +19,7 @@ DEV_STAMP := $(VENV)/.installed-dev-$(call digest,locks/dev.lock locks/torch.loc
 # The tools include all that a run needs.
 INSTALLED := $(if $(wildcard $(DEV_STAMP)),$(DEV_STAMP),$(RUN_STAMP))
 
-.PHONY: help install install-dev run test test-quick lint compile bench images docs site clean lock
+.PHONY: help install install-dev run test test-quick test-cluster lint compile bench images docs site clean lock
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ test: $(DEV_STAMP) ## run the tests
 
 test-quick: $(DEV_STAMP) ## run the tests that start no server, no process and no framework
 	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder --quick --durations=20 $(ARGS)
+
+test-cluster: $(DEV_STAMP) ## run the tests on the cluster of the profile in GATEHOUSE_CLUSTER (30 minutes)
+	@$(BIN)/python -m pytest -p no:xdist -v tests/cluster $(ARGS)
 
 lint: $(DEV_STAMP) ## check format, style, types and the direction of imports
 	$(BIN)/ruff format --check --quiet .
