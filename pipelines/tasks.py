@@ -80,8 +80,14 @@ class Tasks:
     def _add_report(self) -> tuple[PipelineTask, tuple[str, str, str]]:
         """The task that reports the end of the run, and its line of the plan, in which it comes last."""
         file = self.project.file
-        about = {"project": self.project.name, "pipeline": self.pipeline, "owners": file.owners}
-        reported = self.add(report_end, **about, when=file.alerts, form=file.alert_form)
+        reported = self.add(
+            report_end,
+            project=self.project.name,
+            pipeline=self.pipeline,
+            owners=file.owners,
+            when=file.alerts,
+            form=file.alert_form,
+        )
         self._let_tell(reported)
         return reported, self.plan.pop()
 

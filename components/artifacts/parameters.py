@@ -49,7 +49,7 @@ def defaults_of(stage: Stage[Any, Any]) -> dict[str, Any]:
     return dumped
 
 
-def request_of(stage: Stage[Any, Any], /, **parameters: Any) -> StageModel:
+def request_of(stage: Stage[Req, Any], /, **parameters: Any) -> Req:
     """Build a request from parameters.
 
     Args:

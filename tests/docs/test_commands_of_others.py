@@ -54,7 +54,7 @@ def _wrong(line: str, page: str) -> str:
             return f"no target {lacking}" if lacking else ""
         case ["kubectl", "apply", *_] if "-f" in words:
             named = [words[words.index("-f") + 1]]
-        case ["kubectl"] | ["kubectl", "apply"]:
+        case ["kubectl"] | ["kubectl", "apply"] | ["export", "PATH=$PWD/.venv/bin:$PATH"]:
             return ""
         case ["kubectl", "create", "configmap" | "secret" as kind, *given]:
             names = given[1:] if kind == "secret" else given

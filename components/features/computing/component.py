@@ -82,7 +82,8 @@ def compute_features(
     asked = {"feature_tables": tables, "definitions": definitions, "as_of": as_of, "against": against}
     aged = run(freshness, request_of(freshness, **asked))
     show(aged, metrics)
-    rows, checked = "", ("", "pass", [])
+    rows = ""
+    checked: tuple[str, str, list] = ("", "pass", [])
     if service:
         joined = {**origin, "feature_tables": tables}
         wanted = request_of(retrieve_training_set, **joined, service=service, as_of=as_of)
