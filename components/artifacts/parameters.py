@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -17,6 +18,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 _Model = TypeVar("_Model", bound=BaseModel)
 _NULL = "(none)"
 """Stands for null in an object, which KFP's SDK cannot compile."""
+_ESCAPED = re.compile(r'"(?=.*\\u)(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*"')
+"""A text as JSON writes it, with a character by its number: a spec is ASCII, and a name in it may not be."""
 
 _PLAIN: dict[Any, str] = {
     str: "str",
@@ -69,8 +72,8 @@ def parameter_of(spec: BaseModel) -> dict[str, Any]:
     Only what differs from the defaults is in it: Argo keeps the parameters of a task six times in its table of nodes,
     which may not grow beyond a megabyte. Null is marked, as KFP's SDK takes none.
     """
-    marked: dict[str, Any] = _replaced(_differing(spec, spec.model_dump(mode="json")), _mark)
-    return marked
+    written: dict[str, Any] = _replaced(_differing(spec, spec.model_dump(mode="json")), _written, _ascii)
+    return written
 
 
 def _differing(value: Any, dumped: Any) -> Any:
@@ -92,10 +95,6 @@ def _differing(value: Any, dumped: Any) -> Any:
     return dumped
 
 
-def _mark(value: Any) -> Any:
-    return _NULL if value is None else value
-
-
 def spec_of(model: type[_Model], parameter: Mapping[str, Any]) -> _Model:
     """A configuration from a KFP parameter.
 
@@ -110,20 +109,34 @@ def as_written(parameter: Any) -> Any:
 
     Keys are sorted: KFP keeps no order.
     """
-    return _replaced(parameter, _read)
+    return _replaced(parameter, _read, _unicode)
+
+
+def _written(value: Any) -> Any:
+    return _NULL if value is None else _ascii(value) if isinstance(value, str) else value
 
 
 def _read(value: Any) -> Any:
-    if value == _NULL:
-        return None
+    if isinstance(value, str):
+        return None if value == _NULL else _unicode(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
+def _ascii(text: str) -> str:
+    """The text, escaped where it is not ASCII, or would be read as something else."""
+    plain = text.isascii() and text != _NULL and not _ESCAPED.fullmatch(text)
+    return text if plain else json.dumps(text).replace("(", r"\u0028")
+
+
+def _unicode(text: str) -> str:
+    return str(json.loads(text)) if _ESCAPED.fullmatch(text) else text
+
+
+def _replaced(value: Any, replace: Callable[[Any], Any], name: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _replaced(value[key], replace) for key in sorted(value)}
+        return {name(key): _replaced(value[key], replace, name) for key in sorted(value, key=name)}
     if isinstance(value, list | tuple):
-        return [_replaced(one, replace) for one in value]
+        return [_replaced(one, replace, name) for one in value]
     return replace(value)
 
 
