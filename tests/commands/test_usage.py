@@ -93,7 +93,10 @@ def test_a_mistake_on_the_command_line_does_not_end_as_a_verdict_does_and_is_tol
         (["why", "trian"], "(did you mean train?)"),
         (["gate", "try", "shop", "--on", "delays"], "shop: expected a file in ., found a folder"),
         (["data", "list", "--store", "x" * 300], "/project.yaml: file name too long."),
-        (["runs", "list", "--uri", "nowhere"], "MLFLOW_TRACKING_URI, or what names MLflow: expected an address such as https://HOST"),
+        (
+            ["runs", "list", "--uri", "nowhere"],
+            "MLFLOW_TRACKING_URI, or what names MLflow: expected an address such as https://HOST",
+        ),
         (["runs", "list", "--uri", "sqlite:///nowhere"], "--uri: expected a database of MLflow at nowhere, found none"),
         (["why", "train", "nothing", "--project", "nowhere"], "found nothing at 'nowhere'"),
     ],
