@@ -70,48 +70,10 @@ def add_data_tasks(
         leakage: How these are checked for leakage; None where they are not, as in pipelines that train nothing.
         **span: The pipeline's parameters `since` and `until`, which the first task checks.
     """
-    file = tasks.project.file
-    taken = _add_snapshot_task(tasks, source, window, backfill, file.model if leakage is not None else "", **span)
-    if url_env := getattr(file.source, "url_env", ""):
-        tasks.entrust(taken, "source-url", url_env)
-    raw, as_of, validation = (taken.outputs[name] for name in ("snapshot", "as_of", "validation"))
-    computed = tasks.add(
-        compute_features,
-        require_contract,
-        previous_features,
-        compute_features,
-        freshness,
-        *([retrieve_training_set] if labelled else []),
-        *([check_leakage] if leakage is not None else []),
-        title="Compute and join features" if labelled else "Compute features",
-        aside={freshness: ("freshness", "stale")},
-        snapshot=raw,
-        definitions=str(tasks.project.definitions.reference),
-        project=tasks.project.name,
-        as_of=as_of,
-        verdict=taken.outputs["verdict"],
-        reasons=taken.outputs["reasons"],
-        validation=validation,
-        against=file.features.freshness_against,
-        service=file.features.service if labelled else "",
-        leakage=leakage or {},
-    )
-    tables = computed.outputs["feature_tables"]
-    if file.alerts != "never":
-        # The webhook is told of a breach before the next task ends the run.
-        computed.after(add_alert(tasks, taken, "validate", validation))
-        add_alert(tasks, computed, "freshness", tables, verdict="freshness", reasons="stale")
-    made = {name: computed.outputs[name] for name in ("stale", "training_set", "leakage", "verdict", "reasons")}
-    return Data(raw, as_of, validation, tables, **made)
-
-
-def _add_snapshot_task(
-    tasks: Tasks, source: Any, window: Any, backfill: Any, model_name: str, **span: Any
-) -> PipelineTask:
-    """Add the task that prepares the run, takes the snapshot and judges it."""
-    project, file = tasks.project, tasks.project.file
+    project = tasks.project
+    file, settings = project.file, project.file.features
     contract = published_contract(project.contract.files[CONTRACT_FILE].decode())
-    return tasks.add(
+    taken = tasks.add(
         snapshot,
         prepare,
         snapshot,
@@ -126,10 +88,42 @@ def _add_snapshot_task(
         statistics=parameter_of(file.statistics),
         snapshots=file.snapshots,
         configs=[str(config.reference) for config in project.configs()],
-        model_name=model_name,
+        model_name=file.model if leakage is not None else "",
         forcible=forcible_stages(),
         **span,
     )
+    if url_env := getattr(file.source, "url_env", ""):
+        tasks.entrust(taken, "source-url", url_env)
+    raw, as_of, validation = (taken.outputs[name] for name in ("snapshot", "as_of", "validation"))
+    definitions = str(project.definitions.reference)
+    computed = tasks.add(
+        compute_features,
+        require_contract,
+        previous_features,
+        compute_features,
+        freshness,
+        *([retrieve_training_set] if labelled else []),
+        *([check_leakage] if leakage is not None else []),
+        title="Compute and join features" if labelled else "Compute features",
+        aside={freshness: ("freshness", "stale")},
+        snapshot=raw,
+        definitions=definitions,
+        project=project.name,
+        as_of=as_of,
+        verdict=taken.outputs["verdict"],
+        reasons=taken.outputs["reasons"],
+        validation=validation,
+        against=settings.freshness_against,
+        service=settings.service if labelled else "",
+        leakage=leakage or {},
+    )
+    tables = computed.outputs["feature_tables"]
+    if file.alerts != "never":
+        # The webhook is told of a breach before the next task ends the run.
+        computed.after(add_alert(tasks, taken, "validate", validation))
+        add_alert(tasks, computed, "freshness", tables, verdict="freshness", reasons="stale")
+    made = {name: computed.outputs[name] for name in ("stale", "training_set", "leakage", "verdict", "reasons")}
+    return Data(raw, as_of, validation, tables, **made)
 
 
 def add_alert(

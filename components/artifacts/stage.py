@@ -19,10 +19,11 @@ from pydantic import ValidationError, model_validator
 import gatehouse
 from gatehouse import limits
 from gatehouse.components.artifacts import memo
+from gatehouse.components.artifacts.atomic_file import disk_full
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.code import Code, code_of
+from gatehouse.components.artifacts.database import out_of_memory
 from gatehouse.components.artifacts.declaration import PURE, USUAL, Declaration, Effects, Resources
-from gatehouse.components.artifacts.failures import explained, failure_of
 from gatehouse.components.artifacts.hidden_values import hiding, without_values
 from gatehouse.components.artifacts.identity import Spec, identity_of
 from gatehouse.components.artifacts.pages import draw
@@ -40,8 +41,10 @@ from gatehouse.errors import (
     StaleSpecError,
     StoppedError,
     StoreError,
+    is_interruption,
 )
 from gatehouse.process import follow_owner
+from gatehouse.redaction import redacted
 
 logger = logging.getLogger(__name__)
 
@@ -183,26 +186,27 @@ class Stage(Generic[Req, Res]):
                     result, hit = self._recall_or_run(request, store, attempt, code, force)
                 inject_fault(self.name, "finish", attempt)
             except Exception as raised:
-                error = without_values(explained(raised))
+                error = without_values(_explained(raised))
                 pause = 0.0 if outer else _pause_before_another(error, attempt)
                 tolerated = not outer and not pause and _is_tolerated(error, self.name)
                 with contextlib.suppress(StoreError):  # The original error matters more than a failure to record it.
-                    attempt.note(_ending(error, tolerated), **failure_of(error))
+                    ended = "stopped" if isinstance(error, StoppedError) else "tolerated" if tolerated else "failed"
+                    attempt.note(ended, **_told(error))
                 if tolerated:
-                    attempt.warn(f"{self.name} failed, and the run goes on without it: {failure_of(error)['message']}")
+                    attempt.warn(f"{self.name} failed, and the run goes on without it: {_told(error)['message']}")
                     return _empty_result(self.result)
                 if not pause and error is raised:
                     raise
                 if not pause:
                     raise error from (None if isinstance(error, HiddenValueError) else raised)
-                logger.warning("%s failed, and is tried again in %g s: %s", label, pause, failure_of(error)["message"])
+                logger.warning("%s failed, and is tried again in %g s: %s", label, pause, _told(error)["message"])
                 del error  # It holds what the attempt had in memory.
             except SystemExit as ended:
                 if ended.code == 128 + signal.SIGTERM:
                     # KFP does not tell an exit task a terminated run from one whose pod was killed, as for memory.
-                    stopped = failure_of(StoppedError(f"{self.name} was stopped before it ended."))
+                    told = StoppedError(f"{self.name} was stopped before it ended.")
                     with contextlib.suppress(StoreError):
-                        attempt.note("stopped", **stopped)
+                        attempt.note("stopped", **_told(told))
                 raise
         if pause:
             time.sleep(pause)
@@ -395,10 +399,6 @@ def _pause_before_another(error: Exception, attempt: Attempt) -> float:
     return float(min(_PAUSE_SECONDS * 2 ** (attempt.number - 1), _LONGEST_PAUSE_SECONDS))
 
 
-def _ending(error: Exception, tolerated: bool) -> str:
-    return "stopped" if isinstance(error, StoppedError) else "tolerated" if tolerated else "failed"
-
-
 def _is_tolerated(error: Exception, stage_name: str) -> bool:
     """Whether the project lets a run continue without this stage."""
     return stage_name in os.environ.get(TOLERATE, "").split(",") and not isinstance(error, StoppedError)
@@ -426,9 +426,27 @@ def _empty(kind: Any) -> Any:
     return kind() if kind in (int, float, bool, tuple, list, dict) else ""
 
 
+def _told(error: Exception) -> dict[str, Any]:
+    """The fields of an error in the record of a failure."""
+    said = redacted(str(error))
+    if not isinstance(error, GatehouseError):
+        return {"error": type(error).__name__, "message": said, "exit_code": 1, "permanent": False, "unexpected": True}
+    name = error.name if isinstance(error, RepeatedError) else type(error).__name__
+    return {"error": name, "message": said, "exit_code": error.exit_code, "permanent": error.permanent}
+
+
 def _end_on_sigterm() -> None:
     def end(number: int, frame: object) -> NoReturn:
         raise SystemExit(128 + number)
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, end)
+
+
+def _explained(error: Exception) -> Exception:
+    """A full disk, full memory, or a signal during a query as an error in words; other errors unchanged."""
+    if known := disk_full(error) or out_of_memory(error):
+        return known
+    if is_interruption(error):
+        return StoppedError("A signal stopped the run while a query ran. Run again: what was finished is kept.")
+    return error

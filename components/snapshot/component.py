@@ -77,9 +77,17 @@ def snapshot(
     run = runner(opened, code, rerun)
     span = {"since": given(since), "until": given(until)}
     run(prepare, PrepareRequest(rerun=rerun, stages=forcible, configs=configs, model_name=model_name, **span))
-    asked = {"window": given(window), "location": given(location), "backfill": given(backfill)}
-    asked |= {"code": code.get("snapshot", ""), "force": nonces.get("snapshot", "")}
-    taken = run(take, SnapshotRequest(source=parse_source_json(json.dumps(as_written(source))), **asked))
+    taken = run(
+        take,
+        SnapshotRequest(
+            source=parse_source_json(json.dumps(as_written(source))),
+            window=given(window),
+            location=given(location),
+            backfill=given(backfill),
+            code=code.get("snapshot", ""),
+            force=nonces.get("snapshot", ""),
+        ),
+    )
     wanted = ValidateRequest(
         snapshot=taken.snapshot,
         contract=contract,
