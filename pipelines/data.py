@@ -119,8 +119,7 @@ def add_data_tasks(
     )
     tables = computed.outputs["feature_tables"]
     if file.alerts != "never":
-        # The webhook is told of a breach before the next task ends the run.
-        computed.after(add_alert(tasks, taken, "validate", validation))
+        add_alert(tasks, taken, "validate", validation)
         add_alert(tasks, computed, "freshness", tables, verdict="freshness", reasons="stale")
     made = {name: computed.outputs[name] for name in ("stale", "training_set", "leakage", "verdict", "reasons")}
     return Data(raw, as_of, validation, tables, **made)

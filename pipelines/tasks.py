@@ -151,6 +151,7 @@ class Tasks:
             **arguments: The other parameters of its component.
         """
         ran = stages or (stage,)
+        assert {one.name for one in ran} <= {one.name for one in in_task(stage)}, f"{stage.name} declares another task"
         component = component_of(stage.name)
         inputs = component.component_spec.inputs or {}
         if "code" in inputs:
@@ -219,6 +220,6 @@ class Tasks:
 
 
 def forcible_stages() -> list[str]:
-    """Names of the stages that have a memo, in order."""
-    declared = declared_stages().values()
-    return sorted(stage.name for stage in declared if stage.declared.effects.memo and not stage.declared.inner)
+    """Names of the stages that keep what they made, in a memo or by themselves, in order."""
+    stages = [stage for stage in declared_stages().values() if not stage.declared.inner]
+    return sorted(one.name for one in stages if one.declared.effects.memo or "force" in one.request.model_fields)

@@ -51,7 +51,7 @@ class Workflow:
         """Succeeded or Failed, once everything has ended."""
         return self._graph(self.compiled.spec["root"]["dag"]["tasks"], "").phase
 
-    def _graph(self, tasks: dict[str, Any], folder: str, hook: bool = False) -> Node:
+    def _graph(self, tasks: dict[str, Any], folder: str) -> Node:
         boundary = Node("Running")
         exits = {name: task for name, task in tasks.items() if _waits_for_the_end(task)}
         hooks = {group: name for name, task in exits.items() for group in task["dependentTasks"]}
@@ -73,7 +73,7 @@ class Workflow:
                 node.children.append(ended)
                 node.ends = [ended]
         targets = {name: nodes[name] for name in nodes if not any(name in each for each in awaited.values())}
-        boundary.phase = "Failed" if self._shutdown and not hook else _assessed(boundary, list(targets.values()))
+        boundary.phase = "Failed" if self._shutdown else _assessed(boundary, list(targets.values()))
         return boundary
 
     def _task(self, path: str, task: dict[str, Any], parents: list[Node]) -> Node:

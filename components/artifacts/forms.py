@@ -14,7 +14,7 @@ KEYS = "none, or a file of keys and times as s3://bucket/keys.csv"
 PREDICTIONS = "none, or latest, a reference, or Parquet files"
 _FORMS = (WINDOW, SOURCE, RERUN, BACKFILL, SINCE, UNTIL, KEYS, PREDICTIONS)
 _UNFILLED = frozenset({"", *_FORMS, *(form.partition(",")[0] for form in _FORMS)})
-FILLED_IN = frozenset({"source", "window", "since", "until", "keys", "log"})
+FILLED_IN = frozenset({"source", "location", "window", "backfill", "since", "until", "keys", "log"})
 """Fields of requests that get a parameter of a run as a person filled it in; elsewhere `none` and `all` are names."""
 
 

@@ -16,6 +16,9 @@ from gatehouse.components.artifacts.stage import Req, Res, Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
 
 _Model = TypeVar("_Model", bound=BaseModel)
+_NUMBER = re.compile(r"\(number (.+)\)")
+_MOST_EXACT = 2**53
+"""Every whole number up to this one is a fraction of 64 bits too."""
 _NULL = "(none)"
 """Stands for null in an object, which KFP's SDK cannot compile."""
 _ESCAPED = re.compile(r'"(?=.*\\u)(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*"')
@@ -70,7 +73,8 @@ def parameter_of(spec: BaseModel) -> dict[str, Any]:
     """A configuration as a KFP parameter: an object, which the UI shows line by line.
 
     Only what differs from the defaults is in it: Argo keeps the parameters of a task six times in its table of nodes,
-    which may not grow beyond a megabyte. Null is marked, as KFP's SDK takes none.
+    which may not grow beyond a megabyte. Null is marked, as KFP's SDK takes none, and so are numbers that KFP would
+    change: it makes a fraction of each, so that 1.0 and 1 are one number to it.
     """
     written: dict[str, Any] = _replaced(_differing(spec, spec.model_dump(mode="json")), _written, _ascii)
     return written
@@ -113,18 +117,25 @@ def as_written(parameter: Any) -> Any:
 
 
 def _written(value: Any) -> Any:
-    return _NULL if value is None else _ascii(value) if isinstance(value, str) else value
+    if value is None:
+        return _NULL
+    if isinstance(value, str):
+        return _ascii(value)
+    whole = isinstance(value, float) and value.is_integer()
+    large = isinstance(value, int) and abs(value) > _MOST_EXACT
+    return f"(number {value!r})" if whole or large else value
 
 
 def _read(value: Any) -> Any:
     if isinstance(value, str):
-        return None if value == _NULL else _unicode(value)
+        number = _NUMBER.fullmatch(value)
+        return None if value == _NULL else json.loads(number[1]) if number else _unicode(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _ascii(text: str) -> str:
     """The text, escaped where it is not ASCII, or would be read as something else."""
-    plain = text.isascii() and text != _NULL and not _ESCAPED.fullmatch(text)
+    plain = text.isascii() and not text.startswith("(") and not _ESCAPED.fullmatch(text)
     return text if plain else json.dumps(text).replace("(", r"\u0028")
 
 
@@ -151,7 +162,10 @@ def runner(store: ArtifactStore, code: Mapping[str, str], rerun: str) -> Callabl
     nonces = nonces_of(rerun)
 
     def run(stage: Stage[Req, Res], request: Req) -> Res:
-        result = stage(request, store, code=code.get(stage.name, ""), force=nonces.get(stage.name, ""))
+        told = {"code": code.get(stage.name, ""), "force": nonces.get(stage.name, "")}
+        # Some stages keep more than their result, and are told in their request too.
+        own = {name: value for name, value in told.items() if name in type(request).model_fields}
+        result = stage(request.model_copy(update=own), store, **told)
         if os.environ.get(UNTIL) == stage.name:
             raise SystemExit(0)
         return result

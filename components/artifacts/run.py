@@ -109,11 +109,6 @@ class Attempt:
             TASK.reset(token)
 
     @property
-    def stage(self) -> str:
-        """The stage."""
-        return self._stage
-
-    @property
     def number(self) -> int:
         """Number of the attempt at the stage, from 1."""
         return self._number

@@ -362,16 +362,16 @@ def record_code(store: ArtifactStore, code: Code) -> None:
 def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
     """For tests: pause, exit or raise at one point of one stage, as in `GATEHOUSE_FAULT=<stage>:<point>:<action>`.
 
-    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed, in the first
-    attempt alone.
+    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed. Only the
+    first attempt of a run has the fault.
 
     Raises:
         RuntimeError: if the action is `raise`.
     """
     wanted, _, action = os.environ.get(FAULT, "").rpartition(":")
-    if wanted != f"{stage_name}:{point}":
+    if wanted != f"{stage_name}:{point}" or attempt.number > 1:
         return
-    if action == "pause" and attempt.number == 1:
+    if action == "pause":
         attempt.note("paused")
         time.sleep(600)
     elif action == "exit":

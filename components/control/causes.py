@@ -155,7 +155,8 @@ def _is_over(store: ArtifactStore, run: str) -> bool:
     A failed stage does not end a run, because KFP may retry its task. An end does not count if a stage began after it:
     somebody retried the run.
     """
-    signs = [float(event.body.get("at", 0)) for _, event in events(store, run) if event.stage != REPORT]
-    if (end := end_of(store, run)) and max(signs, default=0.0) <= float(end["last"]):
+    work = (event for _, event in events(store, run) if event.stage.partition(":")[0] != REPORT)
+    signs = [float(event.body.get("at", 0)) for event in work]
+    if (end := end_of(store, run)) and max(signs, default=0.0) <= float(end.get("last", 0.0)):
         return end["state"] in ("failed", "stopped")
     return bool(signs) and time.time() - max(signs) > TRAINING_LAPSES

@@ -59,44 +59,21 @@ def snapshot(
         metrics: Numbers of rules judged, failed and warned for the UI.
         report: The report of the validation for the UI.
     """
-    import json
-
-    from gatehouse.components.artifacts.forcing import nonces_of
-    from gatehouse.components.artifacts.forms import given
-    from gatehouse.components.artifacts.parameters import as_written, runner, spec_of
+    from gatehouse.components.artifacts.parameters import request_of, runner
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.control.preparing.stage import PrepareRequest, prepare
-    from gatehouse.components.snapshot.sources.catalog import parse_source_json
-    from gatehouse.components.snapshot.stage import SnapshotRequest
+    from gatehouse.components.control.preparing.stage import prepare
     from gatehouse.components.snapshot.stage import snapshot as take
     from gatehouse.components.validation.reports.outputs import show
-    from gatehouse.components.validation.spec import StatisticsSpec
-    from gatehouse.components.validation.stage import ValidateRequest, validate
+    from gatehouse.components.validation.stage import validate
 
-    opened, nonces = ArtifactStore.open(store), nonces_of(rerun)
+    opened = ArtifactStore.open(store)
     run = runner(opened, code, rerun)
-    span = {"since": given(since), "until": given(until)}
-    run(prepare, PrepareRequest(rerun=rerun, stages=forcible, configs=configs, model_name=model_name, **span))
-    taken = run(
-        take,
-        SnapshotRequest(
-            source=parse_source_json(json.dumps(as_written(source))),
-            window=given(window),
-            location=given(location),
-            backfill=given(backfill),
-            code=code.get("snapshot", ""),
-            force=nonces.get("snapshot", ""),
-        ),
-    )
-    wanted = ValidateRequest(
-        snapshot=taken.snapshot,
-        contract=contract,
-        baseline=baseline,
-        snapshots=snapshots,
-        delivery=taken.delivery,
-        statistics=spec_of(StatisticsSpec, statistics),
-        force=nonces.get("validate", ""),
-    )
-    judged = run(validate, wanted)
+    needs = {"rerun": rerun, "stages": forcible, "configs": configs, "model_name": model_name}
+    run(prepare, request_of(prepare, **needs, since=since, until=until))
+    read = {"location": location, "window": window, "backfill": backfill}
+    taken = run(take, request_of(take, source=source, **read))
+    known = {"baseline": baseline, "snapshots": snapshots, "statistics": statistics}
+    asked = request_of(validate, snapshot=taken.snapshot, contract=contract, delivery=list(taken.delivery), **known)
+    judged = run(validate, asked)
     show(judged, opened, metrics, report)
     return (taken.snapshot, taken.as_of, judged.validation, judged.verdict, list(judged.reasons))

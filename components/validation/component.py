@@ -41,7 +41,6 @@ def validate(
         metrics: Numbers of rules judged, failed and warned for the UI.
         report: The report for the UI.
     """
-    from gatehouse.components.artifacts.forcing import nonces_of
     from gatehouse.components.artifacts.parameters import request_of, runner
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.validation.reports.outputs import show
@@ -50,7 +49,6 @@ def validate(
     opened = ArtifactStore.open(store)
     about = {"snapshot": snapshot, "contract": contract, "baseline": baseline, "snapshots": snapshots}
     asked = request_of(judge, **about, delivery=delivery, statistics=statistics)
-    force = nonces_of(rerun).get("validate", "")
-    result = runner(opened, code, rerun)(judge, asked.model_copy(update={"force": force}))
+    result = runner(opened, code, rerun)(judge, asked)
     show(result, opened, metrics, report)
     return (result.validation, result.verdict, list(result.reasons))

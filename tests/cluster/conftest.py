@@ -66,10 +66,10 @@ class Cluster:
     _runs: list[str] = field(default_factory=list)
     _projects: list[str] = field(default_factory=list)
 
-    def project(self, name: str, **changes: Any) -> Path:
+    def project(self, name: str, processes: int = 1, **changes: Any) -> Path:
         """Write the small example as a project whose name begins like this; `changes` are sections of project.yaml."""
         unique = f"{name}-{self.folder.name}"
-        folder = write_project(self.folder / unique)
+        folder = write_project(self.folder / unique, training__parallelism={"processes": processes})
         file = folder / "project.yaml"
         own = {"name": unique, "resources": SMALL, "alerts": "never", "schedules": {}}
         file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | own | changes))
@@ -90,7 +90,7 @@ class Cluster:
         upload = place.compiled([pipeline])[pipeline]
         if fault:
             upload = replace(upload, text=_with_fault(upload, fault))
-        data = {"source": self.source, "window": WINDOW} if pipeline == "training" else {}
+        data = {"source": self.source, "window": WINDOW} if pipeline in ("training", "scoring") else {}
         number = len(self._runs) + 1
         name = f"{project.name}-{number}"
         run = Submission(upload, data | parameters, place.experiment, place.platform.service_account, name=name).send(

@@ -1,14 +1,18 @@
 """The components that are derived from stages: what KFP is told of them, and that they give what their stages give."""
 
 import json
+from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.forms import RERUN
 from gatehouse.components.artifacts.parameters import parameter_of, runner, spec_of
-from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.components.artifacts.stage import StageModel, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.control.requiring.stage import Requirement, require_contract
+from gatehouse.components.control.requiring.stage import Requirement, Satisfied, require_contract
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.training.transformation.spec import CategoricalSpec, TransformationSpec
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
@@ -79,6 +83,35 @@ def test_a_component_gives_what_its_stage_gives(store: ArtifactStore) -> None:
     assert component.python_func(**asked) != (found.transformation,)
 
 
+class Free(StageModel):
+    """A request of any JSON value."""
+
+    value: Any
+
+
+_TEXTS = st.text(max_size=20) | st.sampled_from(["(none)", "(number 1.0)", '"\\u0028"', "é"])
+_NUMBERS = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | _NUMBERS | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+)
+
+
+@hypothesis.given(_VALUES)
+def test_every_value_of_a_configuration_comes_back_from_kfp_with_its_type(value: Any) -> None:
+    """KFP takes ASCII and no null, makes a fraction of every number, and keeps no order."""
+    parameter = parameter_of(Free(value=value))
+    text = json.dumps(parameter, ensure_ascii=False)
+    assert text.isascii() and not _holds_null(parameter)
+    back = spec_of(Free, json.loads(text, parse_int=float)).value
+    assert canonical_json(back) == canonical_json(value)
+
+
+def _holds_null(value: Any) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value is None or any(map(_holds_null, inner))
+
+
 def test_a_configuration_comes_back_as_it_was_from_an_object_that_has_no_null_no_order_and_only_fractions() -> None:
     policy = GatePolicy(better_than_guessing=None)
     parameter = parameter_of(policy)
@@ -98,7 +131,7 @@ def test_a_task_forces_the_stages_that_the_run_names(store: ArtifactStore, rerun
         def __call__(self, request: object, store: ArtifactStore, code: str, force: str) -> None:
             forced.append(force)
 
-    runner(store, {}, rerun)(Named(), None)  # type: ignore[arg-type]
+    runner(store, {}, rerun)(Named(), Satisfied())  # type: ignore[arg-type]
     assert forced == [nonce]
 
 

@@ -10,6 +10,8 @@ from gatehouse.components.operations.ending.states import meaning_of
 
 ENDED = ("finished", "hit", "failed", "stopped", "tolerated")
 """The events that end an attempt of a stage."""
+_SEVERAL = ("alert",)
+"""Stages that a pipeline has several tasks of."""
 State = Literal["succeeded", "failed", "stopped", "unknown"]
 
 
@@ -56,7 +58,7 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
     if listed:
         known = replace(known, began=_at(listed[0]) - seconds_of(listed[0]), seconds=_at(listed[-1]) - _at(listed[0]))
     meaning = meaning_of(said) if said else "succeeded"
-    # Of a group that did not end its task is asked only after a user, or a deleted pod, ended the group.
+    # KFP says RUNNING of a group only if a user terminated the run, or its pod was deleted.
     canceled = meaning in ("stopped", "not ended") and said != "KILLED"
     if not broken and meaning == "succeeded":
         return known
@@ -93,12 +95,15 @@ def outcome_in_kfp(store: ArtifactStore, run: str, said: str) -> Outcome:
         said: KFP's state of the run.
     """
     outcome, end = run_outcome(store, run, said), end_of(store, run)
+    if outcome.state == "stopped" and meaning_of(said) == "failed":
+        told = f"{outcome.stage} was ended by a signal: at its timeout, with its node, or by Argo."
+        return replace(outcome, state="failed", error="KilledError", message=told)
     if outcome.state != "succeeded":
         return outcome
     if end is None:
         told = f"KFP says {said}, and the store {store.address} has no end of the run: the task that records it failed."
         return replace(outcome, state="failed", error="NoRecordError", message=told)
-    if end["state"] == "succeeded" or outcome.last > float(end.get("last", 0.0)):
+    if end["state"] in ("succeeded", "unknown") or outcome.last > float(end.get("last", 0.0)):
         return outcome
     told = f"KFP says {said}, and the record of the run says {end['state']}: {end['message']}"
     return replace(outcome, state="failed", stage=str(end["stage"]), error=str(end["error"]), message=told)
@@ -114,14 +119,17 @@ def _warning(event: Event) -> tuple[str, str]:
 
 
 def unsuccessful(found: Iterable[Event]) -> list[Event]:
-    """The last event of each task that did not succeed, in order of time; only the last attempt of a task counts.
+    """The last event of each stage that did not succeed, in order of time; only its last attempt counts.
 
-    These are failures, stops, and starts without an end. Sub-stages are left out, because their stage fails too.
+    These are failures, stops, and starts without an end. Sub-stages are left out, because their stage fails too. A
+    later attempt may ask for something else: in a task of several stages, an earlier one has looked at the world again.
+    A stage that stands in a pipeline several times is known by what it is asked for.
     """
     last: dict[tuple[str, str], Event] = {}
     for event in sorted(found, key=lambda one: (one.attempt, one.event in ENDED)):
         if is_of_task(event):
-            last[event.stage, str(event.body.get("asked", ""))] = event
+            asked = str(event.body.get("asked", "")) if event.stage in _SEVERAL else ""
+            last[event.stage, asked] = event
     return sorted((one for one in last.values() if one.event in ("started", "failed", "stopped")), key=_at)
 
 

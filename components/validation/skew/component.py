@@ -37,7 +37,6 @@ def skew(
         metrics: The greatest distance and the numbers of features and anomalies for the UI.
         report: The report for the UI.
     """
-    from gatehouse.components.artifacts.forcing import nonces_of
     from gatehouse.components.artifacts.parameters import request_of, runner
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.validation.skew.report import show
@@ -45,8 +44,6 @@ def skew(
 
     opened = ArtifactStore.open(store)
     compared = {"training_set": training_set, "serving": serving, "spec": spec, "statistics": statistics}
-    force = nonces_of(rerun).get("skew", "")
-    asked = request_of(compare, **compared).model_copy(update={"force": force})
-    result = runner(opened, code, rerun)(compare, asked)
+    result = runner(opened, code, rerun)(compare, request_of(compare, **compared))
     show(result, opened, metrics, report)
     return (result.skew, result.verdict, list(result.reasons))

@@ -46,6 +46,7 @@ def record(store: ArtifactStore, *told: str) -> None:
         (["train.1.started", "train.1.failed", "probe.1.started", "probe.1.finished"], "SUCCEEDED", "failed", "train"),
         (["train.1.started", "train.1.failed", "train.2.started", "train.2.finished"], "", "succeeded", ""),
         (["train.1.started", "train.2.started", "train.2.finished"], "", "succeeded", ""),
+        (["train.1.started/a", "train.2.started/b", "train.2.finished/b"], "", "succeeded", ""),
         (["train.1.started"], "SUCCEEDED", "failed", "train"),
         (["train.1.started"], "CANCELED", "stopped", "train"),
         (["train.1.started"], "KILLED", "failed", "train"),
@@ -129,7 +130,9 @@ AGAIN = ("-.1.x", "-.1.x", "train.2.started", "train.2.finished")
         (GOOD, "", (), "SUCCEEDED", "failed"),  # The task that records the end could not run.
         (GOOD, "FAILED", (), "SUCCEEDED", "failed"),
         (GOOD, "COMPLETE", (), "FAILED", "failed"),
-        (GOOD, "PERHAPS", (), "SUCCEEDED", "failed"),
+        (GOOD, "PERHAPS", (), "SUCCEEDED", "succeeded"),  # An unknown word is no failure.
+        (("train.1.started", "train.1.stopped"), "FAILED", (), "FAILED", "failed"),
+        (("train.1.started", "train.1.stopped"), "FAILED", (), "CANCELED", "stopped"),
         (BAD, "FAILED", (), "FAILED", "failed"),
         (BAD, "FAILED", (), "SUCCEEDED", "failed"),
         (BAD, "FAILED", AGAIN, "SUCCEEDED", "succeeded"),  # It was tried again, which nobody recorded.
