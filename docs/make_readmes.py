@@ -5,6 +5,8 @@ reads and writes besides artifacts, and why it is cached or not, from the declar
 """
 
 import ast
+import inspect
+import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -56,7 +58,7 @@ def components() -> dict[str, Component]:
             for task in spec.leaves:
                 one = found.setdefault(task.stage, _component(spec, task))
                 one.pipelines.append(path.stem.partition("-")[2])
-        for name in {name for names in _rooms().values() for name in names} - {*found}:
+        for name in {name for names in _rooms().values() for name in names if not _led(name)} - {*found}:
             spec = read_spec(_alone(name, Path(directory) / f"{name}.yaml"))
             found[name] = _component(spec, spec.leaves[0])
     return found
@@ -114,7 +116,11 @@ def pages() -> dict[str, str]:
     compiled = components()
     written: dict[str, str] = {}
     for folder, names in _rooms().items():
-        sections = [_section(compiled[name], _results(folder).get(name, "")) for name in names]
+        results = _results(folder)
+        sections = [
+            _led_section(name, folder) if _led(name) else _section(compiled[name], results.get(name, ""))
+            for name in names
+        ]
         head = f"# {_room(folder)}\n\n{_GENERATED}\n{_about(folder)}"
         written[f"components/{_room(folder)}/README.md"] = "\n".join([head, *sections])
     written["components/README.md"] = _index(compiled)
@@ -122,13 +128,22 @@ def pages() -> dict[str, str]:
 
 
 def _rooms() -> dict[Path, list[str]]:
-    """The stages that are tasks, by the folder of their `stage.py`."""
+    """The stages that tasks run, by the folder of their `stage.py`."""
     rooms: dict[Path, list[str]] = {}
     for name, stage in declared_stages().items():
-        if not stage.declared.inner and (name not in leads() or name == "validate"):
-            path = stage.function.__module__.removeprefix("gatehouse.").replace(".", "/")
-            rooms.setdefault((ROOT / path).parent, []).append(name)
+        if not stage.declared.inner:
+            rooms.setdefault(_folder(name), []).append(name)
     return dict(sorted(rooms.items()))
+
+
+def _folder(stage: str) -> Path:
+    path = declared_stages()[stage].function.__module__.removeprefix("gatehouse.").replace(".", "/")
+    return (ROOT / path).parent
+
+
+def _led(stage: str) -> bool:
+    """Whether a stage has no component of its own: the task of another one runs it."""
+    return stage in leads() and not (_folder(stage) / "component.py").exists()
 
 
 def _room(folder: Path) -> str:
@@ -187,6 +202,23 @@ def _section(component: Component, result: str) -> str:
     return "\n".join(parts)
 
 
+def _led_section(name: str, folder: Path) -> str:
+    """What a stage without a component of its own does; its inputs and outputs are those of its request and result."""
+    stage, lead = declared_stages()[name], leads()[name]
+    effects, page = stage.declared.effects, Path(os.path.relpath(_folder(lead) / "README.md", folder)).as_posix()
+    facts = [
+        ["runs in the task", f"[`{lead}`]({page}#{lead})"],
+        ["takes", ", ".join(f"`{field}`" for field in stage.request.model_fields)],
+        ["gives", ", ".join(f"`{field}`" for field in stage.result.model_fields) or "nothing"],
+        ["reads", effects.reads or "nothing but its parameters"],
+        ["writes", effects.writes or "nothing but its artifacts"],
+        ["the stage memo", "holds its result" if effects.memo else "is not used: it runs every time"],
+        ["why", effects.why],
+    ]
+    said = inspect.cleandoc(stage.__doc__ or stage.declared.title).splitlines()[0]
+    return "\n".join([f"## `{name}`\n", f"{said}\n", table(["", ""], facts)])
+
+
 def _joined(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
 
@@ -195,7 +227,8 @@ def _index(compiled: dict[str, Component]) -> str:
     stages, libraries = [], []
     rooms = _rooms()
     for folder, names in rooms.items():
-        room, listed = _room(folder), ", ".join(f"`{name}`" for name in names)
+        room = _room(folder)
+        listed = ", ".join(f"`{name}`" + (f" in `{leads()[name]}`" if _led(name) else "") for name in names)
         stages.append([f"[{room}]({room}/README.md)", _first_line(folder / "__init__.py"), listed])
     for folder in sorted(path.parent for path in _COMPONENTS.glob("*/__init__.py")):
         if not any(room.is_relative_to(folder) for room in rooms):
@@ -211,7 +244,7 @@ def _index(compiled: dict[str, Component]) -> str:
 One folder a stage. A folder holds `stage.py` (the stage itself, a function of a request and the store), what it needs,
 and `component.py` where KFP sees more of it than the fields of request and result.
 
-{table(["stage", "what it does", "components"], stages)}
+{table(["folder", "what it does", "stages"], stages)}
 Libraries are shared; a library never imports a stage.
 
 {table(["library", "what it is"], libraries)}
@@ -220,7 +253,7 @@ Libraries are shared; a library never imports a stage.
 As each stage declares it in its `stage.py`. What has no memo runs every time; the rest is a pure function of its
 parameters.
 
-{table(["task", "reads", "writes", "memo", "why"], effects)}"""
+{table(["stage", "reads", "writes", "memo", "why"], effects)}"""
 
 
 if __name__ == "__main__":
