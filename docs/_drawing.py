@@ -6,6 +6,7 @@ what it reads and writes from its declaration.
 
 from dataclasses import dataclass, field
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 from google.protobuf import json_format
@@ -13,12 +14,12 @@ from google.protobuf import json_format
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.pipelines.catalog import Pipeline
 
-TOP, ROW, BOX_X, BOX_WIDTH, BOX_HEIGHT = 64, 54, 160, 252, 42
+TOP, ROW, BOX_X, BOX_WIDTH, BOX_HEIGHT = 64, 94, 330, 252, 80
 LANE_X, LANE = BOX_X + BOX_WIDTH + 26, 30
 OUT_STEP = 13
-LEAST_WIDTH = 900
+LEAST_WIDTH = 1150
 _LONGEST = 42
-"""Characters of the names of stages that fit into a box."""
+"""Characters of the names of stages that fit into one line of a box."""
 _HEADING = "references (solid) and small values (dashed); a task takes those with a dot on its line"
 _STYLE = """
 .page{fill:#fff}.box{fill:#eef2f7;stroke:#8a99ad}.always{fill:#fff;stroke:#8a99ad;stroke-dasharray:4 3}
@@ -126,13 +127,12 @@ def _y(row: int) -> int:
 def _task(row: int, stages: list[str], title: str) -> str:
     effects, y = [declared_stages()[stage].declared.effects for stage in stages], _y(row)
     kind = "box" if all(each.memo for each in effects) else "always"
-    shown = ", ".join(stages)
-    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST].rpartition(', ')[0]} …"
     parts = [
         f'<rect class="{kind}" x="{BOX_X}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"/>',
         f'<text class="title" x="{BOX_X + 10}" y="{y + 18}">{escape(title)}</text>',
-        f'<text class="stage" x="{BOX_X + 10}" y="{y + 33}">{escape(shown)}</text>',
     ]
+    for place, line in enumerate(wrap(", ".join(stages), _LONGEST)):
+        parts.append(f'<text class="stage" x="{BOX_X + 10}" y="{y + 35 + 15 * place}">{escape(line)}</text>')
     label_y = y + 13
     touched = [(each.reads, False) for each in effects] + [(each.writes, True) for each in effects]
     for text, out in list(dict.fromkeys(touched)):
