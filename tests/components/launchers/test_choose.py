@@ -91,7 +91,7 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
         for name, each in body["deploymentSpec"]["executors"].items()
         if LAUNCH in json.dumps(each)
     }
-    assert sorted(found) == ["exec-train", "exec-tune"]
+    assert sorted(found) == ["exec-train"]
     for env in found.values():
         (setting,) = [each["value"] for each in env if each["name"] == LAUNCH]
         assert {"name": "GATEHOUSE_PRICES", "value": prices} in env
@@ -103,6 +103,5 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
         }
     assert "team" not in json.dumps(body["root"])
     settings = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
-    seconds = {name: settings[name]["activeDeadlineSeconds"] for name in found}
-    assert seconds["exec-train"] == "43200", "KFP would end the task before the job may end"
-    assert int(seconds["exec-tune"]) == file.tuning.max_trial_count * 43200
+    seconds = int(settings["exec-train"]["activeDeadlineSeconds"])
+    assert seconds >= (1 + file.tuning.max_trial_count) * 43200, "KFP would end the task before the last job may end"
