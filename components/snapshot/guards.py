@@ -199,7 +199,7 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
             f"rewrite: {counts['gone']:,} rows of the earlier snapshot up to {settled.isoformat()} changed or went, "
             f"expected none{why}.",
             # No erasure reaches the record of a snapshot, which keeps the message and not the advice.
-            f'{first} If it is meant, run again with --backfill "reason".',
+            f"{first} If it is meant, run again with the reason as `backfill`.",
         )
     if counts["late"]:
         late = guards.late_allowance

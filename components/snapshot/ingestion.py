@@ -173,8 +173,8 @@ def _lost(opened: Opened) -> list[str]:
         raise SourceError(
             f"Source {opened.spec.name}: the store holds {snapshot}, but no usable record of what it was read from. "
             "Rows that the source dropped since then would be missing in the next snapshot. Restore "
-            f'sources/{opened.spec.name} in the store from a copy, or run again with --backfill "reason" to start over '
-            "with what the source still has."
+            f"sources/{opened.spec.name} in the store from a copy, or run again with a reason as `backfill` to start "
+            "over with what the source still has."
         )
     warning = (
         f"The parts of {snapshot} are not on record, so no guard could hold this delivery against it. "

@@ -69,7 +69,7 @@ def _tried(place: Place, minutes: float) -> Finding:
     upload = place.compiled(["diagnosis"], cache=False)["diagnosis"]
     account, plugins = place.platform.service_account, place.platform.plugins_input
     sent = Submission(upload, {}, place.experiment, account, plugins).again(place.api).send(place.api)
-    address = f"{place.api.endpoint}/#/runs/details/{sent.id}"
+    address = place.page_of(sent)
     try:
         ended = place.api.wait(sent.id, minutes * 60)
     except KfpError as error:

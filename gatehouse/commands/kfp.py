@@ -1,5 +1,6 @@
 """Common code of the commands for Kubeflow Pipelines: the server, compiled pipelines, and how a run ended."""
 
+import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ from gatehouse.compilation.backends import unsupported
 from gatehouse.compilation.compiling import compile_pipeline
 from gatehouse.compilation.specification import read_spec
 from gatehouse.compilation.tags import tags_of
+from gatehouse.components.artifacts.forcing import require_known
 from gatehouse.components.artifacts.run import events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.turns import Turn
 from gatehouse.components.kfp_api.answers import Run
 from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.kfp_api.connection import UI
 from gatehouse.components.operations.ending.outcome import outcome_in_kfp, unsuccessful
 from gatehouse.components.tracking.environment import revision
 from gatehouse.errors import ConfigurationError
@@ -80,8 +83,15 @@ class Place:
         Raises:
             ConfigurationError: listing them.
         """
+        from gatehouse.pipelines.tasks import forcible_stages
+
+        require_known(str(parameters.get("rerun", "")), forcible_stages())
         if problems := [f"\n  - {key}{problem}" for problem in self.platform.run_problems(parameters)]:
             raise ConfigurationError(f"This cannot run on the platform {self.platform.name}:{''.join(problems)}")
+
+    def page_of(self, run: Run) -> str:
+        """Address of a run's page in KFP's UI."""
+        return f"{(os.environ.get(UI) or self.api.endpoint).rstrip('/')}/#/runs/details/{run.id}"
 
     def alone(self, what: str) -> Turn:
         """A `with` statement in which no other command on the same store and namespace does `what`.

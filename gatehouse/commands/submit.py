@@ -51,7 +51,7 @@ def submit(
         run = wanted.send(place.api, turn.require)
     if changes[-1].sign == "=" and not wait:
         typer.echo(f"{run.name} was submitted before; --again runs the same once more.")
-    typer.echo(f"{place.api.endpoint}/#/runs/details/{run.id}")
+    typer.echo(place.page_of(run))
     if wait:
         ended = place.api.wait(run.id, timeout * 3600)
         sys.exit(exit_code(ended, place.platform.store))

@@ -376,3 +376,14 @@ def test_the_compiled_pipeline_is_what_is_uploaded(cli: Cli, kfp_server: KfpServ
     (version,) = kfp_server.objects.pipeline_versions.values()
     spec, platform = parts_of(compiled["training"])
     assert version["pipeline_spec"] == {"pipeline_spec": spec, "platform_spec": platform}
+
+
+def test_a_stage_that_no_run_can_force_is_refused_before_anything_is_sent(cli: Cli, kfp_server: KfpServer) -> None:
+    error = cli("submit --param rerun=train,evalute", 4).exception
+    assert isinstance(error, ConfigurationError) and "'evalute'" in str(error)
+    assert not kfp_server.objects.runs
+
+
+def test_the_page_of_a_run_is_where_the_ui_is(cli: Cli, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE_KFP_UI", "https://ui.example/")
+    assert "https://ui.example/#/runs/details/" in cli("submit").output

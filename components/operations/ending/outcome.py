@@ -1,5 +1,6 @@
 """The outcome of a run, from its record and KFP's state: where they disagree, the run failed."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -148,6 +149,7 @@ def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **abou
         return False
     body = {"state": outcome.state, "stage": outcome.stage, "error": outcome.error, "message": outcome.message}
     times = {"began": outcome.began, "seconds": round(outcome.seconds, 3), "last": outcome.last}
+    times["recorded"] = time.time()
     number = int(known["number"]) + 1 if known else 1
     return store.record(f"runs/{run}/{end_name(number)}", about | body | times | {"by": by})
 

@@ -105,7 +105,7 @@ def rows_of(
         *about,
         stage="",
         state=str(end["state"]),
-        began=float(end.get("began") or 0.0),
+        began=float(end.get("began") or end.get("recorded") or 0.0),
         seconds=float(end["seconds"]),
         attempts=1,
         queue_seconds=waited.run,

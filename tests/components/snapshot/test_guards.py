@@ -34,7 +34,7 @@ def test_a_changed_past_is_refused_and_nothing_is_published(events: Events) -> N
     events.take()
     before = sorted(map(str, events.store.references()))
     events.write(HEADER + rows(0, 600).replace(",50.0\n", ",51.0\n"))
-    with pytest.raises(DeliveryError, match=r"Table events: rewrite: 1 rows .* expected none.*--backfill"):
+    with pytest.raises(DeliveryError, match=r"Table events: rewrite: 1 rows .* expected none.*`backfill`"):
         events.take()
     assert sorted(map(str, events.store.references())) == before
 

@@ -172,7 +172,7 @@ def test_a_stream_whose_record_is_lost_is_not_begun_anew_unless_told_to(
     shutil.rmtree(Path(store.address) / "sources")
     spec = events(server, redis_socket, 250, 255)
     before = set(store.references())
-    with pytest.raises(SourceError, match=r"no usable record of what it was read from.*--backfill"):
+    with pytest.raises(SourceError, match=r"no usable record of what it was read from.*`backfill`"):
         take(spec, store)
     assert set(store.references()) == before
     begun = snapshot(SnapshotRequest(source=spec, backfill="begun anew"), store)
