@@ -53,6 +53,7 @@ class Tasks:
         self._store: Any = project.store
         self._rerun: Any = ""
         self._takers: dict[str, set[str]] = {}
+        self._tasks: list[PipelineTask] = []
         self._givers: dict[str, defaultdict[str, list[str]]] = {}
 
     def at(self, store: Any, rerun: Any = "") -> None:
@@ -74,8 +75,20 @@ class Tasks:
         reported, last = self._add_report()
         with ExitHandler(reported, name="Open: all stages"):
             yield
+        self._let_last_ones_have_pods()
         self._require_no_dependents()
         self.plan.append(last)
+
+    def _let_last_ones_have_pods(self) -> None:
+        """Keep KFP's cache from tasks that no other waits for: only a pod's end tells KFP that the group has ended.
+
+        Where the last one comes from the cache, the task that reports the end is told that the group is RUNNING.
+        """
+        awaited = {name for task in self._tasks for name in task.dependent_tasks}
+        awaited |= {channel.task_name for task in self._tasks for channel in task.channel_inputs}
+        for task in self._tasks:
+            if task.name not in awaited:
+                task.set_caching_options(enable_caching=False)
 
     def _add_report(self) -> tuple[PipelineTask, tuple[str, str, str]]:
         """The task that reports the end of the run, and its line of the plan, in which it comes last."""
@@ -160,6 +173,7 @@ class Tasks:
             arguments["rerun"] = self._rerun
         task = component(store=self._store, **arguments)
         title = title or stage.declared.title
+        self._tasks.append(task)
         self.plan += [(task.name, one.name, one.declared.title if stages else title) for one in ran]
         task.set_display_name(title)
         self._note_takers(task, ran, aside)

@@ -58,6 +58,9 @@ def test_kfp_caches_a_task_only_if_it_may_cache_each_of_its_stages(project: Proj
         name for name, task in built(project, "monitoring", None).tasks.items() if task.caching_options.enable_cache
     }
     assert cached == {"retrieve-decisions", "monitor"}
+    # The last task of scoring has a pod, from whose end KFP learns that all have ended.
+    cached = {name for name, task in built(project, "scoring", None).tasks.items() if task.caching_options.enable_cache}
+    assert cached == {"retrieve-decisions"}
 
 
 def test_a_task_has_the_resources_of_its_largest_stage_and_the_time_of_all(project: Project) -> None:

@@ -104,7 +104,8 @@ def outcome_in_kfp(store: ArtifactStore, run: str, said: str) -> Outcome:
     if end is None:
         told = f"KFP says {said}, and the store {store.address} has no end of the run: the task that records it failed."
         return replace(outcome, state="failed", error="NoRecordError", message=told)
-    if end["state"] in ("succeeded", "unknown") or outcome.last > float(end.get("last", 0.0)):
+    # KFP told the task that records the end RUNNING, though nobody stopped a stage: SUCCEEDED is its last word.
+    if end["state"] in ("succeeded", "unknown", "stopped") or outcome.last > float(end.get("last", 0.0)):
         return outcome
     told = f"KFP says {said}, and the record of the run says {end['state']}: {end['message']}"
     return replace(outcome, state="failed", stage=str(end["stage"]), error=str(end["error"]), message=told)

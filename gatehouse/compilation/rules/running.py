@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatehouse.compilation.rules.rule import rule
-from gatehouse.compilation.specification import Compiled
+from gatehouse.compilation.specification import Compiled, Task
 from gatehouse.components.artifacts.stage import TOLERATE, declared_stages, in_task
 from gatehouse.images import by_digest
 from gatehouse.platforms import THIS_MACHINE
@@ -80,8 +80,16 @@ def cache(compiled: Compiled) -> Iterator[str]:
         stage = declared_stages().get(task.stage)
         tolerated = any(each["name"] == TOLERATE for each in task.container.get("env", []))
         wanted = stage is not None and all(one.cacheable for one in in_task(stage)) and not tolerated
+        wanted = wanted and not (task.around and _is_last(task, compiled))
         if stage is not None and bool(task.body.get("cachingOptions", {}).get("enableCache")) != wanted:
             yield f"task {task.path}: cache: expected enableCache={wanted}"
+
+
+def _is_last(task: Task, compiled: Compiled) -> bool:
+    """Whether no task waits for it. KFP learns that a group has ended from a pod alone, and a cached task has none."""
+    folder = task.path.removesuffix(task.name)
+    others = (other for other in compiled.tasks if other.path.removesuffix(other.name) == folder)
+    return not any(task.name in other.body.get("dependentTasks", []) for other in others)
 
 
 @rule("rights", "a task reads data and writes artifacts, which needs no right over its node")

@@ -137,6 +137,7 @@ AGAIN = ("-.1.x", "-.1.x", "train.2.started", "train.2.finished")
         (BAD, "FAILED", (), "SUCCEEDED", "failed"),
         (BAD, "FAILED", AGAIN, "SUCCEEDED", "succeeded"),  # It was tried again, which nobody recorded.
         (GOOD, "RUNNING", (), "CANCELED", "stopped"),
+        (GOOD, "RUNNING", (), "SUCCEEDED", "succeeded"),  # The last task came from KFP's cache.
     ],
 )
 def test_a_run_has_succeeded_only_if_kfp_and_its_record_say_so(
