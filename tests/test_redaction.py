@@ -206,7 +206,7 @@ def test_a_password_that_drivers_split_differently_is_refused_with_what_to_write
         ("mssql+pyodbc://u:p@host\\instance/db", "mssql+pyodbc://host\\instance/db"),
         ("oracle+cx_oracle://u:p@h/db", "oracle+cx_oracle://h/db"),
         ("unix://u:p@/run/redis.sock?db=1", "unix:///run/redis.sock"),
-        ("sqlite:////home/me@corp/a b.db", "sqlite:////home/me@corp/a b.db"),
+        ("sqlite:////data/me@corp/a b.db", "sqlite:////data/me@corp/a b.db"),
         ("duckdb:///:memory:", "duckdb:///:memory:"),
         ("sqlite://", "sqlite://"),
         ("https://hooks.example/a@b/c", "https://hooks.example/a@b/c"),

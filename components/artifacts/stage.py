@@ -118,11 +118,6 @@ class Stage(Generic[Req, Res]):
         """Whether KFP's cache may keep its results: it has a memo, and no result of it is provisional."""
         return self.declared.effects.memo and self.result.provisional is StageModel.provisional
 
-    @property
-    def in_task(self) -> tuple[str, ...]:
-        """The stages that its KFP task can run, in order."""
-        return self.declared.task or (self.name,)
-
     def sources(self) -> Code:
         """The code that decides this stage's result, as it is on disk."""
         return code_of(self.function.__module__)
@@ -205,7 +200,7 @@ class Stage(Generic[Req, Res]):
                 if ended.code == 128 + signal.SIGTERM:
                     # KFP does not tell an exit task a terminated run from one whose pod was killed, as for memory.
                     told = StoppedError(f"{self.name} was stopped before it ended.")
-                    with contextlib.suppress(StoreError):
+                    with contextlib.suppress(StoreError):  # The signal ends the stage, on the record or not.
                         attempt.note("stopped", **_told(told))
                 raise
         if pause:
@@ -406,13 +401,14 @@ def _is_tolerated(error: Exception, stage_name: str) -> bool:
 
 def in_task(stage: Stage[Any, Any]) -> list[Stage[Any, Any]]:
     """The stages that the KFP task of a stage can run, in order."""
-    return [stage if name == stage.name else declared_stages()[name] for name in stage.in_task]
+    names = stage.declared.task or (stage.name,)
+    return [stage if name == stage.name else declared_stages()[name] for name in names]
 
 
 def leads() -> dict[str, str]:
-    """By stage that is no task of its own in a pipeline the stage whose task runs it."""
+    """Maps each stage without a task of its own to the stage whose task runs it."""
     declared = declared_stages().values()
-    return {name: stage.name for stage in declared for name in stage.in_task if name != stage.name}
+    return {name: stage.name for stage in declared for name in stage.declared.task if name != stage.name}
 
 
 def _empty_result(result: type[Res]) -> Res:

@@ -80,14 +80,15 @@ def page(rows: Sequence[Row], champions: Mapping[str, float], currency: str, day
 
 def _tiles(runs: Sequence[Row], champions: Mapping[str, float], made: Sequence[Totals]) -> dict[str, Any]:
     good = sum(row.state == "succeeded" for row in runs)
-    share = good / len(runs) if runs else None
+    ended = [row for row in runs if row.state != "unknown"]
+    share = good / len(ended) if ended else None
     ready = next((one.data_to_model_seconds for one in made if one.data_to_model_seconds is not None), None)
     ages = {f"champion {model}": span(age) for model, age in champions.items()} or {"champion": "none yet"}
     mark = "good" if share == 1 else "bad" if share is not None and share < 0.8 else ""
     return {
         "runs": len(runs),
         "ended well": Marked(percent(share), mark) if share is not None else NOT_MEASURED,
-        "failed": len(runs) - good,
+        "failed or stopped": len(ended) - good,
         "from data to an approved model": span(ready),
         **{f"age of the {name}": age for name, age in ages.items()},
     }

@@ -181,6 +181,7 @@ def _with_fault(upload: Upload, fault: str) -> str:
 def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The cluster; tests that ask for it are skipped where none is named."""
     if not os.environ.get(PROFILE):
+        # A Kubernetes with KFP is nothing that a test can start.
         pytest.skip(f"needs a cluster: {PROFILE} names no platform profile")
     os.environ.pop(RUN_ID, None)
     archive = request.getfixturevalue("flights_archive")

@@ -85,19 +85,23 @@ def snapshot(store: ArtifactStore, table: pa.Table, as_of: datetime, path: Path)
     return str(store.publish("snapshots", "s", {"s.json": "1"}, derived_from={"trips": trips}, details=details))
 
 
+def write_features(project: Path, files: dict[str, str]) -> None:
+    """Write the example project with other feature definitions, which stand in its folder `repo`."""
+    shutil.copytree(EXAMPLE, project)
+    text = (project / "project.yaml").read_text().replace("../../../feature_repo", "repo")
+    (project / "project.yaml").write_text(text.replace("service: flight_delay", "service: pay"))
+    settings = (EXAMPLE.parents[2] / "feature_repo/feature_store.yaml").read_text()
+    for name, body in {**files, "feature_store.yaml": settings}.items():
+        (project / "repo" / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / "repo" / name).write_text(body)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a project, and a store with a snapshot; a second store that has feature tables as well."""
     folder = tmp_path_factory.mktemp("made")
-    shutil.copytree(EXAMPLE, folder / "project")
-    text = (folder / "project/project.yaml").read_text().replace("../../../feature_repo", "repo")
-    (folder / "project/project.yaml").write_text(text.replace("service: flight_delay", "service: pay"))
     files = {"definitions.py": DEFINITIONS, "views/trips.sql": VIEW, "labels/paid.sql": LABEL}
-    files["on_demand/tipped.sql"] = TIPPED
-    files["feature_store.yaml"] = (EXAMPLE.parents[2] / "feature_repo/feature_store.yaml").read_text()
-    for name, body in files.items():
-        (folder / "project/repo" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "project/repo" / name).write_text(body)
+    write_features(folder / "project", files | {"on_demand/tipped.sql": TIPPED})
     snapshot(ArtifactStore.open(folder / "empty"), rides(), NOON + timedelta(hours=1), folder / "trips.parquet")
     shutil.copytree(folder / "empty", folder / "computed")
     Place(folder / "project", ArtifactStore.open(folder / "computed")).compute()

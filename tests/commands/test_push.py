@@ -27,8 +27,8 @@ from gatehouse.components.features.point_in_time.feast_store import applied
 from gatehouse.components.features.streaming.batch_folder import BatchFolder, BatchState
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.project import load_project
+from tests.commands.feature_place import write_features
 from tests.components.features.online_rows import redis_server
-from tests.small_example import EXAMPLE
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 DEFINITIONS = """
@@ -49,18 +49,12 @@ pay = FeatureService(name="pay", views=("trips",))
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project, and a store with its feature tables as of one o'clock."""
     folder = tmp_path_factory.mktemp("made")
-    shutil.copytree(EXAMPLE, folder / "project")
-    text = (folder / "project/project.yaml").read_text().replace("../../../feature_repo", "repo")
-    (folder / "project/project.yaml").write_text(text.replace("service: flight_delay", "service: pay"))
     files = {
         "definitions.py": DEFINITIONS,
         "views/trips.sql": "SELECT driver, ended AS event_timestamp, fare FROM raw.trips",
         "labels/paid.sql": "SELECT driver, ended AS decision_time, fare > 1 AS label, ended FROM raw.trips",
-        "feature_store.yaml": (EXAMPLE.parents[2] / "feature_repo/feature_store.yaml").read_text(),
     }
-    for name, body in files.items():
-        (folder / "project/repo" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "project/repo" / name).write_text(body)
+    write_features(folder / "project", files)
     store = ArtifactStore.open(folder / "store")
     times = pa.array([NOON, NOON], pa.timestamp("us", "UTC"))
     table = pa.table({"ride": [1, 2], "driver": ["007", "8"], "ended": times, "fare": [1.5, 9.0]})

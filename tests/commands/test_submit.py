@@ -164,7 +164,7 @@ def test_two_at_the_same_moment_take_turns(
             both.wait(0.3)
         return found
 
-    monkeypatch.setattr(KfpApi, "runs", in_step)
+    monkeypatch.setattr(KfpApi, "runs", in_step)  # Both look before either creates.
     with ThreadPoolExecutor(2) as threads:
         for ended in [threads.submit(submit, param=["seed=7"], again=again) for _ in range(2)]:
             ended.result()
@@ -354,7 +354,7 @@ def test_a_backfill_waits_for_free_places_and_says_which_windows_failed(
         waited.append(run)
         return api.run(run)
 
-    monkeypatch.setattr(KfpApi, "wait", ended)
+    monkeypatch.setattr(KfpApi, "wait", ended)  # A run of the stand-in ends when it is told to.
     windows = "schedule backfill nightly --windows 2013-01-01/2013-01-06/P1D"
     shown = cli(f"{windows} --parallel 2", 2)
     assert len(set(waited)) == 3

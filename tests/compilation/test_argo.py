@@ -73,7 +73,7 @@ def test_a_branch_that_is_skipped_takes_what_waits_for_it_along_and_the_run_is_g
     def pipeline(wanted: bool = False) -> None:
         with dsl.ExitHandler(last(), name="group"):
             first = step()
-            with dsl.If(wanted == True, name="wanted"):  # noqa: E712
+            with dsl.If(wanted == True, name="wanted"):  # noqa: E712 - KFP makes a condition of the comparison
                 step()
             step().after(first)
 

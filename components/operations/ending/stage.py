@@ -18,7 +18,7 @@ class EndRequest(StageModel):
     Attributes:
         project: The project.
         pipeline: The pipeline that ran.
-        said: KFP's status of the tasks before: SUCCEEDED, FAILED or CANCELED.
+        said: KFP's state of the tasks before, a word of `states`.
         when: Which ends are sent to the webhook: `fail` for runs that did not succeed, `warn` for these and for runs
             with warnings, `always`, or `never`.
         form: Format of the webhook: `generic`, `slack` or `teams`.

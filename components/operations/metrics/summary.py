@@ -21,6 +21,7 @@ class Totals:
         stage: The stage; empty for whole runs.
         runs: Number of runs or tasks.
         good: How many of them succeeded.
+        unknown: Of how many nobody knows the end: KFP used a word that this release does not know.
         memo: How many of these came from the memo.
         retries: Attempts beyond the first of each.
         last_state: State of the last one.
@@ -42,6 +43,7 @@ class Totals:
     stage: str
     runs: int
     good: int
+    unknown: int
     memo: int
     retries: int
     last_state: str
@@ -64,8 +66,8 @@ class Totals:
 
     @property
     def success(self) -> float:
-        """Share of those that succeeded."""
-        return self.good / self.runs
+        """Share of those that succeeded, of those whose end is known."""
+        return self.good / max(1, self.runs - self.unknown)
 
     def to_json(self) -> dict[str, Any]:
         """All fields as JSON."""
@@ -100,6 +102,7 @@ def _total(group: Sequence[Row]) -> Totals:
         stage=last.stage,
         runs=len(group),
         good=sum(row.state in GOOD for row in group),
+        unknown=sum(row.state == "unknown" for row in group),
         memo=sum(row.state == "hit" for row in group),
         retries=sum(row.attempts - 1 for row in group),
         last_state=last.state,

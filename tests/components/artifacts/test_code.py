@@ -213,7 +213,7 @@ def test_a_new_version_of_a_format_or_a_package_changes_the_digest(tree: Tree, m
     assert code_digest(ROOM) == before, "of a carrier that the stage does not import"
     monkeypatch.setitem(FORMATS, "gatehouse.components.artifacts", "gatehouse/manifest/0")
     formats = code_digest(ROOM)
-    monkeypatch.setattr(code, "_version", lambda name: "0.1")
+    monkeypatch.setattr(code, "_version", lambda name: "0.1")  # Another release, which nobody installs.
     assert len({before, formats, code_digest(ROOM)}) == 3
 
 
@@ -221,7 +221,7 @@ def test_what_is_installed_is_in_the_digest_of_keys_and_not_in_that_of_specs(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = code_of(ROOM)
-    monkeypatch.setattr(code, "_version", lambda name: "0.1")
+    monkeypatch.setattr(code, "_version", lambda name: "0.1")  # Another release, which nobody installs.
     assert code_of(ROOM).source == installed.source
     assert code_of(ROOM).digest != installed.digest
     tree.edit("components/room/parts", "rows + 1", "rows + 2")

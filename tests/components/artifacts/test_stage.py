@@ -330,7 +330,7 @@ def test_a_spec_fits_whatever_is_installed_but_the_key_holds_the_versions(monkey
     training_set = f"training-sets/service/sha256-{'0' * 64}"
     request = SplitRequest(training_set=training_set, spec=RandomSplit(strategy="random"))
     compiled, key = split.code(), split.key(request)
-    monkeypatch.setattr(code_module, "_version", lambda name: "0.1")
+    monkeypatch.setattr(code_module, "_version", lambda name: "0.1")  # Another release, which nobody installs.
     split.require_current(compiled)
     assert split.key(request, compiled) == split.key(request) != key
     assert split.key(request, "0" * 64) != split.key(request)
@@ -376,7 +376,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between attempts of a pod that may make three; nobody waits for them."""
     waited: list[float] = []
     monkeypatch.setenv(ATTEMPTS, "3")
-    monkeypatch.setattr(stage_module.time, "sleep", waited.append)
+    monkeypatch.setattr(stage_module.time, "sleep", waited.append)  # The pauses take a minute.
     return waited
 
 

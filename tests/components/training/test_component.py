@@ -50,9 +50,9 @@ class Stand:
 @pytest.fixture
 def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The typed artifacts of the component; pages and MLflow are left out."""
-    monkeypatch.setattr(tracking, "track_training", lambda *_: None)
+    monkeypatch.setattr(tracking, "track_training", lambda *_: None)  # The model is no real one.
     (tmp_path / "page").write_text("a page")
-    monkeypatch.setattr(rendering, "rendered", lambda *_: tmp_path / "page")
+    monkeypatch.setattr(rendering, "rendered", lambda *_: tmp_path / "page")  # The model is no real one.
     logged: dict[str, float] = {}
     return {
         "candidate": SimpleNamespace(metadata={}),
@@ -67,7 +67,7 @@ def test_the_seed_of_a_run_stands_in_place_of_that_of_the_spec(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, shown: dict[str, Any], given: dict[str, int], seed: int
 ) -> None:
     fit = Stand(stage.train, TrainResult(model=MODEL, best_epoch=0, metrics={"log_loss": 0.5}))
-    monkeypatch.setattr(stage, "train", fit)
+    monkeypatch.setattr(stage, "train", fit)  # What is asked for is looked at, and not trained.
     spec = trees(seed=5, rounds=9, timeout_minutes=7)
     outputs = component_of("train").python_func(store=store.address, **DATA, spec=parameter_of(spec), **shown, **given)
     assert fit.asked[0] == TrainRequest(**DATA, spec=trees(seed=seed, rounds=9, timeout_minutes=7), live=True)
@@ -79,10 +79,11 @@ def test_the_seed_of_a_run_stands_in_place_of_that_of_the_spec(
 def test_a_candidate_is_calibrated_where_the_project_asks_for_it(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, shown: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(stage, "train", Stand(stage.train, TrainResult(model=MODEL, best_epoch=0, metrics={})))
+    fit = Stand(stage.train, TrainResult(model=MODEL, best_epoch=0, metrics={}))
+    monkeypatch.setattr(stage, "train", fit)  # What is asked for is looked at, and not trained.
     result = calibrating.CalibrateResult(model=CALIBRATED, threshold=0.4, summary="")
     calibrate = Stand(calibrating.calibrate, result)
-    monkeypatch.setattr(calibrating, "calibrate", calibrate)
+    monkeypatch.setattr(calibrating, "calibrate", calibrate)  # As above.
     asked = {"spec": parameter_of(network()), "calibration": parameter_of(CalibrationSpec(min_rows=70))}
     outputs = component_of("train").python_func(store=store.address, **DATA, **asked, **shown)
     assert outputs == (CALIBRATED, "")
@@ -100,7 +101,7 @@ def test_the_price_of_the_machine_is_asked_for_where_it_ends_the_search(
 ) -> None:
     tune = Stand(tuning.tune, Asked())
     monkeypatch.setenv(PRICES, '{"per_hour": {"default": 1.5}}')
-    monkeypatch.setattr(tuning, "tune", tune)
+    monkeypatch.setattr(tuning, "tune", tune)  # What is asked for is looked at, and not searched.
     asked = {"spec": parameter_of(network()), "search": parameter_of(experiment(budget=budget)), "seed": 1}
     with pytest.raises(Asked):
         component_of("train").python_func(store=store.address, **DATA, **asked, **shown)

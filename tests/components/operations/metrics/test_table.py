@@ -1,6 +1,7 @@
 """The table of operations: what a run adds to it, once, and what is counted of it. What was not measured is nothing."""
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gatehouse.commands.status import status
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.operations.ending.outcome import record_end, run_outcome
+from gatehouse.components.operations.ending.outcome import outcome_of, record_end, run_outcome
 from gatehouse.components.operations.metrics import exposition
 from gatehouse.components.operations.metrics.rows import Row, Waited
 from gatehouse.components.operations.metrics.summary import gate_outcomes, totals
@@ -124,6 +125,19 @@ def test_totals_count_what_was_measured(store: ArtifactStore) -> None:
     assert (made["train"].retries, made["split"].memo, made["split"].median_seconds) == (1, 1, None)
     assert (made["snapshot"].rows_in, made["snapshot"].success, made["snapshot"].cost) == (100, 0.5, None)
     assert gate_outcomes(read(store)) == {"approved": 1}
+
+
+@pytest.mark.parametrize(("said", "state", "success"), [("CANCELED", "stopped", 0.5), ("PERHAPS", "unknown", 1.0)])
+def test_a_run_that_ended_before_its_first_stage_is_counted_and_an_unknown_end_is_no_failure(
+    store: ArtifactStore, said: str, state: str, success: float
+) -> None:
+    good(store)
+    record_end(store, "early", outcome_of([], said), "test", project="flights", pipeline="training")
+    assert update(store) == 2
+    (early,) = read(store, since=time.time() - 3600)
+    assert (early.run, early.state) == ("early", state)
+    (whole,) = [one for one in totals(read(store)) if not one.stage]
+    assert (whole.runs, whole.good, whole.success) == (2, 1, success)
 
 
 def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store: ArtifactStore) -> None:
