@@ -105,6 +105,7 @@ def test_every_value_of_a_configuration_comes_back_from_kfp_with_its_type(value:
     assert text.isascii() and not _holds_null(parameter)
     back = spec_of(Free, json.loads(text, parse_int=float)).value
     assert canonical_json(back) == canonical_json(value)
+    assert json.dumps(back) == json.dumps(back, sort_keys=True), "keys are sorted, whatever order KFP gives them"
 
 
 def _holds_null(value: Any) -> bool:

@@ -1,6 +1,9 @@
 """The stage decorator: memo, force, verification, records, stale specs, non-determinism."""
 
 import errno
+import os
+import signal
+import time
 import traceback
 from pathlib import Path
 
@@ -354,6 +357,23 @@ def test_an_injected_fault_names_its_stage_and_point(store: ArtifactStore, monke
     monkeypatch.delenv(stage_module.FAULT)
     counted.stage(Request(value=1), store)
     assert counted.runs == 1
+
+
+@pytest.mark.parametrize(("ending", "noted"), [("signal", ["stopped"]), ("exit", [])])
+def test_a_stage_that_a_signal_ends_says_so_on_the_record(store: ArtifactStore, ending: str, noted: list[str]) -> None:
+    def end(request: Request, store: ArtifactStore) -> Result:
+        if ending == "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(30)
+        raise SystemExit(1)
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit):
+            Stage(Declaration("split", "Split"), end)(Request(value=1), store)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert _ends(store) == noted
 
 
 def test_provenance_says_which_run_made_an_artifact(store: ArtifactStore) -> None:
