@@ -6,14 +6,19 @@ All runs are started at the beginning, side by side, as each takes minutes that 
 import os
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gatehouse.components.artifacts.run import end_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.kfp_api.answers import Run
+from gatehouse.components.kfp_api.connection import ENDPOINT
 from gatehouse.components.operations.ending.outcome import outcome_in_kfp
+from gatehouse.components.operations.reconciling import unreported
+from gatehouse.components.operations.reconciling.stage import ReconcileRequest, reconcile
 from tests.cluster.conftest import Cluster
 
 pytestmark = pytest.mark.timeout(3600)
@@ -129,8 +134,8 @@ def test_a_pod_that_is_deleted_after_minutes_starts_again(cluster: Cluster, star
     assert second & {"hit", "finished"}
 
 
-def test_a_failed_run_that_is_retried_ends_well_though_nobody_records_it_again(
-    cluster: Cluster, started: Started
+def test_a_failed_run_that_is_retried_ends_well_and_reconcile_records_it(
+    cluster: Cluster, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KFP starts the failed tasks again and not the exit task, which had succeeded."""
     run = started.runs["split"]
@@ -140,6 +145,13 @@ def test_a_failed_run_that_is_retried_ends_well_though_nobody_records_it_again(
     assert ends(cluster, run) == ("SUCCEEDED", "succeeded", "", "")
     ends_recorded = [event for event in cluster.events(run) if event.stage == "report_end" and event.event == "started"]
     assert len(ends_recorded) == 1
+    first = end_of(cluster.store, run.id)
+    assert first is not None and (first["state"], first["number"]) == ("failed", 1)
+    monkeypatch.setattr(unreported, "_GRACE", timedelta(0))  # Ten minutes are left to the exit task, which is not run.
+    monkeypatch.setenv(ENDPOINT, cluster.api.endpoint)
+    reconcile.function(ReconcileRequest(project=started.project.name, pipelines=("training",)), cluster.store)
+    last = end_of(cluster.store, run.id)
+    assert last is not None and (last["state"], last["number"], last["by"]) == ("succeeded", 2, "reconcile")
 
 
 @pytest.mark.parametrize(
