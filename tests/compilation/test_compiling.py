@@ -131,6 +131,14 @@ def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_fo
         assert (given.producer_task, given.output_parameter_key) == ("train", "model")
 
 
+def test_what_judges_is_required_by_the_task_that_follows(flights: Project) -> None:
+    tasks = with_a_short_stack(build, "training", flights).tasks
+    for name, judge in (("compute-features", "snapshot"), ("split", "compute-features")):
+        for parameter in ("verdict", "reasons"):
+            given = tasks[name].inputs.parameters[parameter].task_output_parameter
+            assert (given.producer_task, given.output_parameter_key) == (judge, parameter)
+
+
 def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: Project, compiled: Path) -> None:
     spec = read_spec(compiled / "flights-promotion.yaml")
     assert spec.inputs["action"]["literals"] == ["promote", "rollback", "archive"]

@@ -16,7 +16,7 @@ from gatehouse.components.control.requiring.stage import Requirement, Satisfied,
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.training.transformation.spec import CategoricalSpec, TransformationSpec
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
-from gatehouse.errors import ContractBreachError
+from gatehouse.errors import ContractBreachError, LeakageError
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import forcible_stages
 from gatehouse.project import ProjectFile
@@ -134,6 +134,22 @@ def test_a_task_forces_the_stages_that_the_run_names(store: ArtifactStore, rerun
 
     runner(store, {}, rerun)(Named(), Satisfied())  # type: ignore[arg-type]
     assert forced == [nonce]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "given"),
+    [
+        ("compute_features", ContractBreachError, {"snapshot": "", "definitions": "", "project": "", "as_of": ""}),
+        ("split", LeakageError, {"training_set": "", "spec": {}, "model_name": ""}),
+    ],
+)
+def test_the_task_after_one_that_judged_ends_the_run_before_it_does_anything(
+    store: ArtifactStore, name: str, error: type[Exception], given: dict[str, Any]
+) -> None:
+    component = component_of(name)
+    artifacts = dict.fromkeys(component.component_spec.outputs.keys() & {"metrics"})
+    with pytest.raises(error, match="too many nulls"):
+        component.python_func(store=store.address, verdict="fail", reasons=["too many nulls"], **artifacts, **given)
 
 
 def test_a_component_ends_as_its_stage_ends(store: ArtifactStore) -> None:
