@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.atomic_file import disk_full
 from gatehouse.components.artifacts.forms import given
-from gatehouse.components.artifacts.run import RUN_ID, UNTIL, Attempt, events
+from gatehouse.components.artifacts.run import LAST_STAGE, RUN_ID, Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.forkserver import ForkServer
@@ -182,7 +182,7 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
         )
     last = len(stages) - stages[::-1].index(stage)
     last += last < len(stages) and stages[last].startswith("require_")
-    os.environ[UNTIL] = stages[last - 1]
+    os.environ[LAST_STAGE] = stages[last - 1]
     for task in {task for task, _, _ in planned[last:]} - {task for task, _, _ in planned[:last]}:
         del pipeline.tasks[task]
     return replace(pipeline, plan=[*planned[:last], *ends])

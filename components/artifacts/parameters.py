@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from gatehouse.components.artifacts.forcing import nonces_of
 from gatehouse.components.artifacts.forms import FILLED_IN, given
 from gatehouse.components.artifacts.identity import is_operational
-from gatehouse.components.artifacts.run import UNTIL
+from gatehouse.components.artifacts.run import LAST_STAGE
 from gatehouse.components.artifacts.stage import Req, Res, Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
 
@@ -166,7 +166,7 @@ def runner(store: ArtifactStore, code: Mapping[str, str], rerun: str) -> Callabl
         # Some stages keep more than their result, and are told in their request too.
         own = {name: value for name, value in told.items() if name in type(request).model_fields}
         result = stage(request.model_copy(update=own), store, **told)
-        if os.environ.get(UNTIL) == stage.name:
+        if os.environ.get(LAST_STAGE) == stage.name:
             raise SystemExit(0)
         return result
 

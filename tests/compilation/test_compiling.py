@@ -17,7 +17,7 @@ import gatehouse
 from gatehouse.compilation.compiling import compile_pipeline
 from gatehouse.compilation.specification import read_spec
 from gatehouse.components.artifacts.parameters import as_written
-from gatehouse.components.artifacts.run import UNTIL
+from gatehouse.components.artifacts.run import LAST_STAGE
 from gatehouse.components.calibration.spec import CalibrationSpec
 from gatehouse.components.evaluation.gate import Terms
 from gatehouse.components.integration.spec import IntegrationSpec
@@ -151,11 +151,11 @@ def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: 
 def test_a_run_until_a_stage_keeps_the_tasks_up_to_it_and_what_requires_its_verdict(
     flights: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(UNTIL, "")
+    monkeypatch.setenv(LAST_STAGE, "")
     cut = cut_after("check_leakage", with_a_short_stack(build, "training", flights))
     assert [stage for _, stage, _ in cut.plan][-3:] == ["check_leakage", "require_no_leakage", *ENDS]
     assert set(cut.tasks) == {task for task, _, _ in cut.plan[:-1]} == {"snapshot", "compute-features", "split"}
-    assert os.environ[UNTIL] == "require_no_leakage"
+    assert os.environ[LAST_STAGE] == "require_no_leakage"
     with pytest.raises(ConfigurationError, match=r"--until: .*found 'leakage'"):
         cut_after("leakage", with_a_short_stack(build, "training", flights))
 
