@@ -87,8 +87,7 @@ class Wanted:
         """Name of the recurring run, with the digest of its content."""
         rhythm = self.schedule.model_dump(mode="json", exclude=_NOT_IN_KFP)
         content = [rhythm, self.upload.name, self.upload.version, self.experiment, self.service_account]
-        # The last element was the input of plug-ins, of which there is none.
-        digest = sha256_bytes(canonical_json([*content, {}]).encode())
+        digest = sha256_bytes(canonical_json(content).encode())
         return f"{self.project}-{self.name}-{digest[:DIGITS]}"
 
     def body(self, mode: Mode, enabled: bool, first: bool, ids: tuple[str, str, str]) -> dict[str, Any]:

@@ -165,12 +165,11 @@ class Submission:
         return wanted
 
     def _existing(self, api: KfpApi) -> Run | None:
-        """The newest run of this name, whichever day it was submitted; earlier releases wrote no date."""
+        """The newest run of this name, whichever day it was submitted."""
         if self.name:
             return next(iter(api.find_runs(self.run)), None)
         word, ended = re.escape(self.word) or r"\d{4}-\d\d-\d\d", re.escape(f"{self.key}{self._number}")
-        earlier = f"-{re.escape(self.word)}-" if self.word else "-"
-        ours = re.compile(rf"{re.escape(self.upload.name)}(?:, {word}, |{earlier}){ended}")
+        ours = re.compile(rf"{re.escape(self.upload.name)}, {word}, {ended}")
         return next((run for run in api.runs(containing=self.key) if ours.fullmatch(run.name)), None)
 
     def find(self, api: KfpApi) -> Run | None:

@@ -67,16 +67,6 @@ def test_the_same_is_found_on_another_day_and_at_another_commit(kfp_server: KfpS
     assert later.find(api) == first and len(kfp_server.objects.pipeline_versions) == 1
 
 
-@pytest.mark.parametrize("word", ["", "20130101-20130102"])
-def test_a_run_of_an_earlier_release_without_a_date_is_found(kfp_server: KfpServer, word: str) -> None:
-    api, wanted = KfpApi.connect(kfp_server.endpoint), _on("2026-11-27", word=word)
-    name = "-".join(filter(None, ["talks-say", word, wanted.digest[:12]]))
-    assert wanted.send(api).id == wanted.find(api).id  # type: ignore[union-attr]  # It was sent.
-    (run,) = kfp_server.objects.runs.values()
-    run["display_name"] = name
-    assert wanted.find(api).name == name  # type: ignore[union-attr]  # It was sent.
-
-
 def test_a_run_of_a_window_is_none_of_today_with_the_same_parameters(kfp_server: KfpServer) -> None:
     api = KfpApi.connect(kfp_server.endpoint)
     window = _on("2026-11-27", word="20130101-20130102").send(api)
