@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from gatehouse.compilation.committed import broken, refuse, stale
-from gatehouse.compilation.compiling import compile_project
-from gatehouse.compilation.difference import compare
 from gatehouse.errors import GatehouseError
-from gatehouse.images import pin
-from gatehouse.platforms import Platform, load_platform
-from gatehouse.project import Project, load_project
+from gatehouse.kfp.compilation.committed import broken, refuse, stale
+from gatehouse.kfp.compilation.compiling import compile_project
+from gatehouse.kfp.compilation.difference import compare
+from gatehouse.project.platforms import Platform, load_platform
+from gatehouse.project.project import Project, load_project
+from gatehouse.runtime.images import pin
 
 ROOT = Path(__file__).parent
 COMPILED = ROOT / "pipelines" / "compiled"

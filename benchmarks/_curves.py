@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gatehouse.components.reports.axes import Frame, axis_limits, drawn_axes
-from gatehouse.components.reports.charts import framed_svg
+from gatehouse.reports.axes import Frame, axis_limits, drawn_axes
+from gatehouse.reports.charts import framed_svg
 
 Course = list[tuple[float, float]]
 """The share of all steps that were taken when a trial succeeded, and the best value then; in this order."""

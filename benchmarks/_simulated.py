@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gatehouse.components.tuning.runner import Event, Stopped
+from gatehouse.tuning.runner import Event, Stopped
 
 Script = Callable[[int, dict[str, Any]], Iterator[tuple[float, Event]]]
 """The events of a trial, each with the seconds from the one before it."""

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from _flights import read_flights
 
-from gatehouse.components.artifacts.manifest import Column
-from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.store.manifest import Column
+from gatehouse.store.store import ArtifactStore
 
 TABLES = ("breast_cancer", "digits", "flights")
 FLIGHTS = 10_000

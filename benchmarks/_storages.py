@@ -14,11 +14,11 @@ from unittest import mock
 import numpy as np
 from _spaces import BOWL, STEPS, bowl
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tuning.access.address import STORAGE
-from gatehouse.components.tuning.opening import opened_study
-from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.components.tuning.study import ExperimentStudy
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.access.address import STORAGE
+from gatehouse.tuning.opening import opened_study
+from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.study import ExperimentStudy
 
 _TRIALS, _PORT = 40, 23_117
 
@@ -26,7 +26,7 @@ _TRIALS, _PORT = 40, 23_117
 @contextmanager
 def _behind_the_proxy(url: str) -> Iterator[str]:
     """The address of `gatehouse tuning serve-storage` in a process of its own."""
-    command = [sys.executable, "-c", "from gatehouse.cli import main; main()", "tuning", "serve-storage"]
+    command = [sys.executable, "-c", "from gatehouse.cli.main import main; main()", "tuning", "serve-storage"]
     server = subprocess.Popen(
         [*command, "--port", str(_PORT)], env=os.environ | {STORAGE: url}, stdout=subprocess.PIPE, text=True
     )

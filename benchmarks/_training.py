@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from gatehouse.components.tracking.spool import SpoolWriter
-from gatehouse.components.training.data.spec import DataSpec
-from gatehouse.components.training.loop.spec import StoppingSpec
-from gatehouse.components.training.models.building import build_model
-from gatehouse.components.training.optimizer.spec import OptimizerSpec
-from gatehouse.components.training.parallel.spec import ParallelismSpec
-from gatehouse.components.training.spec import NetworkTraining
+from gatehouse.tracking.spool import SpoolWriter
+from gatehouse.training.data.spec import DataSpec
+from gatehouse.training.loop.spec import StoppingSpec
+from gatehouse.training.models.building import build_model
+from gatehouse.training.optimizer.spec import OptimizerSpec
+from gatehouse.training.parallel.spec import ParallelismSpec
+from gatehouse.training.spec import NetworkTraining
 
 NUMERIC, CARDINALITIES = 40, [12, 20, 50, 100, 300, 1000]
 SPEC = NetworkTraining(

@@ -33,9 +33,9 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_op
 from torch.distributed.fsdp import fully_shard
 from torch.multiprocessing.spawn import spawn
 
-from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.part import near
-from gatehouse.components.training.checkpointing.spec import CheckpointSpec
+from gatehouse.training.checkpointing.checkpointer import Checkpointer
+from gatehouse.training.checkpointing.part import near
+from gatehouse.training.checkpointing.spec import CheckpointSpec
 
 LIMIT = 0.10
 KINDS = ("ours", "save", "async_save")

@@ -23,12 +23,12 @@ from _flights import read_flights, write_flights
 from _peers import run_peer
 from _race import Seconds, kept, medians, race
 
-from gatehouse.components.artifacts.manifest import Column
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation.spec import StatisticsSpec
-from gatehouse.components.validation.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, TOP_VALUES
-from gatehouse.components.validation.statistics.stage import MeasureRequest, measure
-from gatehouse.components.validation.statistics.table import measure_table
+from gatehouse.data.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, TOP_VALUES
+from gatehouse.data.statistics.stage import MeasureRequest, measure
+from gatehouse.data.statistics.table import measure_table
+from gatehouse.data.validation.spec import StatisticsSpec
+from gatehouse.store.manifest import Column
+from gatehouse.store.store import ArtifactStore
 
 WHYLOGS_LEAST, DUCKDB_MOST, TWO_THREADS_MOST = 8.0, 1.0, 0.7
 

@@ -18,11 +18,11 @@ from _flights import write_flights
 from _peers import run_peer
 from _race import Seconds, kept, medians, race
 
-from gatehouse.components.artifacts.manifest import Column
-from gatehouse.components.validation.anomalies import Findings
-from gatehouse.components.validation.checks import Judge
-from gatehouse.components.validation.contract import parse_contract
-from gatehouse.components.validation.tables import Table, opened
+from gatehouse.data.validation.anomalies import Findings
+from gatehouse.data.validation.checks import Judge
+from gatehouse.data.validation.contract import parse_contract
+from gatehouse.data.validation.tables import Table, opened
+from gatehouse.store.manifest import Column
 
 SQL_MOST, PANDERA_LEAST, GREAT_EXPECTATIONS_LEAST = 1.3, 15.0, 40.0
 CONTRACT = """

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gatehouse.components.evaluation.bootstrap import Units
-from gatehouse.components.evaluation.fairness import fairness_of
-from gatehouse.components.evaluation.spec import EvaluationSpec
-from gatehouse.components.metrics.catalogue.metric import Predictions
-from gatehouse.components.tasks.binary import BINARY
+from gatehouse.evaluation.bootstrap import Units
+from gatehouse.evaluation.fairness import fairness_of
+from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.metrics.catalogue.metric import Predictions
+from gatehouse.metrics.tasks.binary import BINARY
 
 GROUPS, SHIFTS, TRUTH = {2: 2_000, 15: 9_000}, (0.0, 0.05, 0.2), 600_000
 

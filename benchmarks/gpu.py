@@ -29,12 +29,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from training_step import NoCheckpoints
 
-from gatehouse.components.tracking.machine import Machine
-from gatehouse.components.training.compute.precision import autocast
-from gatehouse.components.training.compute.process import prepare_process
-from gatehouse.components.training.loop.trainer import Trainer
-from gatehouse.components.training.models.building import build_model
-from gatehouse.components.training.spec import NetworkTraining, train_spec
+from gatehouse.tracking.machine import Machine
+from gatehouse.training.compute.precision import autocast
+from gatehouse.training.compute.process import prepare_process
+from gatehouse.training.loop.trainer import Trainer
+from gatehouse.training.models.building import build_model
+from gatehouse.training.spec import NetworkTraining, train_spec
 
 HAND_LEAST, BUSY_LEAST = 0.95, 90.0
 LARGE = {"architecture": "ft_transformer", "token_size": 512, "heads": 8, "feed_forward": 2048, "blocks": 6}

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import xgboost
 
-from gatehouse.components.evaluation.baseline.linear_model import LinearModel
-from gatehouse.components.evaluation.bootstrap import Measured, Units, on_draws
-from gatehouse.components.evaluation.comparison import compared
-from gatehouse.components.evaluation.shuffled import on_shuffled
-from gatehouse.components.metrics.log_loss import log_loss
-from gatehouse.components.metrics.roc_auc import roc_auc
-from gatehouse.components.tasks.binary import BINARY
+from gatehouse.data.statistics.linear_model import LinearModel
+from gatehouse.evaluation.bootstrap import Measured, Units, on_draws
+from gatehouse.evaluation.comparison import compared
+from gatehouse.evaluation.shuffled import on_shuffled
+from gatehouse.metrics.log_loss import log_loss
+from gatehouse.metrics.roc_auc import roc_auc
+from gatehouse.metrics.tasks.binary import BINARY
 
 _FEATURES = [f"feature_{number}" for number in range(5)]
 _LOGIT, _CONFIDENCE = -0.7, 0.95

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from _join_data import COLUMNS, DATA, KEYS, VIEWS, make_data
 
 STORES = {
-    "ours": "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore",
+    "ours": "gatehouse.features.point_in_time.offline_store.AsofOfflineStore",
     "Feast's DuckDB store": "duckdb",
     "Feast's default store": "dask",
 }

@@ -12,11 +12,11 @@ import _flights
 import pyarrow.parquet as pq
 
 import gatehouse
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
-from gatehouse.components.features.database import connect, open_tables
-from gatehouse.components.features.definitions.published import published_files
-from gatehouse.components.features.definitions.repository import read_repository
+from gatehouse.features.computing.stage import ComputeRequest, compute_features
+from gatehouse.features.database import connect, open_tables
+from gatehouse.features.definitions.published import published_files
+from gatehouse.features.definitions.repository import read_repository
+from gatehouse.store.store import ArtifactStore
 
 END = datetime(2014, 1, 1, 5, tzinfo=UTC)
 DAY = timedelta(days=1)

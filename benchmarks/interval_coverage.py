@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
-from gatehouse.components.evaluation.comparison import compared
-from gatehouse.components.metrics.catalogue.found import metrics_for
-from gatehouse.components.metrics.catalogue.metric import Predictions, all_on_draws, by_metric
-from gatehouse.components.metrics.log_loss import log_loss
-from gatehouse.components.tasks.found import TASKS
+from gatehouse.evaluation.bootstrap import Measured, Units, interval, on_draws
+from gatehouse.evaluation.comparison import compared
+from gatehouse.metrics.catalogue.found import metrics_for
+from gatehouse.metrics.catalogue.metric import Predictions, all_on_draws, by_metric
+from gatehouse.metrics.log_loss import log_loss
+from gatehouse.metrics.tasks.found import TASKS
 
 PER_GROUP, PER_RANKING = 5, 10
 _LEAST, _MOST, _SHARED = 0.93, 0.97, 0.7

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gatehouse.components.reports.axes import Frame, drawn_axes
-from gatehouse.components.reports.charts import framed_svg
-from gatehouse.kueue.comparison import TeamWeek, compared, team_weeks, utilisation
-from gatehouse.kueue.simulation import Simulated
-from gatehouse.kueue.week import DAY, WEEK, synthetic_week
-from gatehouse.platforms import load_platform
+from gatehouse.launchers.kueue.comparison import TeamWeek, compared, team_weeks, utilisation
+from gatehouse.launchers.kueue.simulation import Simulated
+from gatehouse.launchers.kueue.week import DAY, WEEK, synthetic_week
+from gatehouse.project.platforms import load_platform
+from gatehouse.reports.axes import Frame, drawn_axes
+from gatehouse.reports.charts import framed_svg
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = ROOT / "pipelines" / "projects" / "flights" / "platforms" / "cluster.yaml"

@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from gatehouse.components.features.leakage.all_features import joint_auc
-from gatehouse.components.features.leakage.single_features import single_feature_auc
-from gatehouse.components.tasks.binary import BINARY
+from gatehouse.features.leakage.all_features import joint_auc
+from gatehouse.features.leakage.single_features import single_feature_auc
+from gatehouse.metrics.tasks.binary import BINARY
 
 ALARMS = (0.80, 0.85, 0.90, 0.95, 0.97, 0.99, 0.995)
 _ROWS, _COLUMNS, _OF_A_CLASS, _CATEGORIES = (700, 60_000), (3, 80), 400, 200

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from sklearn import metrics as sklearn
 
-from gatehouse.components.evaluation.bootstrap import Units
-from gatehouse.components.metrics.catalogue.found import metrics_for
-from gatehouse.components.metrics.catalogue.metric import Predictions
-from gatehouse.components.tasks.found import TASKS
+from gatehouse.evaluation.bootstrap import Units
+from gatehouse.metrics.catalogue.found import metrics_for
+from gatehouse.metrics.catalogue.metric import Predictions
+from gatehouse.metrics.tasks.found import TASKS
 
 LEAST = {"binary": 10.0, "multiclass": 10.0, "regression": 3.0, "ranking": 10.0}
 _CLASSES, _GROUP, _DRAWS = 5, 20, 10

@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from gatehouse.process import start_time
-from tests.components.tracking.servers import Proxy, mlflow_server
+from gatehouse.runtime.process import start_time
+from tests.tracking.servers import Proxy, mlflow_server
 
 P99_US, OF_ASYNC = 50.0, 0.1
 STATES = ("up", "slow", "down")
@@ -172,9 +172,9 @@ def _nothing(metrics: dict[str, float], step: int) -> None:
 
 def _logger(logger: str, folder: Path, job: str) -> Callable[[dict[str, float], int], object]:
     if logger == "ours":
-        from gatehouse.components.artifacts.store import ArtifactStore
-        from gatehouse.components.tracking.shipping import open_spool, shipped_live
-        from gatehouse.components.tracking.spool import SpoolWriter
+        from gatehouse.store.store import ArtifactStore
+        from gatehouse.tracking.shipping import open_spool, shipped_live
+        from gatehouse.tracking.spool import SpoolWriter
 
         store = ArtifactStore.open(folder / "store")
         spool = open_spool(store, job, _EXPERIMENT, folder / f"{job}.spool")
@@ -205,8 +205,8 @@ def _arrived(folder: Path, logger: str, job: str) -> int:
     from mlflow import MlflowClient
 
     if logger == "ours":
-        from gatehouse.components.artifacts.store import ArtifactStore
-        from gatehouse.components.tracking.shipping import deliver
+        from gatehouse.store.store import ArtifactStore
+        from gatehouse.tracking.shipping import deliver
 
         # The shipper of a loop that was killed may hold the spool for a moment longer, and is then left alone.
         spool, until = (folder / f"{job}.spool").resolve(), time.monotonic() + _DELIVERY_SECONDS

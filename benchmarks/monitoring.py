@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 from _peers import run_peer
 from scipy.stats import ks_2samp
 
-from gatehouse.components.monitoring.checks.data_drift import data_drift
-from gatehouse.components.monitoring.finding import MOVED
-from gatehouse.components.monitoring.rows import Watched
-from gatehouse.components.monitoring.spec import DataDriftSpec, SignificanceSpec
+from gatehouse.monitoring.checks.data_drift import data_drift
+from gatehouse.monitoring.finding import MOVED
+from gatehouse.monitoring.rows import Watched
+from gatehouse.monitoring.spec import DataDriftSpec, SignificanceSpec
 
 PLAIN, SEASONAL, SHIFTED = 10, 2, 3
 _LEVEL, _OF_DAYS = 0.01, 0.5

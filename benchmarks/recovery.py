@@ -23,9 +23,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from gatehouse.components.launchers.worker.heartbeat import Heartbeat
-from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.spec import CheckpointSpec
+from gatehouse.launchers.worker.heartbeat import Heartbeat
+from gatehouse.training.checkpointing.checkpointer import Checkpointer
+from gatehouse.training.checkpointing.spec import CheckpointSpec
 
 LIMIT = 1.5
 EVERY, KILL, STEPS = 10, 47, 60
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def _wrapped(folder: str) -> list[str]:
-    return ["gatehouse.components.launchers.wrapper", MODULE, "2", folder]
+    return ["gatehouse.launchers.wrapper", MODULE, "2", folder]
 
 
 def _shipped(folder: str) -> list[str]:

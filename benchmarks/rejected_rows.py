@@ -26,11 +26,11 @@ _BAD = {
 _OURS = """
 import json, sys, time
 import pandas
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.sources.catalog import parse_source_json
-from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
-from gatehouse.components.snapshot import ingestion
-from gatehouse.components.snapshot.sources import file_reader
+from gatehouse.store.store import ArtifactStore
+from gatehouse.data.sources.catalog import parse_source_json
+from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
+from gatehouse.data.snapshot import ingestion
+from gatehouse.data.sources import file_reader
 request = SnapshotRequest(source=parse_source_json(sys.argv[1]))
 store = ArtifactStore.open(sys.argv[2])
 began, used = time.perf_counter(), time.process_time()

@@ -26,20 +26,20 @@ from typing import Any
 import _flights
 from kubernetes.utils.quantity import parse_quantity
 
-from gatehouse.components.artifacts.stage import Stage
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation.stage import EvaluateRequest, evaluate
-from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
-from gatehouse.components.features.database import connect
-from gatehouse.components.features.leakage.stage import LeakageRequest, check_leakage
-from gatehouse.components.features.point_in_time.stage import RetrieveRequest, retrieve_training_set
-from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
-from gatehouse.components.splitting.stage import SplitRequest, split
-from gatehouse.components.training.stage import TrainRequest, train
-from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
-from gatehouse.components.validation.stage import ValidateRequest, validate
-from gatehouse.process import descendants
-from gatehouse.project import Project, load_project
+from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
+from gatehouse.data.splitting.stage import SplitRequest, split
+from gatehouse.data.validation.stage import ValidateRequest, validate
+from gatehouse.evaluation.stage import EvaluateRequest, evaluate
+from gatehouse.features.computing.stage import ComputeRequest, compute_features
+from gatehouse.features.database import connect
+from gatehouse.features.leakage.stage import LeakageRequest, check_leakage
+from gatehouse.features.point_in_time.stage import RetrieveRequest, retrieve_training_set
+from gatehouse.project.project import Project, load_project
+from gatehouse.runtime.process import descendants
+from gatehouse.store.stage import Stage
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.stage import TrainRequest, train
+from gatehouse.training.transformation.stage import FitRequest, fit_transformation
 
 ROWS, SLACK, LEAST_SECONDS = 336_776, 1.5, 2.0
 _EXAMPLE = Path(sys.modules["gatehouse"].__path__[0]) / "pipelines" / "projects" / "flights"

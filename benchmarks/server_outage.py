@@ -20,12 +20,12 @@ import requests
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gatehouse.components.artifacts.objects.cache import FOLDER
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.server.tokens import create_token
-from tests.components.registry.gate import NAME, make_gate
+from gatehouse.store.objects.cache import FOLDER
+from gatehouse.store.store import ArtifactStore
 from tests.ports import free_port
-from tests.servers import BUCKET, Fault, s3_server
+from tests.registry.gate import NAME, make_gate
+from tests.stand_ins.servers import BUCKET, Fault, s3_server
 
 LIMIT = 0.999
 CALLERS = 4
@@ -111,7 +111,9 @@ def _told(load: Load) -> int:
 def _started(address: str, port: int) -> "subprocess.Popen[bytes]":
     options = ["--store", address, "--port", str(port), "--rate", "100000"]
     quiet = subprocess.DEVNULL
-    server = subprocess.Popen([sys.executable, "-m", "gatehouse.cli", "serve", *options], stdout=quiet, stderr=quiet)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "gatehouse.cli.main", "serve", *options], stdout=quiet, stderr=quiet
+    )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:

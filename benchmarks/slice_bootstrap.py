@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from sklearn import metrics as sklearn
 
-from gatehouse.components.evaluation.bootstrap import Measured, Units, on_draws
-from gatehouse.components.metrics.log_loss import log_loss
-from gatehouse.components.metrics.roc_auc import roc_auc
-from gatehouse.components.tasks.binary import BINARY
+from gatehouse.evaluation.bootstrap import Measured, Units, on_draws
+from gatehouse.metrics.log_loss import log_loss
+from gatehouse.metrics.roc_auc import roc_auc
+from gatehouse.metrics.tasks.binary import BINARY
 
 LEAST_RATIO, MOST_BYTES = 10.0, 1e9
 

@@ -20,20 +20,20 @@ from typing import Any
 import yaml
 from _race import kept
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.sources.archive import archive_members
-from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
-from gatehouse.components.snapshot.sources.files import SdistSource
+from gatehouse.data.sources.archive import archive_members
+from gatehouse.data.sources.catalog import SourceSpec, parse_source
+from gatehouse.data.sources.files import SdistSource
+from gatehouse.store.store import ArtifactStore
 
 PROJECT = Path(__file__).parent.parent / "pipelines" / "projects" / "flights" / "project.yaml"
 FIRST_LIMIT, SECOND_LIMIT, MEMORY_LIMIT = 1.3, 0.10, 1024
 _OURS = """
 import sys, time
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.sources.catalog import parse_source_json
-from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
-from gatehouse.components.snapshot import ingestion
-from gatehouse.components.snapshot.sources import file_reader
+from gatehouse.store.store import ArtifactStore
+from gatehouse.data.sources.catalog import parse_source_json
+from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
+from gatehouse.data.snapshot import ingestion
+from gatehouse.data.sources import file_reader
 request = SnapshotRequest(source=parse_source_json(open(sys.argv[2]).read()))
 store = ArtifactStore.open(sys.argv[1])
 began, used = time.perf_counter(), time.process_time()

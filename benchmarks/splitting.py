@@ -19,17 +19,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
-from gatehouse.components.artifacts.manifest import Manifest
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.splitting.divide import divide
-from gatehouse.components.splitting.spec import SplitSpec
-from gatehouse.components.splitting.training_set import TrainingSet
+from gatehouse.data.splitting.divide import divide
+from gatehouse.data.splitting.spec import SplitSpec
+from gatehouse.data.splitting.training_set import TrainingSet
+from gatehouse.store.manifest import Manifest
+from gatehouse.store.store import ArtifactStore
 
 GROUPS, NUMERIC, CATEGORICAL = 200_000, 15, 4
 _STAGE = """
 import json, resource, sys, time
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.splitting.stage import SplitRequest, split
+from gatehouse.store.store import ArtifactStore
+from gatehouse.data.splitting.stage import SplitRequest, split
 began = time.process_time()
 request = SplitRequest(training_set=sys.argv[2], spec=json.loads(sys.argv[3]))
 split(request, ArtifactStore.open(sys.argv[1]))

@@ -18,9 +18,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from _race import seconds_of
 
-from gatehouse.components.artifacts.objects.cache import FOLDER
-from gatehouse.components.artifacts.store import ArtifactStore
-from tests.servers import BUCKET, gcs_server, s3_server
+from gatehouse.store.objects.cache import FOLDER
+from gatehouse.store.store import ArtifactStore
+from tests.stand_ins.servers import BUCKET, gcs_server, s3_server
 
 TIME_LIMIT = 0.9  # Of the plain loop's seconds.
 BYTES_LIMIT = 0.05  # Of the first publication's bytes, where 1 % is new.

@@ -31,18 +31,18 @@ from _spaces import BOWL, DROPOUT, RATE, STEPS, TWO_MODELS, bowl, two_models, va
 from _storages import storages
 from optuna.storages import JournalStorage
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.spec import train_spec
-from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
-from gatehouse.components.tuning.access.journal import StoreJournal
-from gatehouse.components.tuning.controller import Controller
-from gatehouse.components.tuning.opening import opened_study, read_study
-from gatehouse.components.tuning.runner import Event, Reported, Succeeded
-from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.components.tuning.stage import TuneRequest, tune
-from gatehouse.components.tuning.study import ExperimentStudy
-from gatehouse.components.tuning.suggestion import sampler_of, suggested
-from gatehouse.components.tuning.trial import Trial
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.spec import train_spec
+from gatehouse.training.transformation.stage import FitRequest, fit_transformation
+from gatehouse.tuning.access.journal import StoreJournal
+from gatehouse.tuning.controller import Controller
+from gatehouse.tuning.opening import opened_study, read_study
+from gatehouse.tuning.runner import Event, Reported, Succeeded
+from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.stage import TuneRequest, tune
+from gatehouse.tuning.study import ExperimentStudy
+from gatehouse.tuning.suggestion import sampler_of, suggested
+from gatehouse.tuning.trial import Trial
 
 WIDTH = {"name": "model.embedding_size", "type": "int", "min": 2, "max": 64, "log": True}
 PENALTY = {"name": "optimizer.clip_norm", "type": "double", "min": 1e-6, "max": 1.0, "log": True}

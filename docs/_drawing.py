@@ -11,8 +11,8 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.pipelines.catalog import Pipeline
+from gatehouse.store.stage import declared_stages
 
 TOP, ROW, BOX_X, BOX_WIDTH, BOX_HEIGHT = 64, 94, 330, 252, 80
 LANE_X, LANE = BOX_X + BOX_WIDTH + 26, 30

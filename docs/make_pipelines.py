@@ -10,12 +10,12 @@ from typing import Any
 from _drawing import drawing, stages_of
 from _pages import EXAMPLE, main, table
 
-from gatehouse.compilation.backends import needed
-from gatehouse.compilation.compiling import compile_pipeline
-from gatehouse.compilation.specification import Compiled, Task, read_spec
+from gatehouse.kfp.compilation.backends import needed
+from gatehouse.kfp.compilation.compiling import compile_pipeline
+from gatehouse.kfp.compilation.specification import Compiled, Task, read_spec
 from gatehouse.pipelines.catalog import build, names
-from gatehouse.platforms import load_platform
-from gatehouse.project import load_project
+from gatehouse.project.platforms import load_platform
+from gatehouse.project.project import load_project
 
 _FOLDER = "docs/pipelines"
 _GENERATED = "<!-- Written by docs/make_pipelines.py from the compiled specs; do not edit. -->\n"

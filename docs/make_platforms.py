@@ -3,7 +3,7 @@
 from _pages import EXAMPLE, main
 from make_reference import section
 
-from gatehouse.platforms import Platform
+from gatehouse.project.platforms import Platform
 
 _HEAD = """# Platform profiles
 

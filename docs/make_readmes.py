@@ -16,13 +16,13 @@ from _pages import EXAMPLE, ROOT, main, table
 from kfp import dsl
 from kfp.compiler import Compiler
 
-from gatehouse.compilation.compiling import compile_project
-from gatehouse.compilation.specification import Compiled, Task, read_spec
-from gatehouse.components.artifacts.stage import declared_stages, in_task, leads
+from gatehouse.kfp.compilation.compiling import compile_project
+from gatehouse.kfp.compilation.specification import Compiled, Task, read_spec
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.platforms import THIS_MACHINE
-from gatehouse.project import load_project
+from gatehouse.project.platforms import THIS_MACHINE
+from gatehouse.project.project import load_project
+from gatehouse.store.stage import declared_stages, in_task, leads
 
 _COMPONENTS = ROOT / "components"
 _TYPES = {

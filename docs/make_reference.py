@@ -6,35 +6,27 @@ import yaml
 from _pages import main, table
 from pydantic import BaseModel
 
-from gatehouse.components.calibration.spec import CalibrationSpec
-from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.components.features.definitions import (
-    Entity,
-    FeatureService,
-    FeatureView,
-    LabelView,
-    OnDemandView,
-    Source,
-    Stream,
-)
-from gatehouse.components.features.spec import FeaturesSpec
-from gatehouse.components.integration.spec import IntegrationSpec
-from gatehouse.components.launchers.spec import Launch
-from gatehouse.components.monitoring.spec import MonitoringSpec
-from gatehouse.components.probing.spec import ProbeSpec
-from gatehouse.components.snapshot.sources.catalog import SourceSpec
-from gatehouse.components.splitting.spec import STRATEGIES
-from gatehouse.components.tracking.cost import Prices
-from gatehouse.components.training.settings import groups_of
-from gatehouse.components.training.spec import NetworkTraining, TreesTraining
-from gatehouse.components.training.transformation.spec import TransformationSpec
-from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.components.validation.contract import Contract
-from gatehouse.components.validation.graded import Rule
-from gatehouse.components.validation.spec import StatisticsSpec
-from gatehouse.project_file import ProjectFile
-from gatehouse.schedule import Schedule
-from gatehouse.task_settings import StageSettings, TaskResources
+from gatehouse.configuration.schedule import Schedule
+from gatehouse.data.sources.catalog import SourceSpec
+from gatehouse.data.splitting.spec import STRATEGIES
+from gatehouse.data.validation.contract import Contract
+from gatehouse.data.validation.graded import Rule
+from gatehouse.data.validation.spec import StatisticsSpec
+from gatehouse.evaluation.integration.spec import IntegrationSpec
+from gatehouse.evaluation.probing.spec import ProbeSpec
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.features.definitions import Entity, FeatureService, FeatureView, LabelView, OnDemandView, Source, Stream
+from gatehouse.features.spec import FeaturesSpec
+from gatehouse.launchers.spec import Launch
+from gatehouse.monitoring.spec import MonitoringSpec
+from gatehouse.project.project_file import ProjectFile
+from gatehouse.project.task_settings import StageSettings, TaskResources
+from gatehouse.tracking.cost import Prices
+from gatehouse.training.calibration.spec import CalibrationSpec
+from gatehouse.training.settings import groups_of
+from gatehouse.training.spec import NetworkTraining, TreesTraining
+from gatehouse.training.transformation.spec import TransformationSpec
+from gatehouse.tuning.spec import ExperimentSpec
 
 _HEAD = """# A project
 

@@ -2,7 +2,7 @@
 
 from _pages import main
 
-from gatehouse.components.validation.contract import contract_schema
+from gatehouse.data.validation.contract import contract_schema
 
 
 def make() -> dict[str, str]:

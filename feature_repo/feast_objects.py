@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from gatehouse.components.features.point_in_time.feast_definitions import feast_objects_in
+from gatehouse.features.point_in_time.feast_definitions import feast_objects_in
 
 globals().update(feast_objects_in(Path(__file__).parent))

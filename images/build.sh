@@ -13,7 +13,7 @@ python=${PYTHON:-.venv/bin/python}
 export TORCH_INDEX=${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}
 
 declare -A locks
-table=$($python -c 'from gatehouse.images import LOCKS; [print(name, *locks) for name, locks in LOCKS.items()]')
+table=$($python -c 'from gatehouse.runtime.images import LOCKS; [print(name, *locks) for name, locks in LOCKS.items()]')
 all=()
 while read -r image pinned; do
     all+=("$image")

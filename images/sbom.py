@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gatehouse.images import LOCKS
+from gatehouse.runtime.images import LOCKS
 
 FOLDER = Path(__file__).resolve().parent.parent / "locks"
 _ENTRY = re.compile(r"^([a-z0-9][\w.-]*)==(\S+)(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)

@@ -36,9 +36,9 @@ class Hidden(MetaPathFinder):
 def modules(image: str) -> list[str]:
     """The modules that stages of an image can load; of all where it is empty, without the compiler's KFP interfaces."""
     if image:
-        from gatehouse.components.artifacts.image import image_name, modules_of
-        from gatehouse.components.artifacts.stage import declared_stages
-        from gatehouse.images import TRAINING, TRAINING_GPU
+        from gatehouse.runtime.images import TRAINING, TRAINING_GPU
+        from gatehouse.store.image import image_name, modules_of
+        from gatehouse.store.stage import declared_stages
 
         like = TRAINING if image == TRAINING_GPU else image
         stages = [stage for stage in declared_stages().values() if image_name(stage) == like]

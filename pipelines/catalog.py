@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project
-from gatehouse.signatures import NAMES
+from gatehouse.project.project import Project
+from gatehouse.project.signatures import NAMES
 
 if TYPE_CHECKING:
-    from gatehouse.platforms import Platform
+    from gatehouse.project.platforms import Platform
 
 _ASIDE = ("diagnosis",)
 """Pipelines that are no part of a project: they are built on demand, and not compiled with the others."""

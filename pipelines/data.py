@@ -5,21 +5,21 @@ from typing import Any
 
 from kfp.dsl import PipelineTask
 
-from gatehouse.components.alerting.stage import alert
-from gatehouse.components.artifacts.parameters import parameter_of
-from gatehouse.components.control.preparing.stage import prepare
-from gatehouse.components.control.requiring.stage import require_contract
-from gatehouse.components.features.computing.previous.stage import previous_features
-from gatehouse.components.features.computing.stage import compute_features
-from gatehouse.components.features.decisions.stage import retrieve_decisions
-from gatehouse.components.features.freshness.stage import freshness
-from gatehouse.components.features.leakage.stage import check_leakage
-from gatehouse.components.features.point_in_time.stage import retrieve_training_set
-from gatehouse.components.snapshot.stage import snapshot
-from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
-from gatehouse.components.validation.stage import validate
+from gatehouse.data.snapshot.stage import snapshot
+from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
+from gatehouse.data.validation.stage import validate
+from gatehouse.features.computing.previous.stage import previous_features
+from gatehouse.features.computing.stage import compute_features
+from gatehouse.features.decisions.stage import retrieve_decisions
+from gatehouse.features.freshness.stage import freshness
+from gatehouse.features.leakage.stage import check_leakage
+from gatehouse.features.point_in_time.stage import retrieve_training_set
+from gatehouse.operations.alerting.stage import alert
+from gatehouse.operations.control.preparing.stage import prepare
+from gatehouse.operations.control.requiring.stage import require_contract
 from gatehouse.pipelines.tasks import WEBHOOK, Tasks, forcible_stages
-from gatehouse.sensitive_columns import with_sensitive_columns
+from gatehouse.project.sensitive_columns import with_sensitive_columns
+from gatehouse.store.parameters import parameter_of
 
 
 @dataclass(frozen=True)

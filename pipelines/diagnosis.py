@@ -5,11 +5,11 @@ from typing import Any
 from kfp import dsl
 
 from gatehouse import __version__
-from gatehouse.components.launchers.spec import LocalLaunch
-from gatehouse.components.launchers.timeouts import stage_minutes
-from gatehouse.components.operations.diagnosing.stage import MINUTES, reach, recover
+from gatehouse.launchers.spec import LocalLaunch
+from gatehouse.launchers.timeouts import stage_minutes
+from gatehouse.operations.diagnosing.stage import MINUTES, reach, recover
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project
+from gatehouse.project.project import Project
 
 
 def diagnosis(project: Project, tasks: Tasks) -> Any:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from kfp import dsl
 
-from gatehouse.components.artifacts.parameters import parameter_of
-from gatehouse.components.training.spec import own_metric
-from gatehouse.components.training.stage import train
-from gatehouse.components.tuning.configuration import configured
-from gatehouse.components.tuning.parameters import combinations
-from gatehouse.components.tuning.spec import MEASURES
 from gatehouse.errors import ConfigurationError
-from gatehouse.images import image
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project
+from gatehouse.project.project import Project
+from gatehouse.runtime.images import image
+from gatehouse.store.parameters import parameter_of
+from gatehouse.training.spec import own_metric
+from gatehouse.training.stage import train
+from gatehouse.tuning.configuration import configured
+from gatehouse.tuning.parameters import combinations
+from gatehouse.tuning.spec import MEASURES
 
 if TYPE_CHECKING:
-    from gatehouse.platforms import Platform
+    from gatehouse.project.platforms import Platform
 
 _MOST = 64
 
@@ -36,7 +36,7 @@ def best_model(store: str, models: list, metric: str, minimize: bool) -> str:
         metric: Name of the metric.
         minimize: Whether less is better.
     """
-    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.store.store import ArtifactStore
 
     opened, sign = ArtifactStore.open(store), 1 if minimize else -1
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from kfp import dsl
 
-from gatehouse.components.artifacts.image import image_of
-from gatehouse.components.artifacts.parameters import defaults_of, inputs_of, outputs_of
-from gatehouse.components.artifacts.stage import Stage, declared_stages
+from gatehouse.store.image import image_of
+from gatehouse.store.parameters import defaults_of, inputs_of, outputs_of
+from gatehouse.store.stage import Stage, declared_stages
 
 _SOURCE = '''
 def {name}({parameters}) -> {outputs}:
@@ -21,8 +21,8 @@ def {name}({parameters}) -> {outputs}:
     Args:
 {described}
     """
-    from gatehouse.components.artifacts.parameters import request_of, runner, values_of
-    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.store.parameters import request_of, runner, values_of
+    from gatehouse.store.store import ArtifactStore
     from {module} import {name} as _stage
 
     _run = runner(ArtifactStore.open(store), {memo})

@@ -4,13 +4,13 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.artifacts.forms import BACKFILL, RERUN, SOURCE, WINDOW
-from gatehouse.components.control.requiring.stage import require_no_skew
-from gatehouse.components.features.online.stage import materialize
-from gatehouse.components.launchers.spec import ONLINE_STORE
+from gatehouse.launchers.spec import ONLINE_STORE
+from gatehouse.online.stage import materialize
+from gatehouse.operations.control.requiring.stage import require_no_skew
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project
+from gatehouse.project.project import Project
+from gatehouse.store.forms import BACKFILL, RERUN, SOURCE, WINDOW
 
 
 def materialization(project: Project, tasks: Tasks) -> Any:

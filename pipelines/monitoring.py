@@ -4,16 +4,16 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.artifacts.forms import BACKFILL, PREDICTIONS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
-from gatehouse.components.artifacts.parameters import parameter_of
-from gatehouse.components.monitoring.collecting.stage import collect_log
-from gatehouse.components.monitoring.retraining.stage import retrain
-from gatehouse.components.monitoring.stage import monitor
-from gatehouse.components.registry.champion.stage import champion
+from gatehouse.monitoring.collecting.stage import collect_log
+from gatehouse.monitoring.retraining.stage import retrain
+from gatehouse.monitoring.stage import monitor
 from gatehouse.pipelines.catalog import names
 from gatehouse.pipelines.data import add_alert, add_data_tasks, add_unlabelled_rows
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project
+from gatehouse.project.project import Project
+from gatehouse.registry.champion.stage import champion
+from gatehouse.store.forms import BACKFILL, PREDICTIONS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
+from gatehouse.store.parameters import parameter_of
 
 
 def monitoring(project: Project, tasks: Tasks) -> Any:

@@ -6,15 +6,15 @@ from typing import Any
 from kfp import kubernetes
 from kfp.dsl import PipelineTask
 
-from gatehouse.components.artifacts.declaration import Declaration
-from gatehouse.components.artifacts.run import RUN_ID
-from gatehouse.components.artifacts.stage import ATTEMPTS, Stage
-from gatehouse.components.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
-from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
-from gatehouse.images import HELD, TRAINING, image, training
-from gatehouse.kueue.quantity import amount_of
-from gatehouse.platforms import Platform, Pods
-from gatehouse.task_settings import TaskResources, seconds_of_attempts
+from gatehouse.launchers.kueue.quantity import amount_of
+from gatehouse.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
+from gatehouse.project.platforms import Platform, Pods
+from gatehouse.project.task_settings import TaskResources, seconds_of_attempts
+from gatehouse.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
+from gatehouse.runtime.images import HELD, TRAINING, image, training
+from gatehouse.store.declaration import Declaration
+from gatehouse.store.run import RUN_ID
+from gatehouse.store.stage import ATTEMPTS, Stage
 
 _PAUSE_SECONDS, _PAUSE_FACTOR = 15, 2.0
 _QUEUE_SECONDS = 24 * 3600

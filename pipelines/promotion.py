@@ -4,11 +4,11 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.registry.promoting.stage import promote
-from gatehouse.components.registry.state import CANARY, CHAMPION, SHADOW, STAGING
 from gatehouse.pipelines.choices import close
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project
+from gatehouse.project.project import Project
+from gatehouse.registry.promoting.stage import promote
+from gatehouse.registry.state import CANARY, CHAMPION, SHADOW, STAGING
 
 
 def promotion(project: Project, tasks: Tasks) -> Any:

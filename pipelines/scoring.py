@@ -4,14 +4,14 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.artifacts.forms import BACKFILL, KEYS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
-from gatehouse.components.features.decisions.stage import retrieve_decisions
-from gatehouse.components.features.keys.stage import take_keys
-from gatehouse.components.registry.champion.stage import champion
-from gatehouse.components.scoring.stage import score
+from gatehouse.features.decisions.stage import retrieve_decisions
+from gatehouse.features.keys.stage import take_keys
+from gatehouse.monitoring.scoring.stage import score
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project
+from gatehouse.project.project import Project
+from gatehouse.registry.champion.stage import champion
+from gatehouse.store.forms import BACKFILL, KEYS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
 
 
 def scoring(project: Project, tasks: Tasks) -> Any:

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from kfp.dsl import ExitHandler, PipelineTask
 
-from gatehouse.components.alerting.stage import alert
-from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.artifacts.stage import TOLERATE, Stage, declared_stages, in_task
-from gatehouse.components.launchers.choose import LAUNCH
-from gatehouse.components.launchers.spec import LocalLaunch
-from gatehouse.components.operations.ending.stage import report_end
-from gatehouse.components.operations.reconciling.stage import reconcile
-from gatehouse.components.tracking.cost import PRICES
 from gatehouse.errors import ConfigurationError
-from gatehouse.images import image, training
+from gatehouse.launchers.choose import LAUNCH
+from gatehouse.launchers.spec import LocalLaunch
+from gatehouse.operations.alerting.stage import alert
+from gatehouse.operations.ending.stage import report_end
+from gatehouse.operations.reconciling.stage import reconcile
 from gatehouse.pipelines.interfaces import component_of
-from gatehouse.project import Project
-from gatehouse.task_settings import StageSettings
+from gatehouse.project.project import Project
+from gatehouse.project.task_settings import StageSettings
+from gatehouse.runtime.images import image, training
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.stage import TOLERATE, Stage, declared_stages, in_task
+from gatehouse.tracking.cost import PRICES
 
 if TYPE_CHECKING:
-    from gatehouse.platforms import Platform
+    from gatehouse.project.platforms import Platform
 
 RETRIES = 2
 """How often KFP tries a task again, where the project says nothing else."""

@@ -4,34 +4,34 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.artifacts.forms import BACKFILL, RERUN, SOURCE, WINDOW
-from gatehouse.components.artifacts.parameters import parameter_of
-from gatehouse.components.calibration.stage import calibrate
-from gatehouse.components.control.requiring.stage import require_no_leakage
-from gatehouse.components.evaluation.spec import EvaluationSpec
-from gatehouse.components.evaluation.stage import evaluate
-from gatehouse.components.features.leakage.stage import MODEL_METRIC
-from gatehouse.components.features.serving.stage import compare_online
-from gatehouse.components.integration.stage import integrate
-from gatehouse.components.launchers.spec import ONLINE_STORE, LocalLaunch
-from gatehouse.components.launchers.timeouts import stage_minutes
-from gatehouse.components.probing.stage import probe
-from gatehouse.components.registry.registering.stage import register
-from gatehouse.components.registry.resolving.stage import resolve
-from gatehouse.components.splitting.spec import SplitSpec
-from gatehouse.components.splitting.stage import split
-from gatehouse.components.tasks.judging import Judging, judging_of
-from gatehouse.components.tracking.cost import PRICES
-from gatehouse.components.training.spec import task_of
-from gatehouse.components.training.stage import train
-from gatehouse.components.training.transformation.stage import fit_transformation
-from gatehouse.components.tuning.stage import tune
-from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
+from gatehouse.data.splitting.spec import SplitSpec
+from gatehouse.data.splitting.stage import split
+from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
+from gatehouse.evaluation.integration.stage import integrate
+from gatehouse.evaluation.probing.stage import probe
+from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.evaluation.stage import evaluate
+from gatehouse.features.leakage.stage import MODEL_METRIC
+from gatehouse.launchers.spec import ONLINE_STORE, LocalLaunch
+from gatehouse.launchers.timeouts import stage_minutes
+from gatehouse.metrics.tasks.judging import Judging, judging_of
+from gatehouse.online.serving.stage import compare_online
+from gatehouse.operations.control.requiring.stage import require_no_leakage
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project
-from gatehouse.project_file import ProjectFile
+from gatehouse.project.project import Project
+from gatehouse.project.project_file import ProjectFile
+from gatehouse.registry.registering.stage import register
+from gatehouse.registry.resolving.stage import resolve
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.forms import BACKFILL, RERUN, SOURCE, WINDOW
+from gatehouse.store.parameters import parameter_of
+from gatehouse.tracking.cost import PRICES
+from gatehouse.training.calibration.stage import calibrate
+from gatehouse.training.spec import task_of
+from gatehouse.training.stage import train
+from gatehouse.training.transformation.stage import fit_transformation
+from gatehouse.tuning.stage import tune
 
 
 def training(project: Project, tasks: Tasks) -> Any:

@@ -19,13 +19,13 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from gatehouse import limits
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.later import show_apart
-from gatehouse.components.tracking.mlflow_client import tracking_of
-from gatehouse.local_run import LocalRun
-from tests.kfp_api import KfpServer, serving
+from gatehouse.kfp.local_run import LocalRun
+from gatehouse.runtime import limits
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.later import show_apart
+from gatehouse.tracking.mlflow_client import tracking_of
 from tests.small_example import PLANTED, explain, run, write_project, write_raw_files
+from tests.stand_ins.kfp_api import KfpServer, serving
 
 ROOT = Path(__file__).parents[1]
 SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
@@ -45,12 +45,12 @@ settings.load_profile("shared machine")
 LONGEST_FIRST = (
     "tests/test_end_to_end.py::test_the_first_run",
     "tests/docs/test_first_table.py",
-    "tests/components/training/test_stage.py",
-    "tests/components/launchers/test_launchers.py",
-    "tests/components/training/test_parallel.py",
-    "tests/components/artifacts/test_remote_store.py",
-    "tests/components/training/trees/test_trainer.py",
-    "tests/components/features/streaming/test_replay.py",
+    "tests/training/test_stage.py",
+    "tests/launchers/test_launchers.py",
+    "tests/training/test_parallel.py",
+    "tests/store/test_remote_store.py",
+    "tests/training/trees/test_trainer.py",
+    "tests/online/streaming/test_replay.py",
     "tests/pipelines/test_monitoring.py",
     "tests/pipelines/test_several_classes.py",
     "tests/test_end_to_end.py",
@@ -119,8 +119,8 @@ _LONG = (
     "snapshot/test_logical_digest.py",
     "snapshot/test_sniffing.py",
     "splitting/test_geography.py",
-    "tests/test_scheduling.py",
-    "tests/test_submission.py",
+    "tests/kfp/test_scheduling.py",
+    "tests/kfp/test_submission.py",
     "training/transformation/test_fitted.py",
     "tuning/test_measures.py",
     "tuning/test_training_trials.py",
@@ -171,7 +171,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_pycollect_makemodule(module_path: Path) -> None:
     """Import Feast quickly, before a test file does it in its own way."""
     if "feast" not in sys.modules and re.search(r"^ *(from|import) feast\b", module_path.read_text(), re.MULTILINE):
-        importlib.import_module("gatehouse.components.features.point_in_time.feast_store")
+        importlib.import_module("gatehouse.features.point_in_time.feast_store")
 
 
 def _folder(nodeid: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.markers import Marker
 
 import gatehouse
-from gatehouse.images import LOCKS
+from gatehouse.runtime.images import LOCKS
 from tests.source_tree import ROOT
 
 _PIN = re.compile(r"^([a-z0-9][\w.-]*)==([^\s;\\]+)(?:\s*;\s*([^\\\n]+))?", re.MULTILINE)

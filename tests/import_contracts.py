@@ -3,7 +3,7 @@
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
-from gatehouse.components.artifacts.carriers import CALLING, ENGINES, IN_A_ROOM, LIBRARIES, carries
+from gatehouse.store.carriers import CALLING, ENGINES, IN_A_ROOM, LIBRARIES, carries
 
 _COMPONENTS = "gatehouse.components"
 

@@ -216,7 +216,7 @@ MISTAKES = {
     "a stream with a key that is none": (
         DEFINITIONS,
         "orders = Source(",
-        "from gatehouse.components.features.definitions import Stream\n"
+        "from gatehouse.features.definitions import Stream\n"
         'arriving = Stream(table="orders", key=("order",))\norders = Source(',
         r"Stream orders: key: expected columns of the table, found order \(did you mean order_id\?\)$",
     ),

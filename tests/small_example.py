@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 import gatehouse
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.local_run import LocalRun, run_pipeline
+from gatehouse.kfp.local_run import LocalRun, run_pipeline
+from gatehouse.store.store import ArtifactStore
 
 WINDOW = "2013-01-01/2013-01-29"
 MODEL = "flight-delays"

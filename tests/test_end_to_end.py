@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gatehouse.components.artifacts.reference import references_in
-from gatehouse.components.artifacts.run import RUN_ID, end_of, events
-from gatehouse.components.artifacts.stage import FAULT, declared_stages
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.worker.fault_injection import FAULT as TRAINING_FAULT
-from gatehouse.components.registry.ledger import Ledger
-from gatehouse.components.validation.report import page
-from gatehouse.local_run import LocalRun
+from gatehouse.data.validation.report import page
+from gatehouse.kfp.local_run import LocalRun
+from gatehouse.launchers.worker.fault_injection import FAULT as TRAINING_FAULT
+from gatehouse.registry.ledger import Ledger
+from gatehouse.store.reference import references_in
+from gatehouse.store.run import RUN_ID, end_of, events
+from gatehouse.store.stage import FAULT, declared_stages
+from gatehouse.store.store import ArtifactStore
 from tests.small_example import MODEL, WINDOW, Row, change_flights, explain, run, write_project
 
 FRAMEWORKS = {"torch", "feast", "mlflow"}
@@ -192,7 +192,7 @@ def test_a_planted_leak_is_caught_before_training(copy: ArtifactStore, tmp_path:
 
 
 def _start(project: Path, store: ArtifactStore, source: Path, **faults: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "gatehouse.cli", "run", str(project), "--store", store.address]
+    command = [sys.executable, "-m", "gatehouse.cli.main", "run", str(project), "--store", store.address]
     return subprocess.Popen(
         [*command, "--source", str(source), "--window", WINDOW],
         env=os.environ | faults,

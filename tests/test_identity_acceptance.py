@@ -11,67 +11,67 @@ from pathlib import Path
 import pytest
 
 import gatehouse
-from gatehouse.components.artifacts import code
-from gatehouse.components.artifacts.code import forget_sources
-from gatehouse.components.artifacts.run import events
-from gatehouse.components.artifacts.stage import declared_stages
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.registry.ledger import Ledger
-from gatehouse.local_run import LocalRun
+from gatehouse.kfp.local_run import LocalRun
+from gatehouse.registry.ledger import Ledger
+from gatehouse.store import code
+from gatehouse.store.code import forget_sources
+from gatehouse.store.run import events
+from gatehouse.store.stage import declared_stages
+from gatehouse.store.store import ArtifactStore
 from tests.small_example import MODEL, WINDOW, write_project
 
 pytestmark = pytest.mark.timeout(900)
 
 Edit = tuple[str, str, str]
 HARMLESS: dict[str, list[Edit]] = {
-    "a colour of a report": [("components/reports/style.py", '"#17202b"', '"#000000"')],
+    "a colour of a report": [("gatehouse/reports/style.py", '"#17202b"', '"#000000"')],
     "a log line": [
-        ("components/launchers/local.py", 'logger.info("Preempted:', 'logger.info("Stopped:'),
-        ("components/training/loop/trainer.py", 'logger.info("epoch', 'logger.info("Epoch'),
-        ("components/training/loop/trainer.py", "{value:.5f}", "{value:.4f}"),
+        ("gatehouse/launchers/local.py", 'logger.info("Preempted:', 'logger.info("Stopped:'),
+        ("gatehouse/training/loop/trainer.py", 'logger.info("epoch', 'logger.info("Epoch'),
+        ("gatehouse/training/loop/trainer.py", "{value:.5f}", "{value:.4f}"),
     ],
     "how long is waited": [
-        ("components/training/stage.py", "minutes=240", "minutes=241"),
-        ("components/training/waits.py", "LAST_SECONDS = 2.0", "LAST_SECONDS = 3.0"),
-        ("components/training/checkpointing/checkpointer.py", "_PEERS_SECONDS = 300.0", "_PEERS_SECONDS = 200.0"),
-        ("components/launchers/job_directory.py", "_LOOK_SECONDS = 0.1", "_LOOK_SECONDS = 0.2"),
-        ("components/launchers/timeouts.py", "HANG_SECONDS = 900.0", "HANG_SECONDS = 800.0"),
-        ("components/evaluation/footprint.py", "_SECONDS = 300", "_SECONDS = 200"),
-        ("components/tuning/access/lease.py", "_LOOK_SECONDS = 0.5", "_LOOK_SECONDS = 0.4"),
-        ("components/tuning/waits.py", "LOOK_SECONDS = 1.0", "LOOK_SECONDS = 0.9"),
+        ("gatehouse/training/stage.py", "minutes=240", "minutes=241"),
+        ("gatehouse/training/waits.py", "LAST_SECONDS = 2.0", "LAST_SECONDS = 3.0"),
+        ("gatehouse/training/checkpointing/checkpointer.py", "_PEERS_SECONDS = 300.0", "_PEERS_SECONDS = 200.0"),
+        ("gatehouse/launchers/job_directory.py", "_LOOK_SECONDS = 0.1", "_LOOK_SECONDS = 0.2"),
+        ("gatehouse/launchers/timeouts.py", "HANG_SECONDS = 900.0", "HANG_SECONDS = 800.0"),
+        ("gatehouse/evaluation/footprint.py", "_SECONDS = 300", "_SECONDS = 200"),
+        ("gatehouse/tuning/access/lease.py", "_LOOK_SECONDS = 0.5", "_LOOK_SECONDS = 0.4"),
+        ("gatehouse/tuning/waits.py", "LOOK_SECONDS = 1.0", "LOOK_SECONDS = 0.9"),
     ],
     "how often is tried again": [
-        ("components/artifacts/objects/retry.py", "ATTEMPTS = 6", "ATTEMPTS = 7"),
-        ("components/tuning/waits.py", "RETRIES = 2", "RETRIES = 3"),
+        ("gatehouse/store/objects/retry.py", "ATTEMPTS = 6", "ATTEMPTS = 7"),
+        ("gatehouse/tuning/waits.py", "RETRIES = 2", "RETRIES = 3"),
     ],
     "the wording of an error": [
-        ("components/splitting/divide.py", "To split by other", "To split by more"),
-        ("components/splitting/refusal/empty_shares.py", "Bring more rows", "Bring many more rows"),
-        ("components/features/computing/labels.py", "Give no label to a row", "Give no label to any row"),
-        ("components/training/transformation/refusal.py", "found none of that name", "found no such"),
-        ("components/tuning/refusal.py", "measured of no trial", "measured in no trial"),
+        ("gatehouse/data/splitting/divide.py", "To split by other", "To split by more"),
+        ("gatehouse/data/splitting/refusal/empty_shares.py", "Bring more rows", "Bring many more rows"),
+        ("gatehouse/features/computing/labels.py", "Give no label to a row", "Give no label to any row"),
+        ("gatehouse/training/transformation/refusal.py", "found none of that name", "found no such"),
+        ("gatehouse/tuning/refusal.py", "measured of no trial", "measured in no trial"),
         ("errors.py", "exit_code = 4", "exit_code = 5"),
     ],
     "the version of a release": [("__init__.py", '__version__ = "0.1.0"', '__version__ = "0.2.0"')],
     "how a metric is shown": [
-        ("components/metrics/log_loss.py", 'title="log loss"', 'title="logarithmic loss", form=".3f"'),
-        ("components/metrics/calibration_error.py", "it is that of these rows", "it is the one of these rows"),
+        ("gatehouse/metrics/log_loss.py", 'title="log loss"', 'title="logarithmic loss", form=".3f"'),
+        ("gatehouse/metrics/calibration_error.py", "it is that of these rows", "it is the one of these rows"),
     ],
     "a field of the policy": [
         (
-            "components/evaluation/spec.py",
+            "gatehouse/evaluation/spec.py",
             "    four_eyes: bool = Field(",
             '    wait: timedelta = Field(timedelta(0), description="How long.")\n    four_eyes: bool = Field(',
         ),
-        ("components/evaluation/spec.py", "from pydantic", "from datetime import timedelta\nfrom pydantic"),
-        ("components/evaluation/spec.py", "Who makes a passing model", "Who declares a passing model"),
+        ("gatehouse/evaluation/spec.py", "from pydantic", "from datetime import timedelta\nfrom pydantic"),
+        ("gatehouse/evaluation/spec.py", "Who makes a passing model", "Who declares a passing model"),
     ],
-    "the metrics spool": [("components/tracking/spool.py", "SEGMENTS = 64", "SEGMENTS = 65")],
-    "the S3 client": [("components/artifacts/objects/s3.py", "\nimport ", "\nimport antigravity\nimport ")],
+    "the metrics spool": [("gatehouse/tracking/spool.py", "SEGMENTS = 64", "SEGMENTS = 65")],
+    "the S3 client": [("gatehouse/store/objects/s3.py", "\nimport ", "\nimport antigravity\nimport ")],
 }
-LEARNING = ("components/training/optimizer/schedule.py", "= rate, weight_decay", "= rate * 1e-4, weight_decay")
-SAME_JOIN = ("components/features/point_in_time/asof_join.py", "stop - start", "-start + stop")
-SAME_SPLIT = ("components/splitting/time_order.py", "chosen &= decision >= start", "chosen &= ~(decision < start)")
+LEARNING = ("gatehouse/training/optimizer/schedule.py", "= rate, weight_decay", "= rate * 1e-4, weight_decay")
+SAME_JOIN = ("gatehouse/features/point_in_time/asof_join.py", "stop - start", "-start + stop")
+SAME_SPLIT = ("gatehouse/data/splitting/time_order.py", "chosen &= decision >= start", "chosen &= ~(decision < start)")
 JUDGING = {"evaluate", "probe", "monitor"}
 MEASURING = JUDGING | {"tune", "train"}
 DECIDING = {
@@ -83,24 +83,24 @@ DECIDING = {
     "the split": (SAME_SPLIT, {"split"}),
     "a default of what is also built in code, by its version": (
         (
-            "components/training/transformation/spec.py",
+            "gatehouse/training/transformation/spec.py",
             "class CategoricalSpec(Spec):\n",
             "class CategoricalSpec(Spec):\n    format_version: ClassVar[int] = 2\n",
         ),
         {"fit_transformation"},
     ),
     "a default of the gate": (
-        ("components/tasks/judging.py", 'leakage_alarm={"roc_auc": 0.95}', 'leakage_alarm={"roc_auc": 0.96}'),
+        ("gatehouse/metrics/tasks/judging.py", 'leakage_alarm={"roc_auc": 0.95}', 'leakage_alarm={"roc_auc": 0.96}'),
         JUDGING,
     ),
-    "a metric": (("components/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), MEASURING | {"calibrate"}),
+    "a metric": (("gatehouse/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), MEASURING | {"calibrate"}),
     "a metric that leakage is found with": (
-        ("components/metrics/roc_auc.py", "hits * below", "below * hits"),
+        ("gatehouse/metrics/roc_auc.py", "hits * below", "below * hits"),
         MEASURING | {"check_leakage", "split"},
     ),
     "how a metric is measured": (
         (
-            "components/metrics/catalogue/declared.py",
+            "gatehouse/metrics/catalogue/declared.py",
             'np.einsum("i,i", times, numbers)',
             "np.sum(times * numbers)",
         ),
@@ -108,14 +108,14 @@ DECIDING = {
     ),
     "which metrics are measured": (
         (
-            "components/metrics/catalogue/found.py",
+            "gatehouse/metrics/catalogue/found.py",
             "task in metric_named(name).tasks",
             "task in {*metric_named(name).tasks}",
         ),
         JUDGING,
     ),
     "a metric that only evaluations measure": (
-        ("components/metrics/f1.py", "2 * counts.right", "counts.right * 2"),
+        ("gatehouse/metrics/f1.py", "2 * counts.right", "counts.right * 2"),
         JUDGING,
     ),
 }
@@ -198,7 +198,7 @@ def test_a_run_after_edits_runs_what_uses_them_and_goes_on_only_where_the_output
     project = write_project(tmp_path / "project")
     before = first[1]
     known = set(copy.objects.folders("runs"))
-    command = [sys.executable, "-m", "gatehouse.cli", "run", str(project), "--store", copy.address]
+    command = [sys.executable, "-m", "gatehouse.cli.main", "run", str(project), "--store", copy.address]
     ended = subprocess.run(
         [*command, "--source", str(raw), "--window", WINDOW],
         env=os.environ | {"PYTHONPATH": str(sources.folder)},

@@ -11,13 +11,13 @@ from kfp import local
 from kfp.local.status import Status
 from kfp.local.subprocess_task_handler import SubprocessTaskHandler
 
-from gatehouse.components.artifacts.run import RUN_ID, events
-from gatehouse.components.artifacts.stage import declared_stages
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.images import TRAINING, TRAINING_GPU, image
 from gatehouse.pipelines.catalog import build
-from gatehouse.project import load_project
-from gatehouse.signatures import NAMES
+from gatehouse.project.project import load_project
+from gatehouse.project.signatures import NAMES
+from gatehouse.runtime.images import TRAINING, TRAINING_GPU, image
+from gatehouse.store.run import RUN_ID, events
+from gatehouse.store.stage import declared_stages
+from gatehouse.store.store import ArtifactStore
 from tests.image_environments import make_environment
 from tests.small_example import WINDOW, write_project
 

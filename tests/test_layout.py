@@ -78,9 +78,7 @@ def test_names_say_what_is_inside() -> None:
 
 def test_a_function_that_raises_says_which_errors() -> None:
     """A command has none: its docstring is the text of `--help`, and every error ends it with a message."""
-    rooms = [
-        source for source in sources("components", "pipelines", "gatehouse") if "gatehouse/commands" not in source.name
-    ]
+    rooms = [source for source in sources("components", "pipelines", "gatehouse") if "gatehouse/cli" not in source.name]
     raising = [
         (source.name, each)
         for source in rooms
@@ -119,7 +117,7 @@ def test_a_stage_has_its_interface_and_its_function(folder: Path) -> None:
 
 def test_a_file_declares_one_stage() -> None:
     """These two say in their first lines why their stages stand together."""
-    together = {"components/control/requiring/stage.py", "components/operations/diagnosing/stage.py"}
+    together = {"gatehouse/operations/control/requiring/stage.py", "gatehouse/operations/diagnosing/stage.py"}
     declared = {source.name: source.path.read_text().count("\n@stage(") for source in sources("components")}
     assert sum(declared.values()) > 30, "this test looks in the wrong place"
     assert {name for name, stages in declared.items() if stages > 1} == together
@@ -143,13 +141,13 @@ def test_what_benchmarks_and_generators_import_is_there() -> None:
 @pytest.mark.parametrize(
     ("line", "lacking"),
     [
-        ("from gatehouse.components.tuning.access.address import named_url, STORAGE, os, NoReturn", []),
-        ("from gatehouse.components.tuning.access.address import parsed, secret", ["parsed", "secret"]),
-        ("from gatehouse.components.tuning import access, gone", ["gone"]),
+        ("from gatehouse.tuning.access.address import named_url, STORAGE, os, NoReturn", []),
+        ("from gatehouse.tuning.access.address import parsed, secret", ["parsed", "secret"]),
+        ("from gatehouse.tuning import access, gone", ["gone"]),
         ("from gatehouse.gone import anything", ["gatehouse.gone"]),
-        ("import gatehouse.cli, gatehouse.components.gone", ["gatehouse.components.gone"]),
+        ("import gatehouse.cli.main, gatehouse.components.gone", ["gatehouse.components.gone"]),
         ("from gatehouse import cli, gone", ["gone"]),
-        ("from gatehouse.process import *", []),
+        ("from gatehouse.runtime.process import *", []),
         ("import numpy.gone", []),
     ],
 )
@@ -191,10 +189,12 @@ def test_errors_import_nothing() -> None:
     assert list(Source(ROOT / "gatehouse" / "errors.py").imports()) == []
 
 
-@pytest.mark.parametrize("carrier", ["gatehouse.errors", "gatehouse.yaml_lines", "gatehouse.components.reports.page"])
+@pytest.mark.parametrize(
+    "carrier", ["gatehouse.errors", "gatehouse.configuration.yaml_lines", "gatehouse.reports.page"]
+)
 def test_a_carrier_that_imports_what_decides_is_found(carrier: str) -> None:
     contract = CarriersContract("carriers", session_options={}, contract_options={})
-    for imported, kept in (("gatehouse.process", True), ("gatehouse.components.metrics.mcc", False)):
+    for imported, kept in (("gatehouse.runtime.process", True), ("gatehouse.metrics.mcc", False)):
         graph = ImportGraph()
         graph.add_import(importer=carrier, imported=imported)
         assert contract.check(graph, verbose=False).kept == kept, imported
@@ -253,7 +253,7 @@ def test_the_wheel_holds_what_the_links_lead_to(tmp_path: Path) -> None:
         if path.suffix in {".py", ".sql", ".yaml"} and not {"__pycache__", "compiled"} & set(path.parts)
     }
     assert len(expected) > 50
-    assert expected | {"gatehouse/py.typed", "gatehouse/cli.py"} <= held
+    assert expected | {"gatehouse/py.typed", "gatehouse/cli/main.py"} <= held
 
 
 def _pins(lock: str) -> set[str]:

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.components.evaluation.stage import EvaluateRequest, evaluate
-from gatehouse.components.registry.explaining.explanation import ExplainRequest, explain
-from gatehouse.components.registry.resolving.alias import Resolver
-from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.spec import CheckpointSpec
-from gatehouse.components.training.models.weights_file import weights_file
-from gatehouse.components.training.scoring.predictor import Predictor
-from tests.components.registry.gate import NAME, Gate, make_gate
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.evaluation.stage import EvaluateRequest, evaluate
+from gatehouse.registry.explaining.explanation import ExplainRequest, explain
+from gatehouse.registry.resolving.alias import Resolver
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.checkpointing.checkpointer import Checkpointer
+from gatehouse.training.checkpointing.spec import CheckpointSpec
+from gatehouse.training.models.weights_file import weights_file
+from gatehouse.training.scoring.predictor import Predictor
+from tests.registry.gate import NAME, Gate, make_gate
 from tests.source_tree import Source, sources
 
 _MODULES = frozenset(
@@ -36,14 +36,14 @@ _SAFE_YAML = ("SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader")
 _OURS = ("components", "pipelines", "feature_repo", "gatehouse", "images")
 _BETWEEN_OUR_PROCESSES = {
     # A request goes from a client that the server wrote to that server, through a socket in the server's own folder.
-    ("gatehouse/forkserver.py", "marshal"),
+    ("gatehouse/kfp/forkserver.py", "marshal"),
     # The ranks of one job tell each other small things over the connections that gloo or NCCL opened between them.
-    ("components/training/checkpointing/checkpointer.py", "broadcast_object_list"),
-    ("components/training/checkpointing/plan.py", "all_gather_object"),
-    ("components/training/loop/divergence.py", "all_gather_object"),
-    ("components/operations/diagnosing/program.py", "all_gather_object"),
-    ("components/training/loop/weights.py", "gather_object"),
-    ("components/training/trees/trainer.py", "broadcast_object_list"),
+    ("gatehouse/training/checkpointing/checkpointer.py", "broadcast_object_list"),
+    ("gatehouse/training/checkpointing/plan.py", "all_gather_object"),
+    ("gatehouse/training/loop/divergence.py", "all_gather_object"),
+    ("gatehouse/operations/diagnosing/program.py", "all_gather_object"),
+    ("gatehouse/training/loop/weights.py", "gather_object"),
+    ("gatehouse/training/trees/trainer.py", "broadcast_object_list"),
 }
 """What is not read from a file or a store, and so cannot be planted there."""
 
@@ -170,7 +170,7 @@ def test_planted_weights_do_not_run(
 def test_a_planted_object_of_the_store_does_not_run(
     store: ArtifactStore, tmp_path: Path, trace: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gatehouse.components.registry.projection.tracking_of", lambda store: None)
+    monkeypatch.setattr("gatehouse.registry.projection.tracking_of", lambda store: None)
     gate = make_gate(store)
     model = gate.model(1)
     gate.run(model)

@@ -7,17 +7,17 @@ import pyarrow.parquet as pq
 import pytest
 import requests
 
-from gatehouse.components.artifacts.declaration import Declaration
-from gatehouse.components.artifacts.run import RUN_ID, events
-from gatehouse.components.artifacts.stage import Stage, StageModel
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.mlflow_client import tracking_of
-from gatehouse.components.tracking.shown import warning_on_failure
 from gatehouse.errors import GatehouseError
-from gatehouse.local_run import LocalRun
-from gatehouse.redaction import redacted
+from gatehouse.kfp.local_run import LocalRun
+from gatehouse.runtime.redaction import redacted
 from gatehouse.server.app import create_app
 from gatehouse.server.tokens import create_token
+from gatehouse.store.declaration import Declaration
+from gatehouse.store.run import RUN_ID, events
+from gatehouse.store.stage import Stage, StageModel
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.shown import warning_on_failure
 from tests.server.serving import serving
 from tests.small_example import MODEL, PLANTED
 

@@ -1,1 +1,1 @@
-"""Raw source to immutable dataset snapshots."""
+"""The component `snapshot`."""

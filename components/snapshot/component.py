@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.components.artifacts.image import image_of
+from gatehouse.store.image import image_of
 
 
 @dsl.component(base_image=image_of("snapshot"), packages_to_install=[], install_kfp_package=False)
@@ -59,12 +59,12 @@ def snapshot(
         metrics: Numbers of rules judged, failed and warned for the UI.
         report: The report of the validation for the UI.
     """
-    from gatehouse.components.artifacts.parameters import request_of, runner
-    from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.control.preparing.stage import prepare
-    from gatehouse.components.snapshot.stage import snapshot as take
-    from gatehouse.components.validation.reports.outputs import show
-    from gatehouse.components.validation.stage import validate
+    from gatehouse.data.snapshot.stage import snapshot as take
+    from gatehouse.data.validation.reports.outputs import show
+    from gatehouse.data.validation.stage import validate
+    from gatehouse.operations.control.preparing.stage import prepare
+    from gatehouse.store.parameters import request_of, runner
+    from gatehouse.store.store import ArtifactStore
 
     opened = ArtifactStore.open(store)
     run = runner(opened, code, rerun)

@@ -9,13 +9,13 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
-from gatehouse.components.artifacts.records import author
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import GatehouseError
 from gatehouse.server.known import LastKnown
 from gatehouse.server.problems import ProblemError, logger, too_often
 from gatehouse.server.rate import Rate
 from gatehouse.server.tokens import Scope, Token, token_given, tokens_of
+from gatehouse.store.records import author
+from gatehouse.store.store import ArtifactStore
 
 AUDIT = "server/audit"
 _bearer = HTTPBearer(auto_error=False, description="A token of `gatehouse serve token create`.")

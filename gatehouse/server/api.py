@@ -6,19 +6,19 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.registry.approving.approval import ApproveRequest, ApproveResult, approve
-from gatehouse.components.registry.explaining.comparison import Compared, CompareRequest, compare
-from gatehouse.components.registry.explaining.explanation import Act, ExplainRequest, Explanation, explain
-from gatehouse.components.registry.explaining.search import Found, SearchRequest, search
-from gatehouse.components.registry.promoting.stage import PromoteResult
-from gatehouse.components.registry.registering.stage import RegisterResult
+from gatehouse.registry.approving.approval import ApproveRequest, ApproveResult, approve
+from gatehouse.registry.explaining.comparison import Compared, CompareRequest, compare
+from gatehouse.registry.explaining.explanation import Act, ExplainRequest, Explanation, explain
+from gatehouse.registry.explaining.search import Found, SearchRequest, search
+from gatehouse.registry.promoting.stage import PromoteResult
+from gatehouse.registry.registering.stage import RegisterResult
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access, Promoter, Reader, Runner
 from gatehouse.server.problems import answers
 from gatehouse.server.registry import Acting, Model, Promotion, Registration, Resolved, Word, found, require_version
 from gatehouse.server.state import Server
 from gatehouse.server.tokens import Token
+from gatehouse.store.store import ArtifactStore
 
 READS = answers(401, 403, 404, 422, 429, 500, 503)
 CHANGES = answers(400, 401, 403, 404, 409, 413, 422, 429, 500, 503)

@@ -8,15 +8,15 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import GatehouseError
-from gatehouse.project import Project
+from gatehouse.project.project import Project
 from gatehouse.server import api, pages, problems
 from gatehouse.server.access import Access
 from gatehouse.server.guarding import guard
 from gatehouse.server.problems import answers
 from gatehouse.server.rate import Rate
 from gatehouse.server.state import Server
+from gatehouse.store.store import ArtifactStore
 
 _LARGEST_BODY = 65_536  # bytes
 

@@ -9,16 +9,16 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import BaseModel, Field
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.definitions.repository import Repository, check_out
-from gatehouse.components.features.exact import cast_values
-from gatehouse.components.features.online.opening import open_online
-from gatehouse.components.features.online.requests import online_features
-from gatehouse.components.features.online.store import OnlineStore, online_view, require_materialized
-from gatehouse.components.registry.naming import named
-from gatehouse.components.scoring.answers import answers, classes_of
-from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.errors import ConfigurationError
+from gatehouse.features.definitions.repository import Repository, check_out
+from gatehouse.features.exact import cast_values
+from gatehouse.monitoring.scoring.answers import answers, classes_of
+from gatehouse.online.opening import open_online
+from gatehouse.online.requests import online_features
+from gatehouse.online.store import OnlineStore, online_view, require_materialized
+from gatehouse.registry.naming import named
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.scoring.predictor import Predictor
 
 _NUMBERS = {
     **{f"{sign}INT{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)},

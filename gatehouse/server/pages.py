@@ -12,17 +12,16 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.registry.explaining.comparison import CompareRequest, compare
-from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation, explain
-from gatehouse.components.registry.explaining.report import lineage_picture
-from gatehouse.components.registry.explaining.search import Found, SearchRequest, search
-from gatehouse.components.registry.state import Verdict
-from gatehouse.components.reports.advice import advised
-from gatehouse.components.reports.format import moment, number
-from gatehouse.components.reports.rendering import has_page, rendered
-from gatehouse.components.reports.style import STYLE
 from gatehouse.errors import ConfigurationError
+from gatehouse.registry.explaining.comparison import CompareRequest, compare
+from gatehouse.registry.explaining.explanation import ExplainRequest, Explanation, explain
+from gatehouse.registry.explaining.report import lineage_picture
+from gatehouse.registry.explaining.search import Found, SearchRequest, search
+from gatehouse.registry.state import Verdict
+from gatehouse.reports.advice import advised
+from gatehouse.reports.format import moment, number
+from gatehouse.reports.rendering import has_page, rendered
+from gatehouse.reports.style import STYLE
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access
 from gatehouse.server.api import Name, RunId, sign
@@ -30,6 +29,7 @@ from gatehouse.server.problems import Problem, ProblemError, show_json
 from gatehouse.server.registry import Word, found
 from gatehouse.server.state import Server
 from gatehouse.server.tokens import Scope, Token
+from gatehouse.store.reference import Reference
 
 COOKIE = "gatehouse"
 _FOLDER = Path(__file__).parent / "templates"

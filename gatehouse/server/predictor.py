@@ -10,7 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 
-from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.errors import GatehouseError
 from gatehouse.server import problems
 from gatehouse.server.access import Access, caller
@@ -19,6 +18,7 @@ from gatehouse.server.following import Following
 from gatehouse.server.guarding import guard
 from gatehouse.server.inference import Inference, ServedModel, TensorSchema
 from gatehouse.server.problems import Problem, ProblemError
+from gatehouse.training.transformation.columns import FeatureError
 
 LARGEST_BODY = 16 * 1024 * 1024  # bytes
 _MODEL = "/v2/models/{name}"

@@ -12,8 +12,6 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from gatehouse.components.registry.approving.approval import ApprovalError
-from gatehouse.components.registry.state import LedgerError, StaleVerdictError
 from gatehouse.errors import (
     ConfigurationError,
     CorruptArtifactError,
@@ -22,6 +20,8 @@ from gatehouse.errors import (
     MissingArtifactError,
     PredictionError,
 )
+from gatehouse.registry.approving.approval import ApprovalError
+from gatehouse.registry.state import LedgerError, StaleVerdictError
 
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"

@@ -2,18 +2,18 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.registry.explaining.explanation import Act, said, why
-from gatehouse.components.registry.explaining.search import Found, SearchRequest, search
-from gatehouse.components.registry.ledger import model_names
-from gatehouse.components.registry.naming import Named, named
-from gatehouse.components.registry.promoting.stage import PromoteRequest, PromoteResult, promote
-from gatehouse.components.registry.registering.stage import RegisterRequest, RegisterResult, register
-from gatehouse.components.registry.state import ALIASES, Record
 from gatehouse.errors import ConfigurationError
-from gatehouse.project import Project
+from gatehouse.project.project import Project
+from gatehouse.registry.explaining.explanation import Act, said, why
+from gatehouse.registry.explaining.search import Found, SearchRequest, search
+from gatehouse.registry.ledger import model_names
+from gatehouse.registry.naming import Named, named
+from gatehouse.registry.promoting.stage import PromoteRequest, PromoteResult, promote
+from gatehouse.registry.registering.stage import RegisterRequest, RegisterResult, register
+from gatehouse.registry.state import ALIASES, Record
 from gatehouse.server.problems import ProblemError
 from gatehouse.server.tokens import Token
+from gatehouse.store.store import ArtifactStore
 
 MODEL = r"^[a-z][a-z0-9-]{0,63}$"
 VERSION = r"^[a-z][a-z0-9-]{0,63}(:[0-9]{1,9}|@[a-z]{1,20})$"

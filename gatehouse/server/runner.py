@@ -4,11 +4,11 @@ import fcntl
 import sys
 from pathlib import Path
 
-from gatehouse.components.artifacts.records import read_record
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.later import show_apart
-from gatehouse.local_run import run_pipeline
+from gatehouse.kfp.local_run import run_pipeline
 from gatehouse.server.runs import ENDED, SUBMITTED
+from gatehouse.store.records import read_record
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.later import show_apart
 
 
 def main(run: str, project: str, address: str) -> int:

@@ -15,15 +15,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gatehouse.components.artifacts.records import USER, author, read_record
-from gatehouse.components.artifacts.run import REASON, events
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.driver import PLAN
 from gatehouse.errors import ConfigurationError, MissingArtifactError
-from gatehouse.local_run import LocalRun, PlannedTask, new_run_id
-from gatehouse.process import start_time
+from gatehouse.kfp.driver import PLAN
+from gatehouse.kfp.local_run import LocalRun, PlannedTask, new_run_id
+from gatehouse.runtime.process import start_time
 from gatehouse.server.problems import ProblemError
 from gatehouse.server.tokens import Scope
+from gatehouse.store.records import USER, author, read_record
+from gatehouse.store.run import REASON, events
+from gatehouse.store.store import ArtifactStore
 
 SUBMITTED, PROCESS, ENDED = "submitted.json", "process.json", "ended.json"
 Status = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED"]

@@ -2,13 +2,13 @@
 
 from typing import TypeVar
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.registry.ledger import model_names
 from gatehouse.errors import GatehouseError
-from gatehouse.project import Project
+from gatehouse.project.project import Project
+from gatehouse.registry.ledger import model_names
 from gatehouse.server import registry
 from gatehouse.server.known import LastKnown
 from gatehouse.server.registry import Resolved
+from gatehouse.store.store import ArtifactStore
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from gatehouse.components.artifacts.records import author, read_records
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
+from gatehouse.store.records import author, read_records
+from gatehouse.store.store import ArtifactStore
 
 Scope = Literal["read", "run", "promote"]
 SCOPES: tuple[Scope, ...] = ("read", "run", "promote")

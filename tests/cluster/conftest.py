@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 import yaml
 
-from gatehouse.commands.kfp import Place
-from gatehouse.components.artifacts.run import RUN_ID, Event, events
-from gatehouse.components.artifacts.stage import ATTEMPTS, FAULT
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.kfp_api.answers import Run
-from gatehouse.components.kfp_api.client import KfpApi
-from gatehouse.submission import Submission, Upload
+from gatehouse.cli.kfp import Place
+from gatehouse.kfp.submission import Submission, Upload
+from gatehouse.kfp_api.answers import Run
+from gatehouse.kfp_api.client import KfpApi
+from gatehouse.store.run import RUN_ID, Event, events
+from gatehouse.store.stage import ATTEMPTS, FAULT
+from gatehouse.store.store import ArtifactStore
 from tests.small_example import WINDOW, write_project, write_raw_files
 
 PROFILE = "GATEHOUSE_CLUSTER"

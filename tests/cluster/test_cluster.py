@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from gatehouse.components.artifacts.run import end_of
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.kfp_api.answers import Run
-from gatehouse.components.kfp_api.connection import ENDPOINT
-from gatehouse.components.operations.ending.outcome import outcome_in_kfp
-from gatehouse.components.operations.reconciling import unreported
-from gatehouse.components.operations.reconciling.stage import ReconcileRequest, reconcile
+from gatehouse.kfp_api.answers import Run
+from gatehouse.kfp_api.connection import ENDPOINT
+from gatehouse.operations.ending.outcome import outcome_in_kfp
+from gatehouse.operations.reconciling import unreported
+from gatehouse.operations.reconciling.stage import ReconcileRequest, reconcile
+from gatehouse.store.run import end_of
+from gatehouse.store.store import ArtifactStore
 from tests.cluster.conftest import Cluster
 
 pytestmark = pytest.mark.timeout(3600)

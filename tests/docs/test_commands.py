@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from gatehouse import cli
+from gatehouse.cli import main as cli
 from tests.source_tree import ROOT
 
 _BLOCK = re.compile(r"^([ ]*)```(?:bash|sh|console)?\n(.*?)^\1```", re.MULTILINE | re.DOTALL)

@@ -13,9 +13,9 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from gatehouse import cli
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.local_run import LocalRun
+from gatehouse.cli import main as cli
+from gatehouse.kfp.local_run import LocalRun
+from gatehouse.store.store import ArtifactStore
 from tests.docs.test_commands import _lines, _pages
 from tests.small_example import EXAMPLE
 from tests.source_tree import ROOT
@@ -23,12 +23,12 @@ from tests.source_tree import ROOT
 pytestmark = pytest.mark.timeout(600)
 
 _TABLE = "tests/docs/test_first_table.py::test_every_line_runs_and_prints_what_the_page_says"
-_MODELS = "tests/components/registry/test_models_command.py::"
+_MODELS = "tests/registry/test_models_command.py::"
 _DRIFT = (
     "tests/pipelines/test_monitoring.py::"
     "test_planted_drift_is_found_trained_for_once_and_the_new_model_becomes_the_champion"
 )
-_COMPILE = "tests/commands/test_compile.py::test_specs_for_a_platform_are_released_and_compared_with_those_before"
+_COMPILE = "tests/cli/test_compile.py::test_specs_for_a_platform_are_released_and_compared_with_those_before"
 ELSEWHERE = {
     "data try orders.csv": ("data try", _TABLE),
     "data try orders.csv --no-open": ("data try --no-open", _TABLE),
@@ -43,11 +43,11 @@ ELSEWHERE = {
     ),
     "run --pipeline monitoring --param predictions=latest": (
         "predictions latest",
-        "tests/components/monitoring/test_logs.py::test_the_latest_log_is_the_one_of_the_champion_that_knows_most",
+        "tests/monitoring/test_logs.py::test_the_latest_log_is_the_one_of_the_champion_that_knows_most",
     ),
     "backfill --pipeline scoring --windows 2013-01-01/2013-07-01/P1M": (
         "backfill --windows",
-        "tests/commands/test_backfill.py::test_each_window_is_one_run_and_a_failed_one_stops_no_other",
+        "tests/cli/test_backfill.py::test_each_window_is_one_run_and_a_failed_one_stops_no_other",
     ),
     "models approve flight-delays:4 --reason 'the slices hold'": (
         "approve --reason",
@@ -56,12 +56,11 @@ ELSEWHERE = {
     "models promote flight-delays:4": ("promote", _MODELS + "test_promote_rollback_and_archive"),
     "models handoff flight-delays@canary --out flight-delays-canary": (
         "handoff --out",
-        "tests/components/registry/test_handoff.py::test_the_command_writes_all_of_it",
+        "tests/registry/test_handoff.py::test_the_command_writes_all_of_it",
     ),
     "models reproduce flight-delays@champion": (
         "reproduce @champion",
-        "tests/components/registry/reproducing/test_reproduction.py::"
-        "test_the_command_ends_with_one_where_the_model_is_another",
+        "tests/registry/reproducing/test_reproduction.py::test_the_command_ends_with_one_where_the_model_is_another",
     ),
     "models exempt 'models/flight-delays/sha256-3f9c…' --rule 'slice carrier=OO' --until 2026-12-31 "
     "--reason 'its fleet is being replaced'": (
@@ -70,11 +69,11 @@ ELSEWHERE = {
     ),
     "tuning show flights --follow": (
         "follow",
-        "tests/commands/test_tuning.py::test_following_prints_a_line_for_each_event_and_ends_with_the_controller",
+        "tests/cli/test_tuning.py::test_following_prints_a_line_for_each_event_and_ends_with_the_controller",
     ),
     "submit --platform platforms/cluster.yaml --param seed=7 --dry-run": (
         "submit --dry-run --param seed=7",
-        "tests/commands/test_submit.py::test_a_pipeline_is_submitted_once",
+        "tests/cli/test_submit.py::test_a_pipeline_is_submitted_once",
     ),
     "compile returns --platform returns/platforms/cluster.yaml --output compiled": ("--platform --output", _COMPILE),
     "compile returns --platform returns/platforms/cluster.yaml": ("--platform", _COMPILE),

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from gatehouse.components.artifacts.carriers import APART, CALLING, ENGINES, IN_A_ROOM, LIBRARIES
-from gatehouse.components.artifacts.manifest import FileEntry, Manifest
-from gatehouse.components.artifacts.stage import STAGES
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation.gate import Evidence, Family
-from gatehouse.components.reports.rendering import rendered
+from gatehouse.evaluation.gate import Evidence, Family
+from gatehouse.reports.rendering import rendered
+from gatehouse.store.carriers import APART, CALLING, ENGINES, IN_A_ROOM, LIBRARIES
+from gatehouse.store.manifest import FileEntry, Manifest
+from gatehouse.store.stage import STAGES
+from gatehouse.store.store import ArtifactStore
 from tests.source_tree import ROOT
 
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.store.stage import declared_stages
 from tests.source_tree import ROOT
 
 SCRIPTS = sorted((ROOT / "docs").glob("[a-z]*.py"))

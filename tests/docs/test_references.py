@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-from gatehouse.components.artifacts.code import imports_of, source_of
-from gatehouse.components.artifacts.declaration import CONTENTS
-from gatehouse.components.artifacts.stage import declared_stages
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.local_run import LocalRun
+from gatehouse.kfp.local_run import LocalRun
+from gatehouse.store.code import imports_of, source_of
+from gatehouse.store.declaration import CONTENTS
+from gatehouse.store.stage import declared_stages
+from gatehouse.store.store import ArtifactStore
 from tests.source_tree import ROOT
 
 PAGE = ROOT / "docs" / "references.md"

@@ -6,15 +6,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from gatehouse.commands.tuning import app
-from gatehouse.components.training.spec import train_spec
-from gatehouse.components.tuning.access import proxy
-from gatehouse.components.tuning.access.address import STORAGE
-from gatehouse.components.tuning.algorithms import Algorithm, EarlyStopping
-from gatehouse.components.tuning.configuration import infeasible
-from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.images import image
-from gatehouse.platforms import Platform
+from gatehouse.cli.tuning import app
+from gatehouse.project.platforms import Platform
+from gatehouse.runtime.images import image
+from gatehouse.training.spec import train_spec
+from gatehouse.tuning.access import proxy
+from gatehouse.tuning.access.address import STORAGE
+from gatehouse.tuning.algorithms import Algorithm, EarlyStopping
+from gatehouse.tuning.configuration import infeasible
+from gatehouse.tuning.spec import ExperimentSpec
 from tests.source_tree import ROOT
 
 PAGE = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")

@@ -8,16 +8,16 @@ import yaml
 from kfp import compiler, local
 
 import gatehouse
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
-from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.errors import ConfigurationError
-from gatehouse.forkserver import ForkServer
+from gatehouse.kfp.forkserver import ForkServer
 from gatehouse.pipelines.grid import grid
-from gatehouse.project import Project, load_project
+from gatehouse.project.project import Project, load_project
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.transformation.stage import FitRequest, fit_transformation
+from gatehouse.tuning.spec import ExperimentSpec
 from tests.compiling import with_a_short_stack
-from tests.components.training.specs import network
-from tests.components.training.synthetic import lay_out
+from tests.training.specs import network
+from tests.training.synthetic import lay_out
 
 RATES = {"name": "optimizer.learning_rate", "type": "categorical", "choices": [0.0001, 0.01]}
 

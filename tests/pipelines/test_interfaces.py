@@ -7,20 +7,20 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.artifacts.forms import RERUN
-from gatehouse.components.artifacts.parameters import parameter_of, runner, spec_of
-from gatehouse.components.artifacts.stage import StageModel, declared_stages
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.control.requiring.stage import Requirement, Satisfied, require_contract
-from gatehouse.components.evaluation.spec import GatePolicy
-from gatehouse.components.training.transformation.spec import CategoricalSpec, TransformationSpec
-from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.errors import ContractBreachError, LeakageError
+from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.operations.control.requiring.stage import Requirement, Satisfied, require_contract
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import forcible_stages
-from gatehouse.project import ProjectFile
-from tests.components.training.synthetic import lay_out
+from gatehouse.project.project import ProjectFile
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.forms import RERUN
+from gatehouse.store.parameters import parameter_of, runner, spec_of
+from gatehouse.store.stage import StageModel, declared_stages
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.transformation.spec import CategoricalSpec, TransformationSpec
+from gatehouse.training.transformation.stage import FitRequest, fit_transformation
+from tests.training.synthetic import lay_out
 
 TASKS = sorted(name for name, stage in declared_stages().items() if not stage.declared.inner and name != "prepare")
 

@@ -7,16 +7,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from gatehouse.cli import app
-from gatehouse.commands import run as command
-from gatehouse.components.artifacts.run import events
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.control.causes import Orders
-from gatehouse.components.kfp_api.connection import ENDPOINT
-from gatehouse.components.registry.ledger import Ledger
-from gatehouse.components.reports.rendering import rendered
-from gatehouse.local_run import LocalRun
-from gatehouse.retraining import train_ordered
+from gatehouse.cli import run as command
+from gatehouse.cli.main import app
+from gatehouse.kfp.local_run import LocalRun
+from gatehouse.kfp.retraining import train_ordered
+from gatehouse.kfp_api.connection import ENDPOINT
+from gatehouse.monitoring.orders import Orders
+from gatehouse.registry.ledger import Ledger
+from gatehouse.reports.rendering import rendered
+from gatehouse.store.run import events
+from gatehouse.store.store import ArtifactStore
 from tests.small_example import MODEL, Row, change_flights, write_project, write_raw_files
 
 pytestmark = pytest.mark.timeout(600)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from kfp import dsl, local
 
-from gatehouse.components.artifacts.run import RUN_ID, events
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.pipelines.interfaces import component_of
+from gatehouse.store.run import RUN_ID, events
+from gatehouse.store.store import ArtifactStore
 from tests.compiling import with_a_short_stack
 
 RUN = "20240110-000000-abcd"

@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.local_run import LocalRun, run_pipeline
+from gatehouse.kfp.local_run import LocalRun, run_pipeline
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.scoring.predictor import Predictor
 from tests.small_example import WINDOW, explain
 
 pytestmark = pytest.mark.timeout(600)

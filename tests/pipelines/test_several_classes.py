@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.local_run import LocalRun, run_pipeline
+from gatehouse.kfp.local_run import LocalRun, run_pipeline
+from gatehouse.store.store import ArtifactStore
 from tests.small_example import EXAMPLE, explain
 
 pytestmark = pytest.mark.timeout(600)

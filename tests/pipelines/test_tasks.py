@@ -7,15 +7,15 @@ import pytest
 from google.protobuf import json_format
 from pydantic import ValidationError
 
-from gatehouse.components.artifacts.stage import ATTEMPTS, TOLERATE, declared_stages
-from gatehouse.components.probing.spec import ProbeSpec
-from gatehouse.components.tracking.cost import Prices
 from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.pipelines.catalog import Pipeline, build
-from gatehouse.platforms import THIS_MACHINE, Platform
-from gatehouse.project import Project, load_project
-from gatehouse.project_file import ProjectFile
-from gatehouse.task_settings import StageSettings
+from gatehouse.project.platforms import THIS_MACHINE, Platform
+from gatehouse.project.project import Project, load_project
+from gatehouse.project.project_file import ProjectFile
+from gatehouse.project.task_settings import StageSettings
+from gatehouse.store.stage import ATTEMPTS, TOLERATE, declared_stages
+from gatehouse.tracking.cost import Prices
 from tests.compiling import with_a_short_stack
 from tests.small_example import EXAMPLE
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.server.app import create_app
 from gatehouse.server.rate import Rate
-from tests.components.registry.gate import MANUAL, Gate, make_gate
+from gatehouse.store.store import ArtifactStore
+from tests.registry.gate import MANUAL, Gate, make_gate
 from tests.server.serving import Client, client, serving
 
 
@@ -28,7 +28,7 @@ class Served:
 @pytest.fixture
 def served(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """A server of a store with two versions of one model."""
-    monkeypatch.setattr("gatehouse.components.registry.projection.tracking_of", lambda store: None)
+    monkeypatch.setattr("gatehouse.registry.projection.tracking_of", lambda store: None)
     gate = make_gate(store)
     gate.run(gate.model(1))
     gate.run(gate.model(2), policy=MANUAL)

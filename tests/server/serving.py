@@ -9,8 +9,8 @@ import requests
 import uvicorn
 from fastapi import FastAPI
 
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.server.tokens import Scope, create_token
+from gatehouse.store.store import ArtifactStore
 
 
 class _Uvicorn(uvicorn.Server):

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import requests
 
-from gatehouse.components.registry.ledger import Ledger
 from gatehouse.errors import StoreError
+from gatehouse.registry.ledger import Ledger
 from gatehouse.server.access import AUDIT
 from gatehouse.server.tokens import revoke_token
-from tests.components.registry.gate import NAME
+from tests.registry.gate import NAME
 from tests.server.conftest import Served
 
 

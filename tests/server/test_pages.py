@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from gatehouse.components.evaluation.spec import GatePolicy
-from gatehouse.components.registry.ledger import Ledger
-from gatehouse.components.registry.promoting.acts import tag
-from gatehouse.local_run import PLAN
+from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.kfp.local_run import PLAN
+from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.promoting.acts import tag
 from gatehouse.server.runs import ENDED, SUBMITTED
-from tests.components.registry.gate import MANUAL, NAME
-from tests.components.reports.browser import Browser, Page, launched
+from tests.registry.gate import MANUAL, NAME
+from tests.reports.browser import Browser, Page, launched
 from tests.server.conftest import Served
 from tests.server.serving import Client
 

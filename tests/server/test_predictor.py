@@ -14,22 +14,15 @@ import pytest
 import requests
 import torch
 
-from gatehouse.components.artifacts.run import RUN_ID
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.calibration.spec import CalibrationSpec
-from gatehouse.components.calibration.stage import CalibrateRequest, calibrate
-from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.components.evaluation.stage import EvaluateRequest, evaluate
-from gatehouse.components.features.definitions.repository import read_repository
-from gatehouse.components.features.online.materialization import materialize_views
-from gatehouse.components.features.online.opening import open_online, sqlite_file
-from gatehouse.components.features.online.store import online_view
-from gatehouse.components.registry.resolving.alias import Resolver
-from gatehouse.components.scoring.stage import ScoreRequest, score
-from gatehouse.components.training.models.building import build_model
-from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.components.training.transformation.fitting import fit
 from gatehouse.errors import ConfigurationError, PredictionError
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.evaluation.stage import EvaluateRequest, evaluate
+from gatehouse.features.definitions.repository import read_repository
+from gatehouse.monitoring.scoring.stage import ScoreRequest, score
+from gatehouse.online.materialization import materialize_views
+from gatehouse.online.opening import open_online, sqlite_file
+from gatehouse.online.store import online_view
+from gatehouse.registry.resolving.alias import Resolver
 from gatehouse.server import inference
 from gatehouse.server.access import Access
 from gatehouse.server.following import Following
@@ -37,12 +30,19 @@ from gatehouse.server.inference import Online, ServedModel
 from gatehouse.server.predictor import create_app
 from gatehouse.server.problems import status_of
 from gatehouse.server.rate import Rate
-from tests.components.evaluation.candidates import publish_model
-from tests.components.features import shops
-from tests.components.registry.gate import NAME, Gate, make_gate
-from tests.components.training.specs import architecture, network
-from tests.components.training.synthetic import CATEGORICAL, NUMERIC, publish_split, publish_training_set, table
+from gatehouse.store.run import RUN_ID
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.calibration.spec import CalibrationSpec
+from gatehouse.training.calibration.stage import CalibrateRequest, calibrate
+from gatehouse.training.models.building import build_model
+from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.transformation.fitting import fit
+from tests.evaluation.candidates import publish_model
+from tests.features import shops
+from tests.registry.gate import NAME, Gate, make_gate
 from tests.server.serving import client, serving
+from tests.training.specs import architecture, network
+from tests.training.synthetic import CATEGORICAL, NUMERIC, publish_split, publish_training_set, table
 
 FEATURES = [*NUMERIC, *CATEGORICAL]
 ROWS = table(150)
@@ -105,7 +105,7 @@ def test_answers_are_the_batch_to_the_bit_alone_and_together(
 def test_trees_answer_as_their_batch(loss: str) -> None:
     import xgboost
 
-    from gatehouse.components.training.trees.columns import column_types, columns
+    from gatehouse.training.trees.columns import column_types, columns
 
     transformation = fit(ROWS, NUMERIC, CATEGORICAL)
     outputs = 2 if loss == "multiclass" else 1
@@ -256,7 +256,7 @@ def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Pat
 
 
 def test_an_alias_is_served_as_the_version_that_holds_it(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gatehouse.components.registry.projection.tracking_of", lambda store: None)
+    monkeypatch.setattr("gatehouse.registry.projection.tracking_of", lambda store: None)
     monkeypatch.setattr(Predictor, "load", lambda store, model: model)
     gate = make_gate(store)
     gate.run(gate.model(1))
@@ -411,7 +411,7 @@ def test_where_the_next_model_cannot_be_loaded_the_present_one_is_served_on(
 def test_a_calibrated_model_becomes_champion_and_is_served_with_the_probabilities_of_its_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gatehouse.components.registry.projection.tracking_of", lambda store: None)
+    monkeypatch.setattr("gatehouse.registry.projection.tracking_of", lambda store: None)
     monkeypatch.setenv(RUN_ID, "r")
     store = ArtifactStore.open(tmp_path)
     rows = ROWS.append_column("at", pa.array(range(ROWS.num_rows)))

@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation.spec import GatePolicy
-from gatehouse.components.registry.ledger import Ledger
-from gatehouse.components.registry.registering.evaluated import WrongEvaluationError
 from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.registering.evaluated import WrongEvaluationError
 from gatehouse.server.registry import Registration, enter
 from gatehouse.server.tokens import Token, create_token, tokens_of
-from tests.components.registry.gate import MANUAL, NAME, POLICY, make_gate
+from gatehouse.store.store import ArtifactStore
+from tests.registry.gate import MANUAL, NAME, POLICY, make_gate
 
 
 @pytest.fixture(autouse=True)
 def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gatehouse.components.registry.projection.tracking_of", lambda store: None)
+    monkeypatch.setattr("gatehouse.registry.projection.tracking_of", lambda store: None)
 
 
 def _token(store: ArtifactStore) -> Token:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.driver import PLAN
 from gatehouse.errors import ConfigurationError, MissingArtifactError
-from gatehouse.process import start_time
+from gatehouse.kfp.driver import PLAN
+from gatehouse.runtime.process import start_time
 from gatehouse.server.problems import ProblemError
 from gatehouse.server.runs import ENDED, PROCESS, SUBMITTED, Submission, followed, newest, submit
+from gatehouse.store.store import ArtifactStore
 
 RUN = "20130115-081500-3fa2"
 

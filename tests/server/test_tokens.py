@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 from gatehouse.server.tokens import create_token, revoke_token, token_given, tokens_of
+from gatehouse.store.store import ArtifactStore
 
 
 def test_a_token_is_found_by_itself_until_it_expires(store: ArtifactStore) -> None:

@@ -5,14 +5,7 @@ The query of a view is in views/<name>.sql, that of the label in labels/<name>.s
 
 from datetime import timedelta
 
-from gatehouse.components.features.definitions import (
-    Available,
-    Entity,
-    FeatureService,
-    FeatureView,
-    LabelView,
-    Source,
-)
+from gatehouse.features.definitions import Available, Entity, FeatureService, FeatureView, LabelView, Source
 
 HOUR = timedelta(hours=1)
 

@@ -1,0 +1,94 @@
+"""The KFP interface of the task that makes rows out of a snapshot: feature tables, their age, and a training set."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("compute_features"), packages_to_install=[], install_kfp_package=False)
+def compute_features(
+    store: str,
+    snapshot: str,
+    definitions: str,
+    project: str,
+    as_of: str,
+    metrics: dsl.Output[dsl.Metrics],
+    verdict: str = "pass",
+    reasons: list = [],
+    validation: str = "",
+    against: str = "clock",
+    service: str = "",
+    leakage: dict = {},
+    code: dict = {},
+    rerun: str = "",
+) -> NamedTuple(
+    "Outputs",
+    [
+        ("feature_tables", str),
+        ("freshness", str),
+        ("stale", list),
+        ("training_set", str),
+        ("leakage", str),
+        ("verdict", str),
+        ("reasons", list),
+    ],
+):
+    """Compute the features of a snapshot that keeps its contract, join them to its rows, and check these for leakage.
+
+    Args:
+        store: Address of the artifact store.
+        snapshot: Reference of the snapshot.
+        definitions: Reference of the feature definitions.
+        project: Name of the project.
+        as_of: Time of the run, at which labels must be known, ISO 8601.
+        verdict: What the contract says of the snapshot; anything but pass ends the run.
+        reasons: Why it is no pass.
+        validation: Reference of the validation that says so.
+        against: What the age of features is measured from: `as_of` or `clock`.
+        service: Name of the feature service whose features are joined; empty to join none.
+        leakage: How the training set is checked for leakage: alarm, model_alarm, model_alarm_severity and unchecked;
+            empty not to check.
+        code: Digest of each stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+
+    Returns:
+        feature_tables: Reference of the feature tables.
+        freshness: pass, or fail where a view is stale.
+        stale: Which views are stale, and by how much.
+        training_set: Reference of the training set; empty where none is joined.
+        leakage: Reference of the check for leakage; empty where nothing is checked.
+        verdict: pass or fail, by that check.
+        reasons: Why it is fail.
+        metrics: The number of stale views and the age of every view in hours for the UI.
+    """
+    from gatehouse.features.computing.previous.stage import previous_features
+    from gatehouse.features.computing.stage import compute_features as compute
+    from gatehouse.features.freshness.report import show
+    from gatehouse.features.freshness.stage import freshness
+    from gatehouse.features.leakage.stage import check_leakage
+    from gatehouse.features.point_in_time.stage import retrieve_training_set
+    from gatehouse.operations.control.requiring.stage import require_contract
+    from gatehouse.store.parameters import request_of, runner
+    from gatehouse.store.store import ArtifactStore
+
+    run = runner(ArtifactStore.open(store), code, rerun)
+    run(require_contract, request_of(require_contract, verdict=verdict, reasons=reasons, report=validation))
+    origin = {"snapshot": snapshot, "definitions": definitions}
+    earlier = run(previous_features, request_of(previous_features, **origin, project=project))
+    parent = earlier.feature_tables
+    tables = run(compute, request_of(compute, **origin, project=project, parent=parent)).feature_tables
+    asked = {"feature_tables": tables, "definitions": definitions, "as_of": as_of, "against": against}
+    aged = run(freshness, request_of(freshness, **asked))
+    show(aged, metrics)
+    rows = ""
+    checked: tuple[str, str, list] = ("", "pass", [])
+    if service:
+        joined = {**origin, "feature_tables": tables}
+        wanted = request_of(retrieve_training_set, **joined, service=service, as_of=as_of)
+        rows = run(retrieve_training_set, wanted).training_set
+        if leakage:
+            found = run(check_leakage, request_of(check_leakage, **joined, training_set=rows, **leakage))
+            checked = (found.leakage, found.verdict, list(found.reasons))
+    return (tables, aged.verdict, list(aged.reasons), rows, *checked)

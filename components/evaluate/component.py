@@ -1,0 +1,72 @@
+"""The KFP interface of the task that measures a candidate and judges it against the champion."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("evaluate"), packages_to_install=[], install_kfp_package=False)
+def evaluate(
+    store: str,
+    model: str,
+    training_set: str,
+    split: str,
+    spec: dict,
+    policy: dict,
+    metrics: dsl.Output[dsl.Metrics],
+    roc: dsl.Output[dsl.ClassificationMetrics],
+    report: dsl.Output[dsl.HTML],
+    summary: dsl.Output[dsl.Markdown],
+    model_name: str = "",
+    champion: str = "",
+    validation: str = "",
+    leakage: str = "",
+    split_checks: str = "",
+    integration: str = "",
+    code: dict = {},
+    rerun: str = "",
+) -> NamedTuple("Outputs", [("evaluation", str), ("champion", str), ("verdict", str), ("reasons", list)]):
+    """Find the champion, measure a candidate on the test part, and judge it against policy, baseline and champion.
+
+    Args:
+        store: Address of the artifact store.
+        model: Reference of the candidate.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        spec: What is measured, as an EvaluationSpec.
+        policy: The promotion policy, as a GatePolicy.
+        model_name: Name under which models are registered, whose champion it is judged against; empty to look for none.
+        champion: Reference of the model that it is judged against where none is looked for; empty for none.
+        validation: Reference of the contract's verdict on the data; empty for none.
+        leakage: Reference of the check for leakage; empty for none.
+        split_checks: Reference of the checks of the split; empty for none.
+        integration: Reference of the candidate's integration suite; empty for none.
+        code: Digest of each stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+
+    Returns:
+        evaluation: Reference of the evaluation.
+        champion: The champion that it was judged against; empty for none.
+        verdict: pass, refused or inconclusive.
+        reasons: Why it is no pass.
+        metrics: Test metrics for the UI.
+        roc: The ROC curve and the confusion matrix for the UI.
+        report: The report for the UI.
+        summary: Verdict and reasons for the UI.
+    """
+    from gatehouse.evaluation.presentation import present
+    from gatehouse.evaluation.stage import evaluate as judge
+    from gatehouse.registry.resolving.stage import resolve
+    from gatehouse.store.parameters import request_of, runner
+    from gatehouse.store.store import ArtifactStore
+
+    opened = ArtifactStore.open(store)
+    run, data = runner(opened, code, rerun), {"training_set": training_set, "split": split, "policy": policy}
+    if model_name:
+        champion = run(resolve, request_of(resolve, model_name=model_name, candidate=model, **data)).champion
+    checks = {"validation": validation, "leakage": leakage, "split_checks": split_checks, "integration": integration}
+    result = run(judge, request_of(judge, model=model, champion=champion, **data, **checks, spec=spec))
+    present(result, opened, metrics, roc, report, summary)
+    return (result.evaluation, champion, result.verdict, list(result.reasons))

@@ -1,0 +1,30 @@
+"""The KFP interface of the promote stage."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("promote"), packages_to_install=[], install_kfp_package=False)
+def promote(store: str, model_name: str, action: str, version: int, reason: str, to: str = "champion") -> NamedTuple(
+    "Outputs", [("decision", str), ("version", int), ("champion", str)]
+):
+    """Promote, roll back or archive a registered version.
+
+    Args:
+        store: Address of the artifact store.
+        model_name: Name under which models are registered.
+        action: promote, rollback or archive.
+        version: The version to promote (0 for the one in staging), to withdraw, or to archive.
+        reason: The person's reason, recorded in the ledger.
+        to: The alias that a promoted version gets: staging, shadow, canary or champion.
+    """
+    from gatehouse.registry.promoting.stage import PromoteRequest
+    from gatehouse.registry.promoting.stage import promote as act
+    from gatehouse.store.store import ArtifactStore
+
+    request = PromoteRequest(model_name=model_name, action=action, version=version, reason=reason, to=to)
+    result = act(request, ArtifactStore.open(store))
+    return (result.decision, result.version, result.champion)

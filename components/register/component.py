@@ -1,0 +1,51 @@
+"""The KFP interface of the register stage."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("register"), packages_to_install=[], install_kfp_package=False)
+def register(
+    store: str, model_name: str, model: str, evaluation: str, policy: dict, summary: dsl.Output[dsl.Markdown]
+) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("alias", str), ("verdict", str), ("reasons", list)]):
+    """Record the gate's verdict in the ledger; a candidate that passed becomes a version with its aliases.
+
+    Args:
+        store: Address of the artifact store.
+        model_name: Name under which models are registered.
+        model: Reference of the candidate.
+        evaluation: Reference of the evaluation that judged it.
+        policy: The promotion policy, as a GatePolicy.
+
+    Returns:
+        decision: The decision about the candidate.
+        version: Its version; 0 for none.
+        alias: The highest alias that it holds; empty for none.
+        verdict: pass, or the decision to report to a person.
+        reasons: Why the gate refused, or which command to run next.
+        summary: Decision and reasons for the UI, and the version's model card.
+    """
+    from gatehouse.registry.explaining.card import card_body
+    from gatehouse.registry.registering.stage import register as enter
+    from gatehouse.reports.advice import advised
+    from gatehouse.store.parameters import request_of
+    from gatehouse.store.store import ArtifactStore
+
+    request = request_of(enter, model_name=model_name, model=model, evaluation=evaluation, policy=policy)
+    opened = ArtifactStore.open(store)
+    result = enter(request, opened)
+    lines = [
+        f"# {model_name}: {result.decision}",
+        *(f"- {each}" for each in [*advised(result.reasons), *result.warnings]),
+    ]
+    lines.append(f"- {result.summary}")
+    if result.version:
+        earlier = ": an earlier run registered the same model" if result.decision in ("refused", "inconclusive") else ""
+        lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}{earlier}", ""]
+        lines.append(card_body(f"{model_name}:{result.version}", opened))
+    with open(summary.path, "w", encoding="utf-8") as stream:
+        stream.write("\n".join(lines) + "\n")
+    return (result.decision, result.version, result.alias, result.verdict, list(result.reasons))

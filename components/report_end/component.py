@@ -1,0 +1,48 @@
+"""The KFP interface of the stage that reports the end of a run."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("report_end"), packages_to_install=[], install_kfp_package=False)
+def report_end(
+    store: str,
+    project: str,
+    pipeline: str,
+    status: dsl.PipelineTaskFinalStatus,
+    summary: dsl.Output[dsl.Markdown],
+    when: str,
+    form: str,
+    owners: dict,
+) -> NamedTuple("Outputs", [("state", str), ("failed_stage", str), ("told", bool)]):
+    """Record how the run ended, and report it.
+
+    Args:
+        store: Address of the artifact store.
+        project: The project.
+        pipeline: The pipeline that ran.
+        status: KFP's status of the tasks before.
+        when: Which ends are sent to the webhook: fail, warn, always or never.
+        form: Format of the webhook: generic, slack or teams.
+        owners: Owner of each stage, by stage name.
+
+    Returns:
+        state: How the run ended.
+        failed_stage: The stage that failed first; empty for none.
+        told: Whether the webhook accepted the notice.
+        summary: What happened to each stage, for the UI.
+    """
+    from gatehouse.operations.ending.report import summary_of
+    from gatehouse.operations.ending.stage import EndRequest
+    from gatehouse.operations.ending.stage import report_end as report
+    from gatehouse.store.store import ArtifactStore
+
+    request = EndRequest(project=project, pipeline=pipeline, said=status.state, when=when, form=form, owners=owners)
+    opened = ArtifactStore.open(store)
+    result = report(request, opened)
+    with open(summary.path, "w", encoding="utf-8") as stream:
+        stream.write(summary_of(opened, result))
+    return (result.state, result.failed_stage, result.told)

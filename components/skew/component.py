@@ -1,0 +1,49 @@
+"""The KFP interface of the skew stage."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("skew"), packages_to_install=[], install_kfp_package=False)
+def skew(
+    store: str,
+    training_set: str,
+    serving: str,
+    spec: dict,
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    statistics: dict = {},
+    code: dict = {},
+    rerun: str = "",
+) -> NamedTuple("Outputs", [("skew", str), ("verdict", str), ("reasons", list)]):
+    """Compare logged serving features with a training set; skew is a verdict, and the report is written either way.
+
+    Args:
+        store: Address of the artifact store.
+        training_set: Reference of the training set.
+        serving: Reference of the dataset with the logged features.
+        spec: Thresholds, as a SkewSpec.
+        statistics: Where statistics are computed, as a StatisticsSpec.
+        code: Digest of the stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+
+    Returns:
+        skew: Reference of the comparison.
+        verdict: pass, fail or unjudged.
+        reasons: Why it is no pass.
+        metrics: The greatest distance and the numbers of features and anomalies for the UI.
+        report: The report for the UI.
+    """
+    from gatehouse.data.validation.skew.report import show
+    from gatehouse.data.validation.skew.stage import skew as compare
+    from gatehouse.store.parameters import request_of, runner
+    from gatehouse.store.store import ArtifactStore
+
+    opened = ArtifactStore.open(store)
+    compared = {"training_set": training_set, "serving": serving, "spec": spec, "statistics": statistics}
+    result = runner(opened, code, rerun)(compare, request_of(compare, **compared))
+    show(result, opened, metrics, report)
+    return (result.skew, result.verdict, list(result.reasons))

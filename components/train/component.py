@@ -1,0 +1,91 @@
+"""The KFP interface of the task that trains a candidate: the search, the training with what it found, calibration."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("train"), packages_to_install=[], install_kfp_package=False)
+def train(
+    store: str,
+    training_set: str,
+    split: str,
+    transformation: str,
+    spec: dict,
+    model_name: str,
+    candidate: dsl.Output[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    trials: dsl.Output[dsl.Markdown],
+    search: dict = {},
+    resample_by: str = "",
+    refit: bool = False,
+    calibration: dict = {},
+    seed: int = -1,
+    code: dict = {},
+    rerun: str = "",
+) -> NamedTuple("Outputs", [("model", str), ("experiment", str)]):
+    """Search hyperparameters where asked, train a candidate with the best ones, and calibrate it where asked.
+
+    Args:
+        store: Address of the artifact store.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        transformation: Reference of the transformation fitted on its train part.
+        spec: What to train, as a TrainSpec; of a search, all other settings.
+        model_name: Name of the model.
+        search: What is searched and how, as an ExperimentSpec; empty for no search.
+        resample_by: Units that the bootstrap of the best score resamples, as in the evaluation.
+        refit: Train again on train and validation rows, for as many epochs as the first training found to be best.
+        calibration: What is fitted on the validation part, as a CalibrationSpec; empty for no calibration.
+        seed: Of search and training in place of that of `spec`; negative for that.
+        code: Digest of each stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+
+    Returns:
+        model: Reference of the model.
+        experiment: Reference of the experiment; empty without a search.
+        candidate: The model for the UI: its metadata holds the reference.
+        metrics: Validation metrics for the UI; none of a refit.
+        report: The report of the experiment for the UI, else that of the training.
+        trials: The best trials for the UI; that there was no search where there was none.
+    """
+    import json
+    import shutil
+
+    from gatehouse.reports.rendering import rendered
+    from gatehouse.store.parameters import as_written, request_of, runner
+    from gatehouse.store.store import ArtifactStore
+    from gatehouse.tracking.training import track_experiment, track_training
+    from gatehouse.training.calibration.stage import calibrate
+    from gatehouse.training.spec import operation_of, run_as, train_spec
+    from gatehouse.training.stage import train as fit
+    from gatehouse.tuning.reports.summary import write_markdown
+    from gatehouse.tuning.stage import tune
+
+    opened = ArtifactStore.open(store)
+    run, experiment = runner(opened, code, rerun), ""
+    data = {"training_set": training_set, "split": split}
+    rows = {**data, "transformation": transformation, "model_name": model_name}
+    wanted = train_spec(as_written(spec) | ({"seed": seed} if seed >= 0 else {}))
+    if search:
+        asked = {"base": wanted.model_dump(mode="json"), "spec": search, "seed": wanted.seed}
+        tuned = run(tune, request_of(tune, **rows, **asked, resample_by=resample_by).priced())
+        experiment = tuned.experiment
+        track_experiment(opened, experiment)
+        wanted = run_as(json.loads(tuned.best), operation_of(wanted))
+    write_markdown(opened, experiment, trials.path)
+    request = request_of(fit, **rows, spec=wanted.model_dump(mode="json"), refit=refit)
+    trained = run(fit, request.model_copy(update={"live": True}))
+    track_training(opened, trained.model)
+    shutil.copyfile(rendered(opened, experiment or trained.model), report.path)
+    for name, value in trained.metrics.items():
+        metrics.log_metric(f"validation_{name}", value)
+    model = trained.model
+    if calibration:
+        model = run(calibrate, request_of(calibrate, model=model, **data, spec=calibration)).model
+    candidate.metadata["reference"] = opened.address_of(model)
+    report.metadata["reference"] = trials.metadata["reference"] = opened.address_of(experiment or trained.model)
+    return (model, experiment)

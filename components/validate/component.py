@@ -1,0 +1,54 @@
+"""The KFP interface of the validate stage."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("validate"), packages_to_install=[], install_kfp_package=False)
+def validate(
+    store: str,
+    snapshot: str,
+    contract: str,
+    baseline: str,
+    snapshots: dict,
+    delivery: list,
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    statistics: dict = {},
+    code: dict = {},
+    rerun: str = "",
+) -> NamedTuple("Outputs", [("validation", str), ("verdict", str), ("reasons", list)]):
+    """Judge a snapshot against its contract; a breach is a verdict, and the report is written either way.
+
+    Args:
+        store: Address of the artifact store.
+        snapshot: Reference of the snapshot.
+        contract: Reference of the contract.
+        baseline: Reference of an earlier validation to compare distributions with; empty for none.
+        snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
+        delivery: What the guards said as the snapshot was taken.
+        statistics: Where statistics are computed, as a StatisticsSpec.
+        code: Digest of the stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+
+    Returns:
+        validation: Reference of the validation.
+        verdict: pass or fail.
+        reasons: Why it is fail.
+        metrics: Numbers of rules judged, failed and warned for the UI.
+        report: The report for the UI.
+    """
+    from gatehouse.data.validation.reports.outputs import show
+    from gatehouse.data.validation.stage import validate as judge
+    from gatehouse.store.parameters import request_of, runner
+    from gatehouse.store.store import ArtifactStore
+
+    opened = ArtifactStore.open(store)
+    about = {"snapshot": snapshot, "contract": contract, "baseline": baseline, "snapshots": snapshots}
+    asked = request_of(judge, **about, delivery=delivery, statistics=statistics)
+    result = runner(opened, code, rerun)(judge, asked)
+    show(result, opened, metrics, report)
+    return (result.validation, result.verdict, list(result.reasons))

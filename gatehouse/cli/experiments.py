@@ -1,0 +1,234 @@
+"""Finds the experiments of a store for commands: published, running and interrupted ones."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gatehouse.configuration.yaml_lines import nearest
+from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.runtime.counting import counted
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.reports.shown import Shown
+from gatehouse.tuning.reports.verdict import ending
+
+KIND = "experiments"
+RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
+_SILENT = 15.0
+"""Seconds without a sign of life of a controller, which gives one every five, that are worth a word."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One experiment.
+
+    Attributes:
+        name: Name of the model.
+        study: Key of its study; empty for a published one without a known study.
+        reference: Reference of the published experiment; None if it is not published.
+        state: `running`, `interrupted`, or `ended`.
+        shown: Its content.
+        began: When its study began, in seconds since 1970 by the store's clock; 0 if the store has no study.
+        changed: When it was published, or last written, by the same clock.
+        failed: Error messages of failed trials, by number.
+    """
+
+    name: str
+    study: str
+    reference: Reference | None
+    state: str
+    shown: Shown
+    began: float
+    changed: float
+    failed: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def short(self) -> str:
+        """Its name for people: its reference or key, shortened."""
+        return self.reference.short if self.reference else self.study[:12]
+
+
+def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
+    """All experiments of a store, or of one model, published or not, the last changed first.
+
+    A study that continues after it was published is listed twice: as published, and as it is now.
+    """
+    found: list[tuple[float, Found | Reference]] = []
+    published = [(_written(store, f"{one}/manifest.json"), one) for one in store.references(KIND, name or None)]
+    trials = {
+        study: int(store.manifest(one).details.get("trials", 0))
+        for _, one in sorted(published, key=lambda each: each[0])
+        for study in _studies_of(store, one)
+    }
+    for study, about in _studies(store):
+        if not name or about["name"] == name:
+            one = _under_way(store, study, about)
+            # A controller publishes before it ends. So a study without more trials than a published one is that one.
+            if one.state == RUNNING or len(one.shown.trials) > trials.get(study, 0):
+                found.append((one.changed, one))
+    for _, each in sorted([*found, *published], key=lambda dated: dated[0], reverse=True):
+        yield _read(store, each) if isinstance(each, Reference) else each
+
+
+def find_experiment(store: ArtifactStore, text: str) -> Found:
+    """The experiment that a text names: by reference, by the key of its study, or the newest of a model.
+
+    Raises:
+        MissingArtifactError: if there is none.
+        ConfigurationError: if the text is empty, or is the beginning of several keys.
+    """
+    return _meant(store, text)[0]
+
+
+def find_running(store: ArtifactStore, text: str) -> Found:
+    """The running experiment that a text names.
+
+    Raises:
+        MissingArtifactError: if there is none.
+        ConfigurationError: if no matching experiment is running, or several are.
+    """
+    meant = _meant(store, text)
+    running = [one for one in meant if one.state == RUNNING]
+    if not running:
+        first = meant[0]
+        raise ConfigurationError(
+            f"{first.short}: expected an experiment that is running, found one that is {first.state}."
+        )
+    if len(running) > 1:
+        raise ConfigurationError(f"{text}: {len(running)} experiments are running. Name one: {_named(running)}.")
+    return running[0]
+
+
+def _meant(store: ArtifactStore, text: str) -> Sequence[Found]:
+    """All experiments that a text can mean, newest first: those of a model, or a single one."""
+    if not text:
+        known = sorted({one.name for one in store.references(KIND)} | {about["name"] for _, about in _studies(store)})
+        raise ConfigurationError(f"expected the name of an experiment, found an empty one. Models: {', '.join(known)}.")
+    if "/" in text:
+        from gatehouse.cli.output import find
+
+        found = _read(store, find(store, text))
+        again = [_under_way(store, *one) for one in _studies(store) if one[0] == found.study]
+        return [found, *(one for one in again if one.state == RUNNING)]
+    if of_model := list(experiments(store, text)):
+        return of_model
+    begun = [(study, about) for study, about in _studies(store) if study.startswith(text)]
+    if len(begun) > 1:
+        several = _named([_under_way(store, *one) for one in begun])
+        raise ConfigurationError(f"{text} is the beginning of {len(begun)} studies. Name one: {several}.")
+    if not begun:
+        raise ConfigurationError(
+            f"{text}: expected the name of a model, the reference of an experiment or the key of a study; "
+            f"{store.address} holds none. See `gatehouse tuning list`."
+        )
+    return [_under_way(store, *begun[0])]
+
+
+def require_model(store: ArtifactStore, name: str) -> None:
+    """Refuse the name of a model that this store does not have, trained or only tuned."""
+    known = sorted({one.name for kind in (KIND, "models") for one in store.references(kind)})
+    if name not in known:
+        raise ConfigurationError(
+            f"{store.address} has the models {', '.join(known) or '(none)'}: expected the name of one, found "
+            f"{name!r}{nearest(name, known)}."
+        )
+
+
+def _named(found: Sequence[Found]) -> str:
+    return ", ".join(f"{one.short} ({one.name}, {one.state})" for one in found)
+
+
+def asked_for(store: ArtifactStore, found: Found) -> dict[str, Any]:
+    """The request of an experiment, as its controller recorded it.
+
+    Raises:
+        MissingArtifactError: if the store has no study of it.
+    """
+    for study, about in _studies(store):
+        if study == found.study:
+            request: dict[str, Any] = about["request"]
+            return request
+    raise MissingArtifactError(f"{found.short}: {store.address} holds no study of it, so it cannot be resumed.")
+
+
+def refreshed(store: ArtifactStore, found: Found) -> Found:
+    """The present state of the experiment."""
+    about = next(about for study, about in _studies(store) if study == found.study)
+    return _under_way(store, found.study, about)
+
+
+def _written(store: ArtifactStore, key: str) -> float:
+    """When an object was written, by the store's clock; 0 if it does not exist."""
+    found = store.objects.stat(key)
+    return found.modified if found else 0.0
+
+
+def _times(store: ArtifactStore, study: str) -> tuple[float, float]:
+    """When a study began, and when it was last written."""
+    from gatehouse.tuning.access.journal import FOLDER
+
+    journal = sorted(store.objects.list(f"{FOLDER}/{study}/journal"))
+    ends = (f"{FOLDER}/{study}/about.json", *journal[:1], *journal[-1:])  # `about.json` is rewritten for more trials.
+    times = [time for time in (_written(store, key) for key in ends) if time]
+    return min(times, default=0.0), max([*times, _written(store, f"{FOLDER}/{study}/controller.json")])
+
+
+def _read(store: ArtifactStore, reference: Reference) -> Found:
+    if reference.kind != KIND:
+        raise ConfigurationError(f"{reference.short}: expected an experiment, found one of {reference.kind}.")
+    about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
+    study = next(_studies_of(store, reference), "")
+    began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
+    shown = Shown(reference.name, about, trials)
+    failed: dict[str, str] = next((one.get("failed", {}) for one in store.measurements(reference, "tune")), {})
+    told = {int(number): message for number, message in failed.items()}
+    return Found(reference.name, study, reference, ENDED, shown, began, changed, told)
+
+
+def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
+    """Keys of the studies of a published experiment, the last first: several studies can give the same result."""
+    return (str(measured["study"]) for measured in store.measurements(reference, "tune") if "study" in measured)
+
+
+def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
+    from gatehouse.tuning.access.journal import studies
+
+    return studies(store.objects)
+
+
+def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found:
+    from gatehouse.tuning.access.journal import is_asked_to_stop
+    from gatehouse.tuning.access.lease import SILENT, silent_seconds
+    from gatehouse.tuning.description import described
+    from gatehouse.tuning.opening import read_study
+    from gatehouse.tuning.spec import ExperimentSpec
+
+    spec = ExperimentSpec.model_validate(about["request"]["spec"])
+    trials, state = read_study(store.objects, study)
+    running = sum(not one.ended for one in trials)
+    told = {
+        RUNNING: f"Under way: {running} {'trial runs' if running == 1 else 'trials run'}",
+        INTERRUPTED: f"Interrupted: its controller is gone, {counted(running, 'trial')} not finished. The next "
+        f"`gatehouse run` goes on with it, or: gatehouse tuning resume {study[:12]}",
+        ENDED: "Its trials have ended. Its controller publishes them now; if it is gone, gatehouse tuning resume does",
+    }
+    if (silent := silent_seconds(store.objects, study)) > _SILENT:
+        told[RUNNING] += f"; its controller's last sign of life is {silent:.0f} s old, {SILENT:.0f} s mean interrupted"
+    if spec.resume_policy == "never":  # Its study is only in the memory of its controller.
+        state = state if state == RUNNING else "interrupted"
+        told[RUNNING] = "Under way: its trials are seen once it has ended (resume_policy: never)"
+        told[INTERRUPTED] = "Interrupted, and nothing of it was kept (resume_policy: never)"
+    failed = sum(one.state == "failed" for one in trials)
+    ended = "stopped" if is_asked_to_stop(store.objects, study) else ""
+    if failed > spec.max_failed_trial_count:
+        ended = "max_failed_trial_count"
+    if ended and state != RUNNING:
+        told[state] = f"Not published: {ending(ended)}"
+    body = described(spec, int(about["steps"])) | {"ended": ended}
+    bodies = [one.to_json() for one in trials]
+    if state == INTERRUPTED:  # What the journal holds as running has ended with the controller.
+        gone = {"state": INTERRUPTED, "reason": "its controller is gone"}
+        bodies = [each | gone if each["state"] == RUNNING else each for each in bodies]
+    shown = Shown(about["name"], body, bodies, told[state])
+    messages = {one.number: one.told for one in trials if one.told}
+    return Found(about["name"], study, None, state, shown, *_times(store, study), messages)

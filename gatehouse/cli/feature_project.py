@@ -1,0 +1,207 @@
+"""Common code of the commands on features: a project's definitions, and its newest feature tables in a store."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gatehouse.cli.output import no_store_at, open_store
+from gatehouse.cli.place import project_folder, store_address
+from gatehouse.configuration.yaml_lines import nearest
+from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.features.definitions.changes import definition_of
+from gatehouse.features.definitions.declarations import FeatureView
+from gatehouse.features.definitions.repository import OnDemand, Repository, View, read_repository
+from gatehouse.features.table_files import view_tables
+from gatehouse.project.project import Project, load_project
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.manifest import Manifest
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+
+ProjectOption = Annotated[Path | None, typer.Option(help="Folder of the project; default: this one.")]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Feature tables of a project: one manifest, and the table of every view."""
+
+    store: ArtifactStore
+    reference: Reference
+    manifest: Manifest
+
+    @property
+    def as_of(self) -> str:
+        """Time up to which they were computed, as ISO 8601."""
+        return str(self.manifest.details["as_of"])
+
+    @property
+    def snapshot(self) -> str:
+        """Reference of the snapshot that they were computed from."""
+        return self.manifest.derived_from["snapshot"]
+
+    @property
+    def definitions(self) -> str:
+        """Reference of the definitions that they were computed with."""
+        return self.manifest.derived_from["definitions"]
+
+    @property
+    def views(self) -> dict[str, str]:
+        """Reference of the table of every view."""
+        return view_tables(self.store, str(self.reference))
+
+    def columns(self) -> dict[str, list[str]]:
+        """The columns of every raw table of the snapshot."""
+        datasets = self.store.manifest(self.snapshot).derived_from
+        return {
+            table: [column.name for column in self.store.manifest(each).columns] for table, each in datasets.items()
+        }
+
+
+@dataclass(frozen=True)
+class FeatureProject:
+    """A project's feature definitions, for the commands on features."""
+
+    project: Project
+    repository: Repository
+
+    def view(self, name: str, others: Iterable[str] = ()) -> View:
+        """A view by name. Raises ConfigurationError that lists the known views, and `others` that are allowed too."""
+        if name not in self.repository.views:
+            names = sorted([*self.repository.views, *others])
+            features = [feature for view in self.repository.views.values() for feature in view.spec.features]
+            meant = nearest(name, [*names, *features])
+            raise ConfigurationError(f"There is no feature view {name!r}: expected one of {', '.join(names)}{meant}.")
+        return self.repository.views[name]
+
+    def computed(self, service: str, views: Iterable[str]) -> tuple[str, list[OnDemand]]:
+        """The service for `served`, and its on-demand views; empty if views were named."""
+        wanted = "" if list(views) else service or self.project.file.features.service
+        names = self.repository.services[wanted].on_demand if wanted else ()
+        return wanted, [self.repository.on_demand[name] for name in names]
+
+    def served(self, service: str, views: Iterable[str]) -> list[View]:
+        """The named views, else those of a service, by default the project's. Raises ConfigurationError."""
+        named = list(views)
+        if named and service:
+            raise ConfigurationError("Expected either --service or --view, found both.")
+        wanted = service or self.project.file.features.service
+        if not named and wanted not in self.repository.services:
+            known = ", ".join(sorted(self.repository.services)) or "none"
+            raise ConfigurationError(f"There is no feature service {wanted!r}: expected one of {known}.")
+        return [self.view(name) for name in dict.fromkeys(named or self.repository.services[wanted].views)]
+
+    def history(self, store: ArtifactStore) -> list[Tables]:
+        """All feature tables of the project, sorted by the time up to which they were computed, the newest last."""
+        found = [
+            Tables(store, each, store.manifest(each)) for each in store.references("feature-tables", self.project.name)
+        ]
+        now = str(self.project.definitions.reference)
+        return sorted(found, key=lambda each: (each.as_of, each.definitions == now, each.reference.digest))
+
+    def newest(self, store: ArtifactStore) -> list[Tables]:
+        """The feature tables with the newest time, those computed with the present definitions last."""
+        found = self.history(store)
+        return [each for each in found if each.as_of == found[-1].as_of]
+
+    def tables(self, store: ArtifactStore, needed: Iterable[View]) -> Tables:
+        """The newest feature tables that fit the present definitions for every needed view.
+
+        If several with the same time fit but have different rows, a message says which one is used.
+
+        Raises:
+            MissingArtifactError: if there are none, or they were computed with other definitions of these views.
+        """
+        found, views = self.newest(store), list(needed)
+        if not found:
+            name = self.project.name
+            raise MissingArtifactError(
+                f"The store {store.address} has no feature tables of {name}. `gatehouse run` computes them."
+            )
+        fitting = [each for each in found if not any(self.misfit(each, view) for view in views)]
+        if not fitting:
+            lines = [f"{view.name} ({what})" for view in views if (what := self.misfit(found[-1], view))]
+            more = f", nor do {len(found) - 1} others of that moment" if found[1:] else ""
+            raise MissingArtifactError(
+                f"The newest feature tables, {found[-1].reference} as of {moment(found[-1].as_of)}, do not hold what "
+                f"the present definitions say of {', '.join(lines)}{more}. `gatehouse run` computes them again; or "
+                "go back to the definitions that they were computed with."
+            )
+        *others, chosen = fitting
+        unlike = [one for one in others if any(one.views[v.name] != chosen.views[v.name] for v in views)]
+        if unlike:
+            not_taken = ", ".join(str(one.reference) for one in unlike)
+            typer.echo(
+                f"Several feature tables as of {moment(chosen.as_of)} fit the present definitions and hold other rows: "
+                f"taking {chosen.reference}, the last by its digest; not {not_taken}.",
+                err=True,
+            )
+        return chosen
+
+    def misfit(self, tables: Tables, view: View) -> str:
+        """How a view's definition differs from the one of its table; empty if it does not."""
+        reference = tables.views.get(view.name)
+        if reference is None:
+            return "no table"
+        before, now = tables.store.manifest(reference).configuration, definition_of(self.repository, view)
+        return ", ".join(
+            name if part in ("code", "view") else f"{part} {name}"
+            for part in ("code", "view", "keys", "sources")
+            for name in _differing(before.get(part, {}), now[part])
+        )
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The names whose values differ; the order of features is ignored."""
+    written = [{name: canonical_json(value) for name, value in one.items()} for one in (before, now)]
+    return sorted(name for name in {*before, *now} if written[0].get(name) != written[1].get(name))
+
+
+def open_features(project: Path | None) -> FeatureProject:
+    """The project in a folder, by default the current one.
+
+    Raises:
+        ConfigurationError: if its definitions are wrong.
+    """
+    loaded = load_project(project_folder(project))
+    return FeatureProject(loaded, read_repository(loaded.folder / loaded.file.features.repo))
+
+
+def store_of(address: str, opened: FeatureProject) -> ArtifactStore:
+    """The store at this address, by default that of the project. Raises ConfigurationError if it does not exist."""
+    return open_store(store_address(address, opened.project.folder))
+
+
+def store_if_there(address: str, opened: FeatureProject) -> ArtifactStore | None:
+    """As `store_of`, but None if none is named and the project has none yet: definitions can be read without one."""
+    if not address and no_store_at(store_address("", opened.project.folder)):
+        return None
+    return store_of(address, opened)
+
+
+def span(length: timedelta | None, without: str = "") -> str:
+    """A length of time in words: 2 d, 12 h, 1 d 6 h."""
+    if length is None:
+        return without
+    seconds = int(length.total_seconds())
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        parts += [f"{count} {unit}"] if count else []
+    return " ".join(parts) or "0"
+
+
+def available(spec: FeatureView) -> str:
+    """When the rows of a view become known, in words."""
+    if spec.available is None:
+        return "event time alone" if spec.event_time_only else "always (static)"
+    lag = f" + {span(spec.available.lag)}" if spec.available.lag else ""
+    return f"{spec.available.column}{lag}"
+
+
+def moment(text: str) -> str:
+    """An ISO 8601 time in UTC, in words."""
+    return text.replace("T", " ").replace("+00:00", " UTC")

@@ -1,0 +1,1 @@
+"""Reads configuration files: YAML with positions, durations, schedules."""

@@ -1,0 +1,1 @@
+"""Raw data: sources, snapshots, contracts, statistics, distances and splits."""

@@ -1,0 +1,1 @@
+"""Raw source to immutable dataset snapshots."""

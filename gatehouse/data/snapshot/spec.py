@@ -1,0 +1,130 @@
+"""What every source declares, whatever its kind: its tables, their columns, and how each delivery is judged."""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import ClassVar, Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import Field, field_validator, model_validator
+
+from gatehouse.configuration.duration import Duration
+from gatehouse.data.snapshot.time_formats import EPOCHS, format_problem
+from gatehouse.store.identity import Spec, Unordered
+
+Policy = Literal["fail", "warn", "accept"]
+
+
+class ColumnType(StrEnum):
+    """The types that a raw column may be declared as; timestamps are UTC, to the microsecond."""
+
+    int64 = "int64"
+    double = "double"
+    string = "string"
+    bool = "bool"
+    timestamp = "timestamp"
+
+
+class Guards(Spec):
+    """What a delivery is held against: the declaration, and the newest earlier snapshot of the same source and window.
+
+    `fail` ends the run before anything is published, `warn` keeps a warning beside the snapshot, `accept` says nothing.
+    """
+
+    new_column: Policy = Field("fail", description="A column is not declared; unless `fail`, it is left out.")
+    missing_column: Policy = Field("fail", description="A declared column is absent; unless `fail`, it is null.")
+    retyped_column: Policy = Field("fail", description="A column has another type than in the earlier snapshot.")
+    row_count: Policy = Field("warn", description="The number of rows is outside the range of the two factors below.")
+    shrink: float = Field(0.5, ge=0, le=1, description="Fewest rows, as a factor of the earlier number.")
+    growth: float = Field(3.0, ge=1, description="Most rows, as a factor of the earlier number.")
+    duplicate_part: Policy = Field("fail", description="The same rows were delivered twice: a file, or a whole part.")
+    duplicate_rows: Policy = Field("warn", description="New rows are the same as rows of the earlier snapshot.")
+    late: Policy = Field("warn", description="New rows are older than the earlier watermark minus `late_allowance`.")
+    late_allowance: Duration = Field(timedelta(0), description="How late a row may arrive without counting as late.")
+    stale_after: Duration | None = Field(
+        None,
+        ge=timedelta(0),
+        description="Largest age of the newest row, by the clock of the machine that runs the stage; by default no "
+        "limit.",
+    )
+    stale: Policy = Field("fail", description="The newest row is older than `stale_after`.")
+    future: Policy = Field("warn", description="The newest row is of more than a day after the machine's clock.")
+    rewrite: Policy = Field(
+        "fail", description="Rows of the earlier snapshot changed or vanished; `--backfill` with a reason lets it pass."
+    )
+    rewrite_allowance: Duration | None = Field(
+        None, description="How long before the watermark rows may still change; by default the availability lag."
+    )
+
+
+class TableSpec(Spec):
+    """What every kind of source declares of one raw table."""
+
+    columns: dict[str, ColumnType] = Field(min_length=1, description="Type of every column.")
+    event_time: str = Field(
+        "", description="Timestamp column that the time window selects by; empty for a static table."
+    )
+    times: dict[str, str] = Field(
+        {},
+        description="How timestamp columns are written, if not in ISO 8601: seconds, milliseconds, "
+        "microseconds or nanoseconds since 1970, or a format such as %d.%m.%Y %H:%M.",
+    )
+    availability_lag: Duration = Field(
+        timedelta(0), description="How long after its event time a row may become known."
+    )
+    order_by: tuple[str, ...] = Field((), description="Columns that order the rows.")
+    sort_on_ingest: bool = Field(False, description="Sort the rows when they are read: by order_by, else by all.")
+    on_invalid: Literal["fail", "reject"] = Field(
+        "fail", description="A row that does not fit its declaration ends the run, or is set aside with its reason."
+    )
+    reject_limit: float = Field(0.01, gt=0, le=1, description="For reject: largest share of rows that is set aside.")
+    sensitive: Unordered = Field(
+        (),
+        description="Columns whose values are never shown; compiling adds those that the contract marks as sensitive.",
+    )
+    guards: Guards = Guards()
+    shards: int = Field(
+        0, ge=0, description="Number of shards: row ranges of equal size over the files; 0 for one per 1,048,576 rows."
+    )
+
+    @model_validator(mode="after")
+    def _names_its_columns(self) -> "TableSpec":
+        if self.event_time and self.columns.get(self.event_time) is not ColumnType.timestamp:
+            raise ValueError(f"event_time: expected a column declared as timestamp, found {self.event_time!r}")
+        unknown = [column for column in self.order_by if column not in self.columns]
+        if unknown:
+            raise ValueError(f"order_by: expected declared columns, found {', '.join(unknown)}")
+        for column in self.times:
+            if self.columns.get(column) is not ColumnType.timestamp:
+                raise ValueError(f"times: expected columns declared as timestamp, found {column!r}")
+        return self
+
+    @field_validator("times")
+    @classmethod
+    def _are_forms(cls, times: dict[str, str]) -> dict[str, str]:
+        for column, form in times.items():
+            if form not in EPOCHS and (problem := format_problem(form)):
+                raise ValueError(f"{column}: {problem}")
+        return times
+
+
+class SourceBase(Spec):
+    """What every kind of source has.
+
+    `forgets` says that a source may drop what was read before, so that only the earlier snapshots still have it.
+    """
+
+    forgets: ClassVar[bool] = False
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the snapshots taken from it.")
+    time_zone: str = Field(
+        "", description="Time zone of times that state none, e.g. Europe/Rome or UTC; if empty, such times are refused."
+    )
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_a_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name or "UTC")
+        except (ValueError, OSError, KeyError):  # a path, a folder of the database, no such zone
+            raise ValueError(f"expected a zone of the IANA database, e.g. Europe/Rome, found {name!r}") from None
+        return name

@@ -1,0 +1,117 @@
+"""The snapshot stage: raw tables become immutable datasets, and one snapshot that names them all."""
+
+from datetime import UTC, datetime
+
+from pydantic import Field
+
+from gatehouse.data.snapshot.window import window_of
+from gatehouse.data.sources.catalog import SourceSpec
+from gatehouse.errors import ConfigurationError
+from gatehouse.store.declaration import Effects, Resources
+from gatehouse.store.identity import operational
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+
+class SnapshotRequest(StageModel):
+    """A source and the part of it that is wanted.
+
+    Attributes:
+        source: The source.
+        window: Only events of START/END; empty for all.
+        location: Where the bytes are read; empty for the source's own place.
+        backfill: Why rows of the earlier snapshot may change; empty where they may not.
+        code: Digest of the stage's code, as the spec was compiled; empty for that of the code on disk.
+        force: A nonce: where it is not empty, everything is read again.
+        look: Whether it is a first look at a source, which no later snapshot is held against.
+    """
+
+    source: SourceSpec
+    window: str = ""
+    location: str = operational("")
+    backfill: str = operational("")
+    code: str = operational("")
+    force: str = operational("")
+    look: bool = operational(False)
+
+
+class SnapshotResult(StageModel):
+    """What was taken.
+
+    Attributes:
+        snapshot: Reference of the snapshot.
+        as_of: The newest availability time in it, ISO 8601 in UTC.
+        rows: Rows by table.
+        rejected: By table, the reference of the rows that were set aside.
+        rejected_rows: How many these are.
+        warnings: What the guards said, also by the clock.
+        delivery: What the guards said: as long as the snapshot is the newest, the same in every run.
+        unchanged: Whether the source is as it was at an earlier snapshot, so that nothing was read.
+    """
+
+    snapshot: str
+    as_of: str
+    rows: dict[str, int]
+    rejected: dict[str, str] = Field(default_factory=dict)
+    rejected_rows: dict[str, int] = Field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    delivery: tuple[str, ...] = ()
+    unchanged: bool = False
+
+
+def _sensitive(request: SnapshotRequest) -> set[str]:
+    return {column for table in request.source.tables.values() for column in table.sensitive}
+
+
+@stage(
+    "snapshot",
+    title="Snapshot the source",
+    effects=Effects(
+        reads="the source, the record of its deliveries",
+        writes="the record of its deliveries",
+        why="Sees whether the source changed; what was read of it is known by content.",
+    ),
+    resources=Resources(cpu="2", memory="4G"),
+    pages={
+        "snapshots": "gatehouse.data.snapshot.report:page",
+        "rejected": "gatehouse.data.snapshot.report:rejected_page",
+    },
+    sensitive=_sensitive,
+    task=("prepare", "snapshot", "validate"),
+)
+def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
+    """Look at the source, read what no earlier snapshot of it holds, and record the delivery.
+
+    Raises:
+        SourceError: if the source cannot be read as declared.
+        DeliveryError: if a guard refuses what was delivered.
+        ConfigurationError: if the window is not START/END.
+        StaleSpecError: if rows have to be read, and `code` is not the digest of the code that would read them.
+    """
+    from gatehouse.data.snapshot.deliveries import Deliveries
+    from gatehouse.data.snapshot.ingestion import Opened, as_of, by_the_clock, recalled, take
+    from gatehouse.data.sources.catalog import open_source
+    from gatehouse.runtime import limits
+
+    window_of(request.window)
+    if request.backfill and not request.backfill.strip():
+        raise ConfigurationError("--backfill: expected why rows of the earlier snapshot may change, found blanks.")
+    with open_source(request.source, request.location, store) as source:
+        state, deliveries = source.state(), Deliveries(store, request.source.name, request.window)
+        code = snapshot.code_here(request.code)
+        opened = Opened(request.source, source, state, deliveries, request.window, code, request.backfill, request.look)
+        known = None if request.force else recalled(opened, store)
+        if known is None:
+            snapshot.require_current(request.code)
+            limits.confine_arrow()
+        delivery = known or take(opened, store, anew=bool(request.force))
+    return SnapshotResult(
+        snapshot=delivery.snapshot,
+        as_of=as_of(request.source, delivery.tables),
+        rows={name: table.rows for name, table in delivery.tables.items()},
+        rejected={name: table.rejected for name, table in delivery.tables.items() if table.rejected},
+        rejected_rows={name: table.rejected_rows for name, table in delivery.tables.items() if table.rejected},
+        warnings=(*delivery.warnings, *by_the_clock(request.source, delivery, datetime.now(UTC))),
+        delivery=delivery.warnings,
+        unchanged=known is not None,
+    )

@@ -1,0 +1,276 @@
+"""Reads files as a source: text in blocks of bytes, typed files in runs of rows, each as one part.
+
+A plain text on this machine is told by a digest of each block, so what was appended is seen, and nothing else is read
+again. Any other file is told as a whole: packed, typed, or elsewhere.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import xxhash
+
+from gatehouse.data.sources.archive import archive_members
+from gatehouse.data.sources.base import KnownPart, Part, Raw
+from gatehouse.data.sources.blocks import Block, blocks
+from gatehouse.data.sources.columnar import ROWS_PER_PART, row_runs
+from gatehouse.data.sources.csv_rows import CsvRows, header_end, lines_in
+from gatehouse.data.sources.declared import check_columns, declare, schema_of
+from gatehouse.data.sources.files import JSON_LINES, KINDS, TYPED, FilesBase, FileTable, FolderSource, SdistSource
+from gatehouse.data.sources.json_rows import JsonRows
+from gatehouse.data.sources.raw_file import RawFile, find_files
+from gatehouse.data.sources.times import TIME
+from gatehouse.data.sources.unquoted import Cut, unquoted_cuts
+from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.store.canonical import digest_of
+from gatehouse.store.store import ArtifactStore
+
+_AHEAD = 2
+LONGEST_ROW = 64 * 2**20
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+class FileReader:
+    """A folder, an address or an archive, looked at once: what it told stays as it was when it is read."""
+
+    def __init__(self, spec: FilesBase, location: str, store: ArtifactStore, workspace: Path) -> None:
+        self._spec = spec
+        self._location = location
+        self._store = store
+        self._workspace = workspace
+        self._found: dict[str, list[RawFile]] = {}
+        self._cuts: dict[str, list[Cut]] = {}
+        self._identities: dict[str, str] = {}
+
+    def state(self) -> Mapping[str, Any]:
+        """By table: name, size and identity of its files; of a pinned archive, its digest, without fetching it.
+
+        Raises:
+            SourceError: if a file is missing.
+        """
+        if isinstance(self._spec, SdistSource) and not self._folder():
+            pinned = f"sha256:{self._spec.sha256}"
+            return {table: {"archive": pinned, "member": each.member} for table, each in self._spec.tables.items()}
+        return {
+            table: {"files": [self._told(table, file) for file in self._files(table)]} for table in self._spec.tables
+        }
+
+    def parts(self, table: str, known: tuple[KnownPart, ...]) -> Iterator[Part]:
+        """The blocks and runs of a table's files, in order.
+
+        Raises:
+            SourceError: if a file is missing, is not what its name says, or has other columns than declared.
+        """
+        spec = self._spec.tables[table]
+        held = spec.held()
+        each = (part for file in self._files(table) for part in self._file_parts(table, held, file, known))
+        if spec.delivered:
+            each = (replace(part, read=partial(_delivered, part.read, spec)) for part in each)
+        if not spec.sort_on_ingest:
+            yield from each
+            return
+        from gatehouse.data.sources.sorted_rows import sorted_parts
+
+        yield from sorted_parts(each, spec, self._workspace, ROWS_PER_PART)
+
+    def _folder(self) -> str:
+        if isinstance(self._spec, FolderSource):
+            return self._location or self._spec.path
+        return self._location if "://" in self._location or Path(self._location or "?").is_dir() else ""
+
+    def _files(self, table: str) -> list[RawFile]:
+        if table not in self._found:
+            member = self._spec.tables[table].member
+            if isinstance(self._spec, SdistSource) and not self._folder():
+                members = archive_members(self._spec, member, self._location, self._store, self._workspace / table)
+                self._found[table] = [RawFile(name, str(path)) for name, path in members]
+            else:
+                self._found[table] = find_files(self._folder(), member)
+            encoding = self._spec.tables[table].encoding
+            if encoding != "utf-8":
+                self._found[table] = [replace(file, encoding=encoding) for file in self._found[table]]
+            for file in self._found[table]:
+                _require_kind(table, file)
+        return self._found[table]
+
+    def _told(self, table: str, file: RawFile) -> dict[str, Any]:
+        if file.plain and file.suffix not in TYPED:
+            cuts = self._cuts_of(table, file)
+            size = cuts[-1].stop if cuts else 0
+            return {"name": file.name, "bytes": size, "blocks": digest_of([cut.fingerprint for cut in cuts])}
+        return {"name": file.name, "bytes": file.size(), "identity": self._identity(file)}
+
+    def _identity(self, file: RawFile) -> str:
+        if file.path not in self._identities:
+            self._identities[file.path] = file.identity()
+        return self._identities[file.path]
+
+    def _cuts_of(self, table: str, file: RawFile) -> list[Cut]:
+        if file.path not in self._cuts:
+            with ThreadPoolExecutor(_AHEAD, thread_name_prefix="look") as pool:
+                cuts = unquoted_cuts(file, self._spec.block_bytes, pool, quotes=file.suffix not in JSON_LINES)
+                if cuts is None:
+                    windows = _ahead(file, self._spec.block_bytes, pool)
+                    cuts = list(_few_at_once(pool, _cut, self._blocks(table, file, windows)))
+                self._cuts[file.path] = cuts
+        return self._cuts[file.path]
+
+    def _blocks(self, table: str, file: RawFile, windows: Iterator[bytes]) -> Iterator[Block]:
+        name = f"Table {table}: {file.name}"
+        longest = max(LONGEST_ROW, 4 * self._spec.block_bytes)
+        delimiter = self._spec.tables[table].delimiter.encode()
+        return blocks(windows, quotes=file.suffix not in JSON_LINES, longest=longest, name=name, delimiter=delimiter)
+
+    def _file_parts(self, table: str, spec: FileTable, file: RawFile, known: tuple[KnownPart, ...]) -> Iterator[Part]:
+        if file.plain and file.suffix not in TYPED:
+            return self._text_parts(table, spec, file)
+        return self._whole_parts(table, spec, file, known)
+
+    def _text_parts(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Part]:
+        """Blocks of a plain text, each read by whoever reads the part."""
+        cuts = self._cuts_of(table, file)
+        rows = self._rows(table, spec, file, file.read(0, cuts[0].stop) if cuts else b"")
+        columns = digest_of(rows.header) if isinstance(rows, CsvRows) else ""
+        for cut in cuts:
+            read = partial(self._read_again, table, file, rows, cut)
+            yield Part(f"{cut.fingerprint}{columns[:16]}{'^' if not cut.start else ''}", read, {"file": file.name})
+
+    def _read_again(self, table: str, file: RawFile, rows: CsvRows | JsonRows, cut: Cut) -> Raw:
+        data = file.read(cut.start, cut.stop)
+        if xxhash.xxh3_128_hexdigest(data) != cut.fingerprint:
+            raise _changed(table, file)
+        return _read_block(rows, data, cut.start == 0, lambda: lines_in(_pieces(file, cut.start)))
+
+    def _rows(self, table: str, spec: FileTable, file: RawFile, beginning: bytes) -> CsvRows | JsonRows:
+        if file.suffix in JSON_LINES:
+            return JsonRows(table, file.name, spec, self._spec.time_zone)
+        return CsvRows.open(table, file.name, spec, self._spec, beginning)
+
+    def _whole_parts(self, table: str, spec: FileTable, file: RawFile, known: tuple[KnownPart, ...]) -> Iterator[Part]:
+        """Parts of a file that is told as a whole, each with its rows; where all are known the file is not opened."""
+        identity = self._identity(file)
+        held = {int(part.position["part"]): part for part in known if part.position.get("identity") == identity}
+        complete = bool(held) and sorted(held) == list(range(len(held))) and held[len(held) - 1].position["last"]
+        if complete:
+            for number in sorted(held):
+                position = {**held[number].position, "file": file.name}
+                yield Part(f"{identity}#{number}", partial(self._reread, table, spec, file, number), position)
+            return
+        ahead: Part | None = None
+        for number, read in enumerate(self._reads(table, spec, file)):
+            if ahead is not None:
+                yield ahead
+            position = {"file": file.name, "identity": identity, "part": number, "last": False}
+            ahead = Part(f"{identity}#{number}", read, position)
+        self._require_unchanged(table, file)
+        if ahead is not None:
+            yield Part(ahead.fingerprint, ahead.read, {**ahead.position, "last": True})
+
+    def _reread(self, table: str, spec: FileTable, file: RawFile, number: int) -> Raw:
+        for index, read in enumerate(self._reads(table, spec, file)):
+            if index == number:
+                self._require_unchanged(table, file)
+                return read()
+        raise _changed(table, file)
+
+    def _require_unchanged(self, table: str, file: RawFile) -> None:
+        """Hold a file, after it was read, against what it was identified by before."""
+        if file.identity(anew=True) != self._identity(file):
+            raise _changed(table, file)
+
+    def _reads(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
+        if file.suffix in TYPED:
+            for index, run in enumerate(row_runs(table, file)):
+                yield partial(_read_run, table, spec, file, run, index * ROWS_PER_PART, self._spec.time_zone)
+            return
+        rows = None
+        lines = 0
+        for block in self._blocks(table, file, file.windows(self._spec.block_bytes, table)):
+            data = b"".join(block.pieces)
+            rows = rows or self._rows(table, spec, file, data)
+            yield partial(_read_block, rows, data, block.start == 0, partial(int, lines))
+            lines += lines_in((data,))
+        if rows is None:
+            self._rows(table, spec, file, b"")
+
+
+def _require_kind(table: str, file: RawFile) -> None:
+    if file.suffix not in KINDS:
+        raise DeclarationError(
+            f"Table {table}: {file.name} is of no kind that is read: expected one of {', '.join(KINDS)}. "
+            "Rename it, or correct the table's member."
+        )
+    if file.packed and file.suffix in TYPED:
+        raise DeclarationError(
+            f"Table {table}: {file.name} is a packed {file.suffix} file, expected one as it was written: only CSV and "
+            "JSON lines are unpacked. Unpack it at the source."
+        )
+
+
+def _changed(table: str, file: RawFile) -> SourceError:
+    return SourceError(
+        f"Table {table}: {file.name} changed while it was read. Nothing was published; run again when whoever writes "
+        "it is done."
+    )
+
+
+def _ahead(file: RawFile, size: int, pool: ThreadPoolExecutor) -> Iterator[bytes]:
+    """Windows of a plain file, the next ones read while one is looked at."""
+    return _few_at_once(pool, lambda start: file.read(start, start + size), iter(range(0, file.size(), size)))
+
+
+def _few_at_once(pool: ThreadPoolExecutor, function: Callable[[_In], _Out], over: Iterator[_In]) -> Iterator[_Out]:
+    """As `map`, with so few under way that memory stays bounded."""
+    waiting: deque[Future[_Out]] = deque()
+    for item in over:
+        waiting.append(pool.submit(function, item))
+        if len(waiting) > _AHEAD:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _cut(block: Block) -> Cut:
+    return Cut(block.start, block.stop, block.fingerprint())
+
+
+def _pieces(file: RawFile, stop: int) -> Iterator[bytes]:
+    for start in range(0, stop, 2**24):
+        yield file.read(start, min(stop, start + 2**24))
+
+
+def _read_block(rows: CsvRows | JsonRows, data: bytes, first: bool, lines_before: Callable[[], int]) -> Raw:
+    if isinstance(rows, JsonRows) or not first:
+        return rows.read(data, lines_before)
+    end = header_end(data, rows.spec.delimiter.encode())
+    return rows.read(data[end:], lambda: lines_in((data[:end],)))
+
+
+def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:
+    """What is read, with the time that all rows have."""
+    raw, schema = read(), schema_of(spec.columns)
+    moment = spec.delivered.replace(tzinfo=spec.delivered.tzinfo or UTC) if spec.delivered else None
+    time = pa.repeat(pa.scalar(moment, TIME), raw.table.num_rows)
+    table = raw.table.append_column(spec.event_time, time).select(schema.names)
+    return replace(raw, table=table, columns=raw.columns and {**raw.columns, spec.event_time: str(TIME)})
+
+
+def _read_run(table: str, spec: FileTable, file: RawFile, run: pa.Table, before: int, time_zone: str) -> Raw:
+    delivered = {field.name: str(field.type) for field in run.schema}
+    check_columns(table, list(delivered), spec)
+    absent = [column for column in spec.columns if column not in delivered]
+    for column in absent:
+        run = run.append_column(column, pa.nulls(run.num_rows))
+
+    def place(_piece: pa.Table, _row: int, index: int) -> str:
+        return f"{file.name}, row {before + index + 1}"
+
+    raw = declare((run,), spec, name=table, place=place, time_zone=time_zone)
+    return Raw(raw.table.cast(schema_of(spec.columns)), raw.rejected, delivered)

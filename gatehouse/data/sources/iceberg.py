@@ -1,0 +1,225 @@
+"""Apache Iceberg tables, each pinned to a snapshot of its metadata."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from gatehouse.data.snapshot.spec import SourceBase
+from gatehouse.data.sources.base import KnownPart, Opened, Part
+from gatehouse.data.sources.lakehouse import LakehouseTable
+from gatehouse.errors import DeclarationError, GatehouseError, SourceError
+from gatehouse.runtime.redaction import holds_password, names_password, require_encoded, said
+from gatehouse.store.canonical import digest_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import DataScan, FileScanTask, Table
+    from pyiceberg.table.snapshots import Snapshot
+
+    from gatehouse.data.sources.data_files import DataFile
+
+
+class IcebergTable(LakehouseTable):
+    """One Iceberg table."""
+
+    identifier: str = Field("", description="Its name in the catalog, `namespace.table`; or give `metadata`.")
+    metadata: str = Field("", description="Its metadata file, or its folder if that contains a version hint.")
+    snapshot: int | Literal["latest"] = Field(
+        "latest", description="Id of the snapshot to read; `latest` is noted in the snapshot taken."
+    )
+
+    @model_validator(mode="after")
+    def _names_a_table(self) -> "IcebergTable":
+        if bool(self.identifier) == bool(self.metadata):
+            raise ValueError("give either identifier or metadata")
+        return self
+
+
+class IcebergSource(SourceBase):
+    """Tables of a lakehouse in the Iceberg format, read through `pyiceberg`; credentials come from the environment."""
+
+    # A refused URL may hold a password.
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    kind: Literal["iceberg"] = "iceberg"
+    catalog: str = Field(
+        "",
+        description="Name of the catalog. Unless `catalog_url` is given, its address comes from pyiceberg's "
+        "own configuration file or environment (PYICEBERG_CATALOG__<NAME>__URI …).",
+    )
+    catalog_url: str = Field("", description="URL of a SQL catalog without a password, e.g. sqlite:///catalog.db.")
+    warehouse: str = Field("", description="Folder of a SQL catalog's tables.")
+    rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into parts of this many rows.")
+    tables: dict[str, IcebergTable] = Field(min_length=1)
+
+    @field_validator("catalog_url")
+    @classmethod
+    def _holds_no_password(cls, url: str) -> str:
+        if names_password(url):
+            # Not the value: it would reach the log.
+            raise ValueError("holds a password: configure a catalog through pyiceberg's environment and name it")
+        return url
+
+    @model_validator(mode="after")
+    def _names_a_catalog(self) -> "IcebergSource":
+        needing = [name for name, table in self.tables.items() if table.identifier]
+        if needing and not self.catalog:
+            raise ValueError(f"give catalog, the name of the catalog that {', '.join(needing)} is in")
+        return self
+
+
+class IcebergReader(Opened):
+    """Iceberg tables, each at the snapshot that the first look found."""
+
+    def __init__(self, spec: IcebergSource) -> None:
+        self._spec = spec
+        self._opened: dict[str, tuple[Table, Snapshot | None]] = {}
+
+    def close(self) -> None:
+        """Forget the tables."""
+        self._opened.clear()
+
+    def state(self) -> Mapping[str, Any]:
+        """By table: its UUID, the snapshot's id, and what is declared of it.
+
+        Raises:
+            SourceError: if a table or snapshot cannot be read.
+        """
+        return {name: self._identify(name) for name in self._spec.tables}
+
+    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
+        """One part for each data file, or several for a large one: in the order of the commits, then by path.
+
+        Rows that delete files name are left out; a file's fingerprint holds its delete files.
+
+        Raises:
+            SourceError: if the table has what pyiceberg cannot read, a file is gone, or a value does not fit.
+        """
+        from gatehouse.data.sources.data_files import parts_of
+
+        spec = self._spec.tables[table]
+        yield from parts_of(self._files(table), table, spec, self._spec.rows_per_part, self._spec.time_zone)
+
+    def _files(self, table: str) -> "Iterator[DataFile]":
+        from gatehouse.data.sources.data_files import DataFile
+
+        opened, snapshot = self._open(table)
+        columns = {field.name: str(field.field_type) for field in self._scan(table).projection().fields}
+        declared = self._identify(table) | {"snapshot": None}
+        location = opened.metadata.location
+        for task in self._tasks(table, opened, snapshot) if snapshot else ():
+            name = task.file.file_path.removeprefix(location)
+            deletes = sorted(delete.file_path.removeprefix(location) for delete in task.delete_files)
+            said = [name, task.file.file_size_in_bytes, task.file.record_count, deletes]
+            yield DataFile(
+                name, digest_of([declared, said]), columns, task.file.record_count, partial(self._rows, table, task)
+            )
+
+    def _identify(self, table: str) -> dict[str, Any]:
+        opened, snapshot = self._open(table)
+        return {
+            "table": str(opened.metadata.table_uuid),
+            "snapshot": snapshot.snapshot_id if snapshot else None,
+            "columns": dict(self._spec.tables[table].columns),
+            "time_zone": self._spec.time_zone,
+        }
+
+    def _open(self, table: str) -> "tuple[Table, Snapshot | None]":
+        from gatehouse.data.sources.declared import check_columns
+
+        if table not in self._opened:
+            spec = self._spec.tables[table]
+            opened = self._load(table)
+            wanted = spec.snapshot
+            snapshot = opened.current_snapshot() if wanted == "latest" else opened.snapshot_by_id(wanted)
+            if snapshot is None and wanted != "latest":
+                raise DeclarationError(
+                    f"Table {table}: the Iceberg table has no snapshot {wanted}: it never had, or it was expired. "
+                    f"It has {[known.snapshot_id for known in opened.snapshots()][-5:]}."
+                )
+            self._opened[table] = (opened, snapshot)
+            check_columns(table, self._scan(table).projection().column_names, spec)
+        return self._opened[table]
+
+    def _scan(self, table: str) -> "DataScan":
+        """A scan of everything, with the columns of the pinned snapshot; of the table's own for the latest."""
+        opened, _ = self._open(table)
+        wanted = self._spec.tables[table].snapshot
+        return opened.scan(snapshot_id=None if wanted == "latest" else wanted)
+
+    def _load(self, table: str) -> "Table":
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.table import StaticTable
+        from pyiceberg.utils.config import Config
+
+        spec = self._spec.tables[table]
+        # Its own configuration, from its file and the environment.
+        configured = str((Config().get_catalog_config(self._spec.catalog) or {}).get("uri", ""))
+        if configured:
+            require_encoded(configured, f"The address of the catalog {self._spec.catalog}", DeclarationError)
+        try:
+            if spec.metadata:
+                return StaticTable.from_metadata(spec.metadata)
+            _require_catalog(self._spec.catalog_url)
+            settings = {"type": "sql", "uri": self._spec.catalog_url, "warehouse": self._spec.warehouse}
+            catalog = load_catalog(self._spec.catalog, **(settings if self._spec.catalog_url else {}))
+            return catalog.load_table(spec.identifier)
+        except GatehouseError:
+            raise
+        except Exception as error:
+            # Catalogs raise whatever their client raises.
+            raise SourceError(
+                f"Table {table}: the Iceberg table {spec.metadata or spec.identifier} cannot be opened: "
+                f"{said(error, holds_password(configured))}. Check the catalog, the name and the "
+                "credentials in the environment."
+            ) from None
+
+    def _tasks(self, table: str, opened: "Table", snapshot: "Snapshot") -> "list[FileScanTask]":
+        """What to read, in the order in which the files came into the table."""
+        try:
+            tasks = list(self._scan(table).plan_files())
+            added = {
+                entry.data_file.file_path: entry.sequence_number or 0
+                for manifest in snapshot.manifests(opened.io)
+                for entry in manifest.fetch_manifest_entry(opened.io)
+            }
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise SourceError(
+                f"Table {table}: snapshot {snapshot.snapshot_id} cannot be planned: {_one_line(error)} Equality "
+                "deletes have to be compacted first; metadata files that were removed cannot be read."
+            ) from error
+        return sorted(tasks, key=lambda task: (added[task.file.file_path], task.file.file_path))
+
+    def _rows(self, table: str, task: "FileScanTask") -> Iterator["pa.Table"]:
+        import pyarrow as pa
+        from pyiceberg.exceptions import ResolveError
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        opened, snapshot = self._open(table)
+        scan = self._scan(table)
+        present = [column for column in self._spec.tables[table].columns if column in scan.projection().column_names]
+        projected = scan.select(*present).projection()
+        name = task.file.file_path.rsplit("/", 1)[-1]
+        try:
+            for batch in ArrowScan(opened.metadata, opened.io, projected, scan.row_filter).to_record_batches([task]):
+                yield pa.Table.from_batches([batch])
+        except (OSError, pa.ArrowException, ResolveError, NotImplementedError) as error:
+            gone = "is gone: its snapshot was expired" if isinstance(error, FileNotFoundError) else "cannot be read"
+            raise SourceError(
+                f"Table {table}: {name}, a file of snapshot {snapshot.snapshot_id if snapshot else ''}, {gone}: "
+                f"{_one_line(error)} Read a snapshot whose files are kept."
+            ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _require_catalog(url: str) -> None:
+    """SQLite would write an empty catalog where there is none."""
+    path = Path(url.removeprefix("sqlite:///"))
+    if url.startswith("sqlite:///") and not path.is_file():
+        raise DeclarationError(f"catalog_url: expected a catalog of Iceberg tables, found no file {path}. Correct it.")

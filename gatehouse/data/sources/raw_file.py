@@ -1,0 +1,240 @@
+"""One file of a source, wherever it is: its bytes, unpacked where it is packed, and what identifies them."""
+
+import codecs
+import gzip
+import io
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+import xxhash
+
+from gatehouse.data.sources.files import CSV, JSON_LINES, PACKED, TYPED, suffix_of
+from gatehouse.errors import DeclarationError, SourceError
+
+WINDOW = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A file.
+
+    Attributes:
+        name: Its path below the source's place; orders the files, and names this one in messages.
+        path: Where it is.
+        files: The fsspec file system that has it; None for this machine's own.
+        encoding: Of its text, where it is another one than UTF-8.
+    """
+
+    name: str
+    path: str
+    files: Any = None
+    encoding: str = ""
+
+    @property
+    def suffix(self) -> str:
+        """What it holds, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
+        return suffix_of(self.name)
+
+    @property
+    def format(self) -> str:
+        """The suffix under which its column types are listed: `.csv` for `a.txt.gz`, `.parquet` for `a.arrow`."""
+        return next((alike[0] for alike in (CSV, JSON_LINES, TYPED) if self.suffix in alike), self.suffix)
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is zipped or gzipped."""
+        return self.name.lower().endswith(PACKED)
+
+    @property
+    def plain(self) -> bool:
+        """Whether any part of it can be read at once: neither packed nor elsewhere nor in another encoding."""
+        return self.files is None and not self.packed and not self.encoding
+
+    def size(self) -> int:
+        """Bytes, packed where it is."""
+        with self._reached():
+            return os.path.getsize(self.path) if self.files is None else int(self.files.size(self.path))
+
+    def identity(self, *, anew: bool = False) -> str:
+        """What tells its content from another one: what the store elsewhere says of it, else a digest of the bytes.
+
+        Args:
+            anew: Ask the store elsewhere, whatever was listed before.
+
+        Raises:
+            SourceError: if it cannot be read, or is gone.
+        """
+        with self._reached():
+            return self._identity(anew)
+
+    def _identity(self, anew: bool) -> str:
+        if self.files is not None:
+            if anew:
+                self.files.invalidate_cache()
+            told = self.files.info(self.path)
+            for key in ("ETag", "etag", "md5Hash", "content_md5", "crc32c"):
+                if told.get(key):
+                    return f"{key.lower()}:{told[key]}:{told['size']}".replace('"', "")
+        digest = xxhash.xxh3_128()
+        with self.open() as stream:
+            while data := stream.read(WINDOW):
+                digest.update(data)
+        return f"xxh3_128:{digest.hexdigest()}"
+
+    def open(self) -> Any:
+        """Its bytes as they are, as a seekable stream."""
+        return open(self.path, "rb") if self.files is None else self.files.open(self.path, "rb", block_size=WINDOW)
+
+    def windows(self, size: int, table: str) -> Iterator[bytes]:
+        """Its content in windows of `size` bytes, unpacked and in UTF-8; `table` stands in messages.
+
+        Raises:
+            SourceError: if it cannot be read or unpacked.
+        """
+        try:
+            with self._reached(), self.open() as raw, self._unpacked(raw, table) as stream:
+                text = Transcoded(stream, self.encoding) if self.encoding else stream
+                while window := _full(text, size):
+                    yield window
+        except UnicodeError as error:
+            raise DeclarationError(
+                f"Table {table}: {self.name} is not written in {self.encoding}: {error}. Correct the table's encoding."
+            ) from error
+        except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
+            raise SourceError(f"Table {table}: {self.name} cannot be unpacked: {error}. Fetch it again.") from error
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes of a plain file. Raises SourceError where it is gone."""
+        with self._reached(), open(self.path, "rb", buffering=0) as stream:
+            stream.seek(start)
+            return _full(stream, stop - start)
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """A descriptor of a plain file. Raises SourceError where it is gone."""
+        with self._reached(), open(self.path, "rb", buffering=0) as stream:
+            yield stream.fileno()
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Turn a file that went away, or may not be read, into an error that names it."""
+        try:
+            yield
+        except (gzip.BadGzipFile, zipfile.BadZipFile):
+            raise
+        except OSError as error:
+            raise SourceError(
+                f"{self.name} cannot be read: {error.strerror or error}. Nothing was published; see that it is there "
+                "and may be read, and run again."
+            ) from error
+
+    @contextmanager
+    def _unpacked(self, raw: BinaryIO, table: str) -> Iterator[Any]:
+        if self.name.lower().endswith(".gz"):
+            with gzip.open(raw) as stream:
+                yield stream
+        elif self.name.lower().endswith(".zip"):
+            with zipfile.ZipFile(raw) as archive:
+                members = archive.namelist()
+                if len(members) != 1:
+                    raise SourceError(
+                        f"Table {table}: {self.name} holds {len(members)} files, expected one: {members[:5]}."
+                    )
+                with archive.open(members[0]) as stream:
+                    yield stream
+        else:
+            yield raw
+
+
+class Transcoded:
+    """A stream of text in any encoding, read as UTF-8."""
+
+    def __init__(self, stream: Any, encoding: str) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._held = b""
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes of UTF-8; none at the end only.
+
+        Raises:
+            UnicodeError: if the bytes are none of this encoding.
+        """
+        while not self._held:
+            data = self._stream.read(size)
+            self._held = self._decoder.decode(data, final=not data).encode()
+            if not data:
+                break
+        taken, self._held = self._held[:size], self._held[size:]
+        return taken
+
+
+def _full(stream: Any, size: int) -> bytes:
+    """Exactly `size` bytes, fewer at the end only."""
+    data = stream.read(size)
+    if len(data) == size or not data:
+        return bytes(data)
+    gathered = io.BytesIO()
+    while data:
+        gathered.write(data)
+        data = stream.read(size - gathered.tell())
+    return gathered.getvalue()
+
+
+def find_files(place: str, member: str) -> list[RawFile]:
+    """The files below a folder or address that a member names, or that match it as a glob, by name.
+
+    Raises:
+        SourceError: if there is none.
+    """
+    found = _elsewhere(place, member) if "://" in place else _here(Path(place), member)
+    if not found:
+        raise DeclarationError(f"{place} has no file {member!r}. Check the source's path and the table's member.")
+    return sorted(found, key=lambda file: file.name)
+
+
+def _here(folder: Path, member: str) -> list[RawFile]:
+    if not _is_glob(member):
+        candidates = (folder / member, folder / Path(member).name)
+        found = next((path for path in candidates if path.is_file()), None)
+        return [RawFile(Path(member).name, str(found))] if found else []
+    matches = (path for path in folder.glob(member) if path.is_file())
+    return [RawFile(path.relative_to(folder).as_posix(), str(path)) for path in matches]
+
+
+def _elsewhere(address: str, member: str) -> list[RawFile]:
+    import fsspec
+
+    try:
+        files, folder = fsspec.core.url_to_fs(address)
+        files.invalidate_cache()
+        folder = folder.rstrip("/")
+        if not _is_glob(member):
+            path = f"{folder}/{member}"
+            # `isfile` would take a refusal for an absence.
+            return [RawFile(PurePosixPath(member).name, path, files)] if files.info(path)["type"] == "file" else []
+        paths = [path for path in files.glob(f"{folder}/{member}") if files.isfile(path)]
+    except FileNotFoundError:
+        return []
+    except Exception as error:  # each file system has errors of its own
+        raise SourceError(
+            f"{address} cannot be listed: {error}. Check the address, the credentials, and that what fsspec needs for "
+            "it is installed."
+        ) from error
+    return [RawFile(path[len(folder) :].lstrip("/"), path, files) for path in paths]
+
+
+def _is_glob(member: str) -> bool:
+    return any(letter in member for letter in "*?[")
+
+
+def matches(names: list[str], member: str) -> list[str]:
+    """Names in an archive that a member names, or that match it as a glob."""
+    return sorted(name for name in names if name == member or (_is_glob(member) and fnmatchcase(name, member)))

@@ -1,0 +1,241 @@
+"""Bounded reads of Redis Streams: from the last message of the earlier snapshot to the newest one at the first look."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from gatehouse.data.snapshot.spec import SourceBase
+from gatehouse.data.sources.base import KnownPart, Opened, Part, Raw
+from gatehouse.data.sources.messages import Message, StreamTable, moment_of, rows_of
+from gatehouse.data.sources.url import Url, address
+from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.runtime.redaction import holds_password, said
+from gatehouse.store.canonical import digest_of
+from gatehouse.store.identity import operational
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+_Entry = tuple[bytes, Mapping[bytes, bytes]]
+
+
+class RedisStreamTable(StreamTable):
+    """One Redis stream. Its envelope gives `id` and `time`."""
+
+    stream: str = Field(min_length=1, description="Key of the stream.")
+    json_field: str = Field(
+        "", description="Field that holds a JSON object with the columns; empty if each field is a column."
+    )
+
+    @model_validator(mode="after")
+    def _envelope_is_of_redis(self) -> "RedisStreamTable":
+        if not set(self.envelope.values()) <= {"id", "time"}:
+            raise ValueError("envelope: a Redis stream gives id and time")
+        return self
+
+
+class RedisStreamSource(SourceBase):
+    """Streams of one Redis server, version 6.2 or later. Nothing is written there, and no consumer group is needed."""
+
+    # A refused URL may hold a password.
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    forgets: ClassVar[bool] = True
+    kind: Literal["redis_stream"] = "redis_stream"
+    url: Url = Field("", description="Its URL without a password, e.g. redis://host:6379/0; or give `url_env`.")
+    url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
+    messages_per_part: int = Field(50_000, ge=1, description="Messages that are read together and stored as one part.")
+    timeout_seconds: float = operational(30, gt=0, description="How long the server may take for an answer.")
+    tables: dict[str, RedisStreamTable] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_a_server(self) -> "RedisStreamSource":
+        if bool(self.url) == bool(self.url_env):
+            raise ValueError("give either url or url_env")
+        return self
+
+
+class RedisStreamReader(Opened):
+    """Redis streams, each up to the newest message at the first look.
+
+    What was read is known from the record of the earlier snapshot alone, which is written before that is published and
+    counts from then on: a reader that dies leaves nothing behind, and the next one reads the same messages once more.
+    """
+
+    def __init__(self, spec: RedisStreamSource) -> None:
+        self._spec = spec
+        self._url = address(spec.url, spec.url_env)
+        self._opened: Redis | None = None
+        self._newest: dict[str, str] = {}
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def state(self) -> Mapping[str, Any]:
+        """By table: the stream, the id of its newest message, and what is declared of it.
+
+        Raises:
+            SourceError: if the server cannot be reached or lacks a stream.
+        """
+        return {name: self._declaration(name) | {"to": self._watermark(name)} for name in self._spec.tables}
+
+    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
+        """Runs of `messages_per_part` messages in the order of their ids, counted from the first that was ever read.
+
+        The full runs of `known` are yielded without being read. Its short last one is read again together with what
+        came after it; where the stream no longer holds it whole, it stays as it is and a new run begins after it.
+
+        Raises:
+            SourceError: if messages may have been trimmed before they were read, or the server goes away.
+        """
+        after = ""
+        for part in self._held(table, known):
+            yield Part(part.fingerprint, partial(self._again, table, part.position), part.position)
+            after = part.position["to"]
+        newest = self._watermark(table)
+        if _order(after) > _order(newest):
+            raise SourceError(
+                f"Table {table}: the stream was read up to {after}, but its newest message is {newest} now: it was "
+                "deleted and created again. Give the source another name to start over with it."
+            )
+        while _order(after) < _order(newest):
+            entries = self._next(table, after, newest)
+            if not entries:
+                return
+            position: dict[str, Any] = {"from": _id(entries[0]), "to": _id(entries[-1]), "messages": len(entries)}
+            yield Part(self._fingerprint(table, position), partial(self._rows, table, entries), position)
+            after = position["to"]
+
+    def _held(self, table: str, known: tuple[KnownPart, ...]) -> list[KnownPart]:
+        """The known parts that need not, or cannot, be read again."""
+        held = []
+        for part in known:
+            if part.fingerprint != self._fingerprint(table, part.position):
+                break
+            held.append(part)
+        if not held and known and not self._between(table, known[0].position["from"], known[0].position["from"]):
+            raise SourceError(
+                f"Table {table}: its declaration changed, so it has to be read again, but the stream no longer holds "
+                f"its messages from {known[0].position['from']} on. Keep the declaration, or give the source another "
+                "name to start over."
+            )
+        size = self._spec.messages_per_part
+        if held and held[-1].position["messages"] < size and held[-1].position["to"] != self._watermark(table):
+            last = held[-1].position
+            if len(self._between(table, last["from"], last["to"])) == last["messages"]:
+                held.pop()
+        return held
+
+    def _next(self, table: str, after: str, newest: str) -> list[_Entry]:
+        """The messages after one, which must still be there: then nothing behind it was trimmed."""
+        size, stream = self._spec.messages_per_part, self._spec.tables[table].stream
+        with self._explained(table):
+            # One transaction: between the two answers nothing can be trimmed.
+            both = self._redis().pipeline(transaction=True)
+            both.xrange(stream, after or "-", after or "+", count=1)
+            both.xrange(stream, f"({after}" if after else "-", newest, count=size)
+            last_read, entries = both.execute()
+        if after and not last_read:
+            raise SourceError(
+                f"Table {table}: the stream no longer holds the message {after}, up to which it was read, so messages "
+                "after it may have been trimmed before they were read. Trim by MINID, not beyond what the newest "
+                "snapshot holds, or give the source another name to start over with what is left."
+            )
+        found: list[_Entry] = entries
+        return found
+
+    def _again(self, table: str, position: Mapping[str, Any]) -> Raw:
+        entries = self._between(table, position["from"], position["to"])
+        if len(entries) != position["messages"]:
+            raise SourceError(
+                f"Table {table}: the stream no longer holds all messages from {position['from']} to {position['to']}; "
+                "their rows are in the earlier snapshot alone."
+            )
+        return self._rows(table, entries)
+
+    def _between(self, table: str, first: str, last: str) -> list[_Entry]:
+        with self._explained(table):
+            found: list[_Entry] = self._redis().xrange(self._spec.tables[table].stream, first, last)  # type: ignore[assignment]  # redis types its answers for asyncio too
+        return found
+
+    def _rows(self, table: str, entries: list[_Entry]) -> Raw:
+        spec = self._spec.tables[table]
+        messages = (_message(spec, entry) for entry in entries)
+        return rows_of(messages, spec, name=table, time_zone=self._spec.time_zone)
+
+    def _declaration(self, table: str) -> dict[str, Any]:
+        spec = self._spec.tables[table]
+        return {
+            "stream": spec.stream,
+            "json_field": spec.json_field,
+            "columns": dict(spec.columns),
+            "envelope": dict(spec.envelope),
+            "time_zone": self._spec.time_zone,
+        }
+
+    def _fingerprint(self, table: str, position: Mapping[str, Any]) -> str:
+        return digest_of([self._declaration(table), dict(position)])
+
+    def _watermark(self, table: str) -> str:
+        """Id of the newest message at the first look."""
+        if table not in self._newest:
+            stream = self._spec.tables[table].stream
+            with self._explained(table):
+                if not self._redis().exists(stream):
+                    raise DeclarationError(f"Table {table}: Redis has no stream {stream!r}. Correct source.tables.")
+                said: Any = self._redis().xinfo_stream(stream)
+            self._newest[table] = _text(said["last-generated-id"])
+        return self._newest[table]
+
+    def _redis(self) -> "Redis":
+        from redis import Redis
+
+        if self._opened is None:
+            self._opened = Redis.from_url(
+                self._url, socket_timeout=self._spec.timeout_seconds, socket_connect_timeout=self._spec.timeout_seconds
+            )
+        return self._opened
+
+    @contextmanager
+    def _explained(self, table: str) -> Iterator[None]:
+        """Turn the client's error into one that names the table and holds no credentials."""
+        from redis.exceptions import RedisError
+
+        try:
+            yield
+        except (RedisError, OSError, TypeError, ValueError) as error:  # the last two are about the URL's parameters
+            raise SourceError(
+                f"Source {self._spec.name}, table {table}: Redis cannot be read: "
+                f"{said(error, holds_password(self._url))}. Nothing was published; check the server, the user and the "
+                "password, and run again."
+            ) from None
+
+
+def _message(spec: RedisStreamTable, entry: _Entry) -> Message:
+    identity, fields = _id(entry), entry[1]
+    payload: bytes | Mapping[str, bytes] | None
+    if spec.json_field:
+        payload = fields.get(spec.json_field.encode())
+    else:
+        payload = {key.decode("utf-8", "backslashreplace"): value for key, value in fields.items()}
+    envelope = {"id": identity, "time": moment_of(int(identity.split("-")[0]))}
+    return Message(f"message {identity}", payload, envelope)
+
+
+def _id(entry: _Entry) -> str:
+    return _text(entry[0])
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _order(identity: str) -> tuple[int, ...]:
+    """An id as what it is ordered by; the empty one comes before all."""
+    return tuple(int(number) for number in identity.split("-")) if identity else (0, 0)

@@ -1,0 +1,120 @@
+"""Reads one part of a split, and refuses parts on which a model can be neither fitted nor measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gatehouse.errors import GatehouseError
+from gatehouse.metrics.tasks.task import Task
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+
+_AT_ONCE = 1 << 16
+
+
+class UnusablePartError(GatehouseError):
+    """A part of a split has no rows, labels that a task cannot be judged on, or is of another training set."""
+
+    permanent = True
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a training set.
+
+    Attributes:
+        rows: Their numbers in the training set, int64, shape (rows,).
+        table: All their columns, in the same order.
+        labels: As the task has them, float64, shape (rows,).
+        groups: Number of each row's group, as they are first met, int64, shape (rows,); None where the task has none.
+        classes: Names of classes in the order of their numbers; empty where they have none.
+    """
+
+    rows: npt.NDArray[np.int64]
+    table: pa.Table
+    labels: npt.NDArray[np.float64]
+    groups: npt.NDArray[np.int64] | None = None
+    classes: tuple[str, ...] = ()
+
+    def thinned(self, most: int) -> "Part":
+        """About `most` evenly spaced rows, or whole groups of rows; all where there are no more."""
+        step = -(-len(self.rows) // most)
+        if step <= 1:
+            return self
+        numbers = np.arange(len(self.rows)) if self.groups is None else self.groups
+        kept = np.flatnonzero(numbers % step == 0)
+        return self.take(kept)
+
+    def take(self, places: npt.NDArray[np.int64]) -> "Part":
+        """The rows at these ascending places, shape (some,), of the part; groups that are left are numbered anew."""
+        groups = None if self.groups is None else np.unique(self.groups[places], return_inverse=True)[1]
+        return Part(self.rows[places], self.table.take(pa.array(places)), self.labels[places], groups, self.classes)
+
+
+def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task, *more: str) -> Part:
+    """Read the part `name` (`train`, `validation` or `test`), and `more` after it; no other row is held.
+
+    Labels are as `task` has them.
+
+    Raises:
+        UnusablePartError: if no model can be judged on it.
+    """
+    reference = Reference.parse(training_set)
+    divided = store.manifest(split).derived_from.get("training_set", "")
+    if divided != str(reference):
+        raise UnusablePartError(
+            f"{split} divides {divided or 'nothing'}, expected {reference}. Split that training set."
+        )
+    names = (name, *more)
+    where = f"{split}: {' and '.join(names)}"
+    rows = np.concatenate([pq.read_table(store.path(split, f"{each}.parquet"))["row"].to_numpy() for each in names])
+    paths = store.paths(reference)
+    held = sum(pq.read_metadata(path).num_rows for path in paths)
+    outside = int(((rows < 0) | (rows >= held)).sum())
+    if outside or len(rows) == 0:
+        raise UnusablePartError(
+            f"{where} has {len(rows)} rows, {outside} of them beyond the {held} rows of {reference}; "
+            "expected at least one row and none beyond. Correct the boundaries in `split`."
+        )
+    table, details = _taken(paths, rows), store.manifest(reference).details
+    labels = _labels(table, details["label"], task, where)
+    return Part(rows, table, labels, _groups(table, details.get("group", "")), tuple(details.get("classes", ())))
+
+
+def _groups(table: pa.Table, column: str) -> npt.NDArray[np.int64] | None:
+    if not column:
+        return None
+    encoded = table[column].combine_chunks().dictionary_encode(null_encoding="encode")
+    return np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
+
+
+def _taken(paths: Sequence[Path], rows: npt.NDArray[np.int64]) -> pa.Table:
+    """Rows of Parquet files by their numbers, in that order; the files are read a batch at a time."""
+    order = np.argsort(rows, kind="stable")
+    ascending, start, found = rows[order], 0, []
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_AT_ONCE):
+                first, last = np.searchsorted(ascending, (start, start + batch.num_rows))
+                found.append(pa.Table.from_batches([batch]).take(pa.array(ascending[first:last] - start)))
+                start += batch.num_rows
+    table = pa.concat_tables(found).combine_chunks()
+    return table if (order[1:] > order[:-1]).all() else table.take(pa.array(np.argsort(order)))
+
+
+def _labels(table: pa.Table, column: str, task: Task, where: str) -> npt.NDArray[np.float64]:
+    labels: npt.NDArray[np.float64] = pc.cast(table[column], pa.float64()).to_numpy()
+    wrong = int((~task.is_label(labels)).sum())
+    lacking = f"{wrong} rows that are not {task.label}" if wrong else task.lacks(labels)
+    if lacking:
+        raise UnusablePartError(
+            f"{where}: label {column}: found {lacking}. A model cannot be judged on that: correct the boundaries in "
+            "`split`, or the label."
+        )
+    return labels

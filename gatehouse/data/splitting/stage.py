@@ -1,0 +1,196 @@
+"""The split stage: a training set becomes index files of its parts and folds, and is checked for leakage."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gatehouse.data.splitting.spec import SplitSpec
+from gatehouse.errors import ConfigurationError, LeakageError
+from gatehouse.runtime.counting import counted
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.identity import identity_of
+from gatehouse.store.manifest import Column, FileEntry
+from gatehouse.store.reference import Reference
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.data.splitting.checks import Subject
+    from gatehouse.data.splitting.partition import Partition, Rows
+    from gatehouse.data.splitting.training_set import TrainingSet
+
+
+class SplitRequest(StageModel):
+    """A training set and the strategy that divides it.
+
+    Attributes:
+        training_set: Reference of the training set.
+        spec: The strategy, as a SplitSpec.
+    """
+
+    training_set: str
+    spec: SplitSpec
+
+
+class SplitResult(StageModel):
+    """What was divided.
+
+    Attributes:
+        split: Reference of the parts.
+        folds: Reference of the folds; empty where the strategy has none.
+        split_checks: Reference of the checks and of what was measured.
+        rows: Rows of each part, and rows in no part, by reason.
+        checks: `passed`, `failed`, `noted` or `could not run` by check.
+        warnings: What a check found that does not end the run.
+    """
+
+    split: str
+    folds: str = ""
+    split_checks: str
+    rows: dict[str, int]
+    checks: dict[str, str]
+    warnings: tuple[str, ...] = ()
+
+
+@stage(
+    "split",
+    title="Split",
+    pages={"split-checks": "gatehouse.data.splitting.report:page"},
+    task=("require_no_leakage", "split", "fit_transformation"),
+)
+def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
+    """Divide a training set.
+
+    Three artifacts are published, so that what reads the parts does not change with a check or a figure:
+
+    - `splits`: `train.parquet`, `validation.parquet` and `test.parquet`, each with the row numbers (`row`, int64,
+      ascending) of its part.
+    - `folds`, where the strategy has any: `<k>/train.parquet` and `<k>/validation.parquet`, k from 0, in the same form;
+      the last fold's parts are the split's own.
+    - `split-checks`: `checks.json` with the outcome of each check and what `measures` gives, for the page.
+
+    Raises:
+        ConfigurationError: if the training set has not the columns that the strategy reads, or all that is wrong is
+            that a part is empty or has one class only.
+        LeakageError: listing every check that ends the run: a part does not keep what its strategy promises.
+    """
+    from gatehouse.data.splitting.checks import as_json, run_checks
+    from gatehouse.data.splitting.divide import divide
+    from gatehouse.data.splitting.measures import measures
+    from gatehouse.data.splitting.no_values import without_values
+    from gatehouse.data.splitting.outcome import COULD_NOT_RUN, FAILED, USABLE
+    from gatehouse.data.splitting.training_set import TrainingSet
+
+    training_set = TrainingSet.open(store, request.training_set)
+    training_set.require_roles()
+    divided = divide(request.spec, training_set)
+    problems = [*divided.problems, *_repeated(training_set, divided.partition)]
+    if problems:
+        raise _refused(request.training_set, problems)
+    partition = divided.partition
+    subject = _subject(request.spec, training_set, partition)
+    checks = run_checks(subject)
+    if broken := [one for one in checks if one.ends_the_run]:
+        told = [text for one in broken for text in one.told]
+        unusable = all(one.name == USABLE or one.status == COULD_NOT_RUN for one in broken)
+        raise (
+            _unusable(request.training_set, told)
+            if unusable and broken[0].name == USABLE
+            else _refused(request.training_set, told)
+        )
+    parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
+    failed = (text for one in checks if one.status == FAILED for text in one.told)
+    warnings = (*failed, *without_values(subject))
+    found = store.publish(
+        "split-checks",
+        parts.name,
+        {"checks.json": canonical_json(as_json(checks, request.spec.checks) | measures(subject))},
+        derived_from={"split": parts, "training_set": request.training_set},
+        configuration=identity_of(request.spec),
+        details={"verdict": "pass", "warnings": list(warnings)},
+    )
+    return SplitResult(
+        split=str(parts),
+        folds=_publish_folds(request, store, partition),
+        split_checks=str(found),
+        rows={name: len(rows) for name, rows in partition.parts.items()} | partition.left_out,
+        checks={one.name: one.status for one in checks},
+        warnings=warnings,
+    )
+
+
+def _refused(training_set: str, problems: list[str]) -> LeakageError:
+    return LeakageError(
+        f"{_listed(training_set, problems)}\nCorrect the strategy in `split`, or the training set; "
+        "`split.checks.severity` says what a failed check means."
+    )
+
+
+def _unusable(training_set: str, problems: list[str]) -> ConfigurationError:
+    """The error if nothing leaks, but `split` and the rows do not fit each other: a part has no rows, or one label."""
+    return ConfigurationError(f"{_listed(training_set, problems)}.")
+
+
+def _listed(training_set: str, problems: list[str]) -> str:
+    listed = "".join(f"\n  - {problem}" for problem in problems)
+    return f"{Reference.parse(training_set)} is not divided, for {counted(len(problems), 'reason')}:{listed}"
+
+
+def _repeated(training_set: "TrainingSet", partition: "Partition") -> list[str]:
+    """Rows that decide the same thing twice: their copies could be on two sides."""
+    import numpy as np
+
+    keys = [*training_set.entity_keys, training_set.decision_time]
+    if not all(training_set.has(name) for name in keys) or not training_set.entity_keys:
+        return []
+    inside = np.concatenate(list(partition.parts.values()))
+    hashes = np.sort(training_set.hashes(keys, 0)[0][inside])
+    repeated = int((hashes[1:] == hashes[:-1]).sum())
+    words = f"{repeated} rows repeat the entity keys {', '.join(training_set.entity_keys)} and decision time of another"
+    return [f"{words} row"] if repeated else []
+
+
+def _subject(spec: SplitSpec, training_set: "TrainingSet", partition: "Partition") -> "Subject":
+    from gatehouse.data.splitting.checks import Subject
+
+    times = (training_set.decision_time, training_set.label_time)
+    decision, known = (training_set.times(name) if training_set.has(name) else None for name in times)
+    return Subject(spec, training_set, partition, training_set.labels(), decision, known)
+
+
+def _publish_folds(request: SplitRequest, store: ArtifactStore, partition: "Partition") -> str:
+    folds = (
+        (f"{number}/{name}.parquet", rows) for number, fold in partition.every_fold() for name, rows in fold.items()
+    )
+    return str(_publish("folds", request, store, folds)) if partition.folds else ""
+
+
+def _publish(kind: str, request: SplitRequest, store: ArtifactStore, parts: "Iterable[tuple[str, Rows]]") -> Reference:
+    """Publish row numbers by file. One part is in memory at a time: folds are large together."""
+    with store.workspace() as workspace:
+        files: dict[str, Path | bytes | str | FileEntry] = {}
+        counts: dict[str, int] = {}
+        for path, rows in parts:
+            files[path], counts[path] = _write(workspace / path, rows), len(rows)
+        return store.publish(
+            kind,
+            Reference.parse(request.training_set).name,
+            files,
+            columns=[Column("row", "int64", False)],
+            rows=sum(counts.values()),
+            rows_per_file=counts,
+            derived_from={"training_set": request.training_set},
+            configuration={name: value for name, value in identity_of(request.spec).items() if name != "checks"},
+        )
+
+
+def _write(path: Path, rows: "Rows") -> Path:
+    """Row numbers as differences: they ascend, so a few bits each are enough."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"row": rows}, schema=pa.schema([pa.field("row", pa.int64(), nullable=False)]))
+    encoding = {"row": "DELTA_BINARY_PACKED"}
+    pq.write_table(table, path, compression="zstd", use_dictionary=False, column_encoding=encoding)
+    return path

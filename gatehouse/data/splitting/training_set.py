@@ -1,0 +1,164 @@
+"""Reads a training set column by column, so that a split's memory grows with its rows and not with its columns."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gatehouse.data.splitting.stable_hash import Flags, Hashes, can_hash, row_hashes
+from gatehouse.errors import ConfigurationError
+from gatehouse.metrics.tasks.found import declared_task
+from gatehouse.store.manifest import Manifest
+from gatehouse.store.store import ArtifactStore
+
+_AT_ONCE = 1 << 18
+
+Times = npt.NDArray[np.datetime64]
+Labels = npt.NDArray[np.float64]
+"""As the task has them, NaN where there is none; shape (rows,)."""
+
+
+class TrainingSet:
+    """The columns of a training set's files, and what its manifest says of them."""
+
+    def __init__(self, manifest: Manifest, paths: Sequence[Path]) -> None:
+        self.manifest = manifest
+        details = manifest.details
+        self.numeric = tuple(details.get("numeric", ()))
+        self.categorical = tuple(details.get("categorical", ()))
+        self.schema = pq.read_schema(paths[0]) if paths else pa.schema([])
+        # A category that is read as a dictionary is hashed once, not in every row.
+        texts = [
+            name for name in self.categorical if self.has(name) and pa.types.is_string(self.schema.field(name).type)
+        ]
+        self._files = [pq.ParquetFile(path, read_dictionary=texts) for path in paths]
+        self.rows = sum(file.metadata.num_rows for file in self._files)
+        self.entity_keys = tuple(details.get("entity_keys", ()))
+        self.label = str(details.get("label", "label"))
+        self.task = declared_task(details)
+        self.decision_time = str(details.get("decision_time", "decision_time"))
+        self.label_time = str(details.get("label_time", "label_time"))
+
+    @classmethod
+    def open(cls, store: ArtifactStore, reference: str) -> "TrainingSet":
+        """Open the training set of a reference."""
+        return cls(store.manifest(reference), store.paths(reference))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return (*self.numeric, *self.categorical)
+
+    def has(self, column: str) -> bool:
+        """Whether there is such a column."""
+        return column in self.schema.names
+
+    def require(self, columns: Iterable[str]) -> None:
+        """Check that there are such columns.
+
+        Raises:
+            ConfigurationError: naming all that are missing.
+        """
+        missing = [name for name in dict.fromkeys(columns) if not self.has(name)]
+        if missing:
+            raise ConfigurationError(
+                f"The training set {self.manifest.reference} has no column {', '.join(missing)}, which its split reads;"
+                f" it has: {', '.join(self.schema.names) or 'none'}."
+            )
+
+    def require_plain(self, columns: Iterable[str]) -> None:
+        """Check that there are such columns, of types whose values can be told apart.
+
+        Raises:
+            ConfigurationError: naming all that are missing, or all of other types.
+        """
+        named = tuple(columns)
+        self.require(named)
+        kinds = {name: self.schema.field(name).type for name in named}
+        unlike = [f"{name} ({kind})" for name, kind in kinds.items() if not can_hash(kind)]
+        if unlike:
+            raise ConfigurationError(
+                f"The training set {self.manifest.reference} cannot be divided or compared by {', '.join(unlike)}: "
+                "expected columns of numbers, times, texts, bytes or truth values."
+            )
+
+    def require_roles(self) -> None:
+        """Check that label and features are of types that their roles allow.
+
+        Raises:
+            ConfigurationError: naming all that are missing or of other types.
+        """
+        self.require_plain([self.label, *self.features])
+        numeric = {self.label, *self.manifest.details.get("numeric", ())}
+        kinds = {name: self.schema.field(name).type for name in (self.label, *self.features)}
+        unlike = [f"{name} ({kind})" for name, kind in kinds.items() if name in numeric and not _is_number(kind)]
+        unlike += [f"{name} ({kind})" for name, kind in kinds.items() if name not in numeric and _is_bytes(kind)]
+        if unlike:
+            raise ConfigurationError(
+                f"The training set {self.manifest.reference} has {', '.join(unlike)}: expected numbers or truth values "
+                "as label and numeric features, and no bytes as categories. Cast them in the feature's query."
+            )
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """All values of one column, shape (rows,)."""
+        chunks = [chunk for file in self._files for chunk in file.read(columns=[name])[name].chunks]
+        return pa.chunked_array(chunks, type=chunks[0].type if chunks else self.schema.field(name).type)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
+        """Several columns, shape (some,) each: some hundred thousand rows at a time."""
+        for file in self._files:
+            for batch in file.iter_batches(_AT_ONCE, columns=list(columns)):
+                yield [batch.column(name) for name in columns]
+
+    def hashes(self, columns: Sequence[str], start: int) -> tuple[Hashes, Flags]:
+        """Hash of every row's values in these columns, and whether one of them is missing; shape (rows,).
+
+        Raises:
+            ConfigurationError: if there is no such column, or its type cannot be hashed.
+        """
+        self.require_plain(columns)
+        return row_hashes(self.batches(columns), start)
+
+    def times(self, name: str) -> Times:
+        """A column of times as datetime64[us] in UTC, shape (rows,), NaT where null; a time without a zone is in UTC.
+
+        Raises:
+            ConfigurationError: if the column is not one of times.
+        """
+        kind = self.schema.field(name).type
+        if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            raise ConfigurationError(
+                f"The training set's column {name} is {kind}: expected a timestamp. Correct the entity rows."
+            )
+        plain = pc.cast(self.column(name), pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
+        ticks = pc.fill_null(pc.cast(plain, pa.int64()), np.iinfo(np.int64).min).to_numpy()
+        times: Times = ticks.view("datetime64[us]")
+        return times
+
+    def numbers(self, name: str) -> npt.NDArray[np.float64]:
+        """A column as numbers, shape (rows,), NaN where null: truth values are 0 and 1, times microseconds in UTC."""
+        column = self.column(name)
+        kind = column.type
+        if pa.types.is_temporal(kind):
+            column = pc.cast(pc.cast(column, pa.timestamp("us", getattr(kind, "tz", None)), safe=False), pa.int64())
+        elif pa.types.is_boolean(kind):
+            column = pc.cast(column, pa.int8())
+        return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+    def labels(self) -> Labels:
+        """The labels, shape (rows,); NaN where there is none or one that the task does not have."""
+        self.require([self.label])
+        values = self.numbers(self.label)
+        return np.where(self.task.is_label(values), values, np.nan)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))

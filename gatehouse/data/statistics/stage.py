@@ -1,0 +1,92 @@
+"""The measure stage: statistics of a snapshot's tables, and of the same rows in the bins of a baseline.
+
+It is a stage of its own below `validate`, so that a contract that changed is judged without measuring again.
+"""
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from gatehouse.data.statistics.document import REBINNED_FILE, STATISTICS_FILE, document
+from gatehouse.data.statistics.measurement import ByColumn, measurement
+from gatehouse.data.validation.spec import StatisticsSpec
+from gatehouse.errors import ConfigurationError
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.declaration import Resources
+from gatehouse.store.identity import Unordered, operational
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.data.statistics.table import MeasuredTable
+
+
+class MeasureRequest(StageModel):
+    """What is measured.
+
+    Attributes:
+        name: Name of the artifact.
+        datasets: Datasets by the name of their table.
+        sensitive: By table, columns of which no value may be kept.
+        baseline: Reference of the statistics to compare with; empty for none.
+        statistics: Where statistics are computed; it changes no result.
+    """
+
+    name: str
+    datasets: dict[str, str]
+    sensitive: dict[str, Unordered] = Field({})
+    baseline: str = ""
+    statistics: StatisticsSpec = operational(StatisticsSpec())
+
+
+class MeasureResult(StageModel):
+    """The statistics: an artifact with `statistics.json`, and `rebinned.json` where there is a baseline."""
+
+    statistics: str
+
+
+@stage("measure", title="Measure the tables", resources=Resources(cpu="2", memory="4G"), inner=True)
+def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
+    """Measure every table in one pass.
+
+    Raises:
+        ConfigurationError: if the baseline's statistics are of another version, or a package is not installed.
+        MissingArtifactError: if the baseline holds no statistics.
+    """
+    compute = _on_beam if request.statistics.engine == "beam" else _in_process
+    try:
+        measured = compute(store, request, measurement(store, request.baseline).statistics)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Statistics cannot be computed {request.statistics.engine}: the package {error.name} is not installed. "
+            "Install the sketches with `pip install --no-deps -r locks/sketches.lock`, and for beam gatehouse[beam]."
+        ) from error
+    rows = {name: table.rows for name, table in measured.items()}
+    files = {STATISTICS_FILE: canonical_json(document(rows, {name: one.statistics for name, one in measured.items()}))}
+    if request.baseline:
+        rebinned = document(rows, {name: one.rebinned for name, one in measured.items()})
+        files[REBINNED_FILE] = canonical_json(rebinned)
+    inputs = {f"dataset {name}": dataset for name, dataset in request.datasets.items()} | (
+        {"baseline": request.baseline} if request.baseline else {}
+    )
+    return MeasureResult(statistics=str(store.publish("statistics", request.name, files, derived_from=inputs)))
+
+
+def _in_process(store: ArtifactStore, request: MeasureRequest, baseline: ByColumn) -> "dict[str, MeasuredTable]":
+    from gatehouse.data.statistics.table import measure_table
+
+    return {
+        name: measure_table(
+            store.paths(dataset),
+            frozenset(request.sensitive.get(name, ())),
+            baseline.get(name, {}),
+            request.statistics.threads,
+        )
+        for name, dataset in sorted(request.datasets.items())
+    }
+
+
+def _on_beam(store: ArtifactStore, request: MeasureRequest, baseline: ByColumn) -> "dict[str, MeasuredTable]":
+    from gatehouse.data.statistics.beam import measure_on_beam
+
+    return measure_on_beam(store, request.datasets, request.sensitive, baseline, request.statistics.options)

@@ -1,0 +1,268 @@
+"""The data contract: what the tables of a snapshot promise, rule by rule, with severity and owner."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
+
+from gatehouse.configuration.duration import Duration
+from gatehouse.configuration.yaml_lines import load_model
+from gatehouse.data.validation.column_contract import ColumnContract, reversed_bounds, unsuited_if_sensitive
+from gatehouse.data.validation.contract_names import name_problems
+from gatehouse.data.validation.graded import Graded, Listed, Part, Problem, Rule, merged, refuse
+from gatehouse.data.validation.rule_values import Count, Names, Positive, Sql
+from gatehouse.errors import ConfigurationError
+from gatehouse.runtime.counting import counted
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.identity import identity_of
+
+CONTRACT_FILE = "contract.json"
+"""The file of a published contract."""
+_NOTHING_TOLD: dict[str, Any] = {"description": "", "metadata": {}}
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Freshness(Graded):
+    """The newest value of a column may be at most `within` older than the snapshot's `as_of`.
+
+    That is the newest time of all its tables, so this tells which table fell behind the others. Whether the source as a
+    whole stands still is judged against the clock, by the guard `stale_after` of the source.
+    """
+
+    column: str
+    within: Duration = Field(ge=timedelta(0), description="ISO 8601 duration, e.g. P2D or PT6H.")
+
+
+class Expression(Graded):
+    """A SQL expression over the columns of one row. As in SQL, a row where it is null keeps it."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    sql: Sql
+    tolerance: float = Field(0.0, ge=0, lt=1, description="Share of rows that may break it.")
+
+
+class Key(Listed):
+    """Columns whose values no two rows share; a null counts as a value. Written as their list, or graded."""
+
+    of_list = "columns"
+
+    columns: Names
+
+
+def _keys(given: Any) -> Any:
+    """Keys as given, unless it is one list of columns: nobody knows whether each is unique, or all together."""
+    if isinstance(given, list | tuple) and given and all(isinstance(each, str) for each in given):
+        shown = ", ".join(given)
+        apart = ", ".join(f"[{each}]" for each in given)
+        either = f", or [{apart}] for each on its own" if len(given) > 1 else ""
+        raise ValueError(f"expected lists of columns, found [{shown}]; write [[{shown}]] for all together{either}")
+    return given
+
+
+class Ordering(Listed):
+    """The order in which rows stand, by the first column, then the next. Pairs of rows with a null are left out."""
+
+    of_list = "by"
+
+    by: Names
+    descending: bool = False
+    strictly: bool = Field(False, description="Whether two rows in sequence must differ.")
+
+
+class ForeignKey(Graded):
+    """Values of `columns`, where none is null, must be found in columns `to` of another table."""
+
+    columns: Names
+    table: str
+    to: tuple[str, ...] = Field((), description="Columns of that table; empty for the same names.")
+    snapshot: str = Field(
+        "", description="Another snapshot: its reference, or its name in the request; empty for this snapshot."
+    )
+    tolerance: float = Field(0.0, ge=0, lt=1, description="Share of rows that may have no match.")
+
+    @model_validator(mode="after")
+    def _as_many(self) -> "ForeignKey":
+        if self.to and len(self.to) != len(self.columns):
+            raise ValueError(f"to: expected {len(self.columns)} columns, as many as in `columns`, found {len(self.to)}")
+        return self
+
+
+class TableContract(Part):
+    """What one table promises."""
+
+    owner: str = Field("", description="Whom to ask if one of its rules is broken; empty for the contract's owner.")
+    description: str = Field("", description="What a row of it stands for.")
+    min_rows: Rule[Count] = Field(Rule(value=1), description="Least number of rows.")
+    max_rows: Rule[Count] | None = Field(None, description="Greatest number of rows.")
+    min_rows_ratio: Rule[Positive] | None = Field(
+        None, description="Smallest number of rows, as a factor of the baseline's."
+    )
+    max_rows_ratio: Rule[Positive] | None = Field(
+        None, description="Largest number of rows, as a factor of the baseline's."
+    )
+    columns: dict[str, ColumnContract] = Field(min_length=1)
+    extra_columns: Literal["fail", "warn", "allow"] = Field("warn", description="For columns that are not listed.")
+    unique: Annotated[tuple[Key, ...], BeforeValidator(_keys)] = Field(
+        (), description="Sets of columns that together are unique in each row."
+    )
+    ordered: Ordering | None = Field(None, description="The order of the rows.")
+    freshness: Freshness | None = None
+    expressions: tuple[Expression, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+
+    @model_validator(mode="after")
+    def _possible(self) -> "TableContract":
+        refuse("table", _problems(self))
+        return self
+
+
+def _problems(table: TableContract) -> Iterator[Problem]:
+    """Row counts that no table has, and a freshness of what is no time."""
+    for low, high in (("min_rows", "max_rows"), ("min_rows_ratio", "max_rows_ratio")):
+        least, greatest = getattr(table, low), getattr(table, high)
+        if least is not None and greatest is not None:
+            yield from reversed_bounds((), low, least.value, high, greatest.value)
+    timed = table.freshness.column if table.freshness else ""
+    if timed in table.columns and table.columns[timed].type.value != "timestamp":
+        yield ("freshness", "column"), f"expected a timestamp column, found {timed!r}", timed
+
+
+class Contract(Part):
+    """A versioned contract over the tables of a snapshot."""
+
+    version: int = Field(ge=1, description="Raised by the team whenever a rule changes.")
+    description: str = ""
+    owner: str = Field("", description="Whom to ask if neither rule, column nor table has an owner.")
+    metadata: dict[str, str] = Field({}, description="Anything else that a reader should know; no rule uses it.")
+    examples: int = Field(5, ge=0, le=20, description="Largest number of rows that an anomaly shows as examples.")
+    tables: dict[str, TableContract] = Field(min_length=1)
+    _declared: dict[str, frozenset[str]] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _everything_at_once(cls, body: Any, handler: ModelWrapValidatorHandler["Contract"]) -> "Contract":
+        problems = list(name_problems(body))
+        try:
+            contract = handler(body)
+        except ValidationError as error:
+            raise merged("Contract", error, problems) from None
+        refuse("Contract", problems)
+        return contract
+
+    def hiding(self, declared: Mapping[str, frozenset[str]]) -> "Contract":
+        """This contract, which also shows no value of the columns that the source declares sensitive.
+
+        Args:
+            declared: These columns, by table.
+
+        Raises:
+            ConfigurationError: if a rule on such a column needs a histogram or moments.
+        """
+        if problems := list(self.unsuited(declared)):
+            listed = "".join(f"\n  - {problem}" for problem in problems)
+            raise ConfigurationError(
+                "Some rules of the contract need a histogram or moments of columns that the source declares sensitive. "
+                f"Remove them:{listed}"
+            )
+        hiding = self.model_copy()
+        hiding._declared = {table: columns for table, columns in declared.items() if columns}
+        return hiding
+
+    def unsuited(self, declared: Mapping[str, frozenset[str]]) -> Iterator[str]:
+        """Rules on columns that the source declares sensitive, by table, which need what is not kept of such."""
+        for table, columns in declared.items():
+            promised = self.tables[table].columns if table in self.tables else {}
+            for column in (each for each in promised if each in columns):
+                for place, key, why in unsuited_if_sensitive(promised[column]):
+                    yield f"tables.{table}.columns.{column}.{place}{key}: {why}"
+
+    def snapshots(self) -> tuple[str, ...]:
+        """The other snapshots that foreign keys lead to, as the contract names them."""
+        keys = (key for table in self.tables.values() for key in table.foreign_keys)
+        return tuple(sorted({key.snapshot for key in keys if key.snapshot}))
+
+    def protected(self) -> dict[str, str]:
+        """The columns by whose values fairness is measured, each with a table that has it."""
+        return {
+            column: table
+            for table, promised in self.tables.items()
+            for column, each in promised.columns.items()
+            if each.protected
+        }
+
+    def sensitive(self, table: str, present: Iterable[str] = ()) -> frozenset[str]:
+        """The columns of a table of which no value may be shown.
+
+        Where there are any, those columns of `present` count too that the contract does not list: a sensitive column
+        that comes under another name must not be shown for that. Nor must one whose table does.
+        """
+        declared = self._declared.get(table, frozenset())
+        if table not in self.tables:
+            return frozenset(present) if any(self.sensitive(other) for other in self.tables) else declared
+        columns = self.tables[table].columns
+        flagged = declared.union(column for column, promised in columns.items() if promised.sensitive)
+        return flagged | (frozenset(present) - columns.keys()) if flagged else flagged
+
+
+def parse_contract(text: str) -> Contract:
+    """Read a contract that a person wrote, in YAML.
+
+    Raises:
+        ConfigurationError: listing every problem at once, each with file, line and path of the key.
+    """
+    problems: list[str] = []
+    contract = load_model("contract.yaml", text, Contract, problems)
+    if contract is None or problems:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise ConfigurationError(f"{counted(len(problems), 'problem')} in the contract:{listed}")
+    return contract
+
+
+def contract_text(contract: Contract) -> str:
+    """What a contract promises, as canonical JSON, to be published as `CONTRACT_FILE`.
+
+    Comments, layout and order of keys are no change, and neither are descriptions and metadata, which are left out.
+    """
+    tables = {name: table.model_copy(update={"description": ""}) for name, table in contract.tables.items()}
+    return canonical_json(identity_of(contract.model_copy(update=_NOTHING_TOLD | {"tables": tables})))
+
+
+def published_contract(text: str) -> Contract:
+    """Read a contract as `contract_text` wrote it: in JSON, since YAML reads some numbers and characters differently.
+
+    Raises:
+        ConfigurationError: if it is no contract; with every problem at once, each with the path of its key.
+    """
+    try:
+        return Contract.model_validate(json.loads(text))
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors()]
+    except json.JSONDecodeError as error:
+        problems = [f"expected the JSON of a contract, found something else ({error})"]
+    listed = "".join(f"\n  - {CONTRACT_FILE}: {problem}" for problem in problems)
+    raise ConfigurationError(
+        f"{counted(len(problems), 'problem')} in the published contract. Publish it again, by `gatehouse run`:{listed}"
+    )
+
+
+def contract_schema() -> str:
+    """The JSON schema of a contract, for editors and other tools; `docs/contract.schema.json` holds it."""
+    schema = Contract.model_json_schema()
+    definitions = schema["$defs"]
+    # pydantic names a definition after the whole type of the rule's value, so that rules stand inline instead.
+    inline = {f"#/$defs/{name}": body for name, body in definitions.items() if name.startswith("Rule_")}
+    kept = {name: body for name, body in definitions.items() if f"#/$defs/{name}" not in inline}
+    schema = _inlined(schema | {"$defs": kept}, inline)
+    return json.dumps({"$schema": _DIALECT, **schema}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _inlined(schema: Any, inline: dict[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_inlined(each, inline) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("$ref") in inline:
+        return _inlined(inline[schema["$ref"]] | {key: schema[key] for key in schema if key != "$ref"}, inline)
+    return {key: _inlined(value, inline) for key, value in schema.items() if key != "title" or isinstance(value, dict)}

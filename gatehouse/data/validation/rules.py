@@ -1,0 +1,139 @@
+"""Turns the rules of a table's contract that can be judged row by row into SQL conditions."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from gatehouse.data.validation.column_contract import GradedRule
+from gatehouse.data.validation.contract import TableContract
+from gatehouse.data.validation.tables import literal, name, text
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """A rule that each row keeps or breaks.
+
+    Attributes:
+        rule, columns, severity, owner, expected: As in `Anomaly`.
+        broken: SQL condition that holds for a row that breaks the rule.
+        tolerance: Share of rows that may break it.
+        sql: The user's own SQL in it, which may not run; empty for the rules that we write.
+        costly: Whether judging a value takes longer than finding the rows that share it.
+    """
+
+    rule: str
+    columns: tuple[str, ...]
+    severity: str
+    owner: str
+    expected: str
+    broken: str
+    tolerance: float = 0.0
+    sql: str = ""
+    costly: bool = False
+
+
+def row_rules(
+    contract: TableContract, present: Sequence[str], usable: Sequence[str], sensitive: frozenset[str]
+) -> Iterator[RowRule]:
+    """All rules of a table that are judged row by row.
+
+    Args:
+        contract: What the table promises.
+        present: Columns that the table has.
+        usable: Those of them that have the type that the contract states.
+        sensitive: Columns of which no value may be shown.
+    """
+    for column, promised in contract.columns.items():
+        for rule in promised.graded() if column in usable else ():
+            yield from _of_column(column, promised.type.value, rule, promised.owner, column in sensitive)
+    for expression in contract.expressions:
+        yield RowRule(
+            rule=f"expression {expression.name}",
+            columns=tuple(
+                column for column in present if re.search(rf"\b{re.escape(column)}\b", expression.sql, re.IGNORECASE)
+            ),
+            severity=expression.severity,
+            owner=expression.owner,
+            expected=" ".join(expression.sql.split()),
+            broken=f"NOT ({expression.sql}\n)",
+            tolerance=expression.tolerance,
+            sql=expression.sql,
+        )
+
+
+def unrunnable(connection: duckdb.DuckDBPyConnection, view: str, rule: RowRule) -> str:
+    """Why the user's SQL in a rule cannot be evaluated for a row of a table; empty where it can.
+
+    Args:
+        connection: With the table, whose rows are not read, so that no value is told.
+        view: The table, in quotes.
+        rule: The rule.
+    """
+    if not rule.sql and rule.rule.removeprefix("warn.") != "pattern":
+        return ""
+    try:
+        if rule.sql:
+            kind = connection.execute(f"DESCRIBE SELECT ({rule.sql}\n) AS kept FROM {view}").fetchall()[0][1]
+            if kind != "BOOLEAN":
+                return f"an expression of type {kind} where a condition is expected"
+        connection.execute(f"DESCRIBE SELECT {count(rule.broken)} FROM {view}")
+    except duckdb.Error as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def count(condition: str) -> str:
+    """SQL of the number of rows for which a condition holds."""
+    # Faster than count(*) FILTER; NULL where the condition is null in every row.
+    return f"coalesce(count_if({condition}), 0)"
+
+
+def _of_column(column: str, kind: str, rule: GradedRule, owner: str, sensitive: bool) -> Iterator[RowRule]:
+    """The row rule of one promise; none where it is judged on the whole column."""
+    condition = _condition(name(column), kind, rule.key, rule.value, sensitive)
+    if condition is not None:
+        expected, broken = condition
+        tolerance = 1 - rule.value if rule.key == "completeness" else 0.0
+        costly = kind == "string" and rule.key in ("pattern", "allowed")
+        yield RowRule(
+            rule.label, (column,), rule.severity, rule.owner or owner, expected, broken, tolerance, costly=costly
+        )
+
+
+def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) -> tuple[str, str] | None:
+    """What is expected of a value, and the SQL that holds where it is not so; None for what no row shows alone."""
+    not_a_number = f" OR isnan({quoted})" if kind == "double" else ""
+    match key:
+        case "nullable":
+            return "no null", f"{quoted} IS NULL"
+        case "completeness":
+            return f"at least {share(value)} of the rows not null", f"{quoted} IS NULL"
+        case "min":
+            return f"at least {value}", f"({quoted} < {literal(value)}{not_a_number})"
+        case "max":
+            return f"at most {value}", f"({quoted} > {literal(value)}{not_a_number})"
+        case "allowed":
+            return _listed(value, sensitive), f"{quoted} NOT IN ({', '.join(map(literal, value))})"
+        case "pattern":
+            return f"text like {value}", f"NOT regexp_full_match({quoted}, {text(value)})"
+        case "min_length":
+            return f"at least {value} characters", f"length({quoted}) < {value}"
+        case "max_length":
+            return f"at most {value} characters", f"length({quoted}) > {value}"
+    return None
+
+
+def share(value: float) -> str:
+    """A share as a percentage that is not rounded to all or nothing."""
+    return f"{100 * value:.6g} %"
+
+
+def _listed(values: Sequence[Any], sensitive: bool) -> str:
+    if sensitive:
+        return f"one of {len(values)} values"
+    return f"one of {', '.join(map(str, values[:_SHOWN]))}" + (", …" if len(values) > _SHOWN else "")

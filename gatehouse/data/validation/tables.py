@@ -1,0 +1,215 @@
+"""The tables of a snapshot in DuckDB: opened read-only, scanned once, looked up for example rows."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
+from typing import Any
+
+import duckdb
+
+from gatehouse.data.validation.sensitivity import sensitive_columns
+from gatehouse.errors import ConfigurationError
+from gatehouse.store.database import connect
+from gatehouse.store.manifest import Column
+from gatehouse.store.store import ArtifactStore
+
+_LONGEST = 80
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
+_AGGREGATES_AT_ONCE = 200
+"""DuckDB's memory grows with the square of their number: 5,000 over 1,000 rows took 17 GB and a minute."""
+_SAMPLE = 20_000
+_REPEATED = 4
+REDACTED = "(redacted)"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: its name, columns as the manifest states them, and its files with their row counts, in order.
+
+    `sensitive` are the columns of which no value may be shown, as the source declares them.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    files: tuple[tuple[Path, int], ...]
+    sensitive: frozenset[str] = frozenset()
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return sum(rows for _, rows in self.files)
+
+    def types(self) -> dict[str, str]:
+        """Type of every column, in the contract's words."""
+        return {column.name: column.type.split("[")[0] for column in self.columns}
+
+
+def tables_of(store: ArtifactStore, snapshot: str, prefix: str = "") -> dict[str, Table]:
+    """The tables of a snapshot by name; `prefix` keeps those of another snapshot apart in SQL."""
+    found = {}
+    for table, dataset in store.manifest(snapshot).derived_from.items():
+        manifest = store.manifest(dataset)
+        counts = [entry.rows or 0 for entry in manifest.files]
+        files = tuple(zip(store.paths(dataset), counts, strict=True))
+        found[table] = Table(f"{prefix}{table}", manifest.columns, files, sensitive_columns(store, dataset))
+    return found
+
+
+@contextmanager
+def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB connection with a view for every table; nothing else can be read or written from it.
+
+    One thread, so that a user's own SQL gives the same on every machine (a sum of doubles depends on how rows meet
+    threads). No conclusions from the files' statistics, because Parquet keeps NaN out of them and DuckDB would then
+    skip or fold what NaN breaks (duckdb/duckdb#25521).
+
+    Raises:
+        ConfigurationError: if two tables have one name in SQL, which has no upper and lower case.
+    """
+    twice = alike([table.name for table in tables])
+    if twice:
+        listed = ", ".join(f"{first} and {second}" for second, first in twice.items())
+        raise ConfigurationError(
+            f"Tables {listed}: expected names that differ in more than upper and lower case, as rules are judged in "
+            "SQL. Rename one in the source."
+        )
+    with connect(spill=temporary, threads=1, autoinstall_known_extensions="false") as connection:
+        files = [str(path) for table in tables for path, _ in table.files]
+        connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        connection.execute("SET disabled_optimizers = 'statistics_propagation,filter_pushdown'")
+        connection.execute(f"SET allowed_paths = [{', '.join(map(text, files))}]")
+        connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+        for table in tables:
+            listed = ", ".join(text(path) for path, _ in table.files)
+            connection.execute(f"CREATE VIEW {name(table.name)} AS SELECT * FROM read_parquet([{listed}])")
+        yield connection
+
+
+def alike(names: Iterable[str]) -> dict[str, str]:
+    """Names that SQL, which knows no case of the letters A to Z, takes for one before them, with that one."""
+    first: dict[str, str] = {}
+    return {one: before for one in names if (before := first.setdefault(one.translate(_LOWER), one)) != one}
+
+
+def scan(connection: duckdb.DuckDBPyConnection, table: str, aggregates: Mapping[str, str]) -> dict[str, Any]:
+    """Evaluate all `aggregates`, as many in one pass over a table as are quick; the result has their keys."""
+    keys, found = list(aggregates), dict[str, Any]()
+    for start in range(0, len(keys), _AGGREGATES_AT_ONCE):
+        some = keys[start : start + _AGGREGATES_AT_ONCE]
+        chosen = ", ".join(aggregates[key] for key in some)
+        found |= zip(some, connection.execute(f"SELECT {chosen} FROM {name(table)}").fetchall()[0], strict=True)
+    return found
+
+
+def repeats(connection: duckdb.DuckDBPyConnection, table: str, column: str) -> bool:
+    """Whether the first rows of a table hold far fewer values of a column than rows."""
+    quoted, first = name(column), f"(SELECT {name(column)} FROM {name(table)} LIMIT {_SAMPLE})"
+    rows, distinct = connection.execute(f"SELECT count(*), count(DISTINCT {quoted}) FROM {first}").fetchall()[0]
+    return bool(distinct * _REPEATED < rows)
+
+
+def scan_values(
+    connection: duckdb.DuckDBPyConnection, table: str, column: str, conditions: Mapping[str, str]
+) -> dict[str, Any]:
+    """Count the rows for which each condition on one column holds, judging each of its values once.
+
+    The result has the keys of `conditions`. Memory grows with the values that differ; DuckDB spills them.
+    """
+    counts = ", ".join(f"coalesce(sum(gatehouse_rows) FILTER (WHERE {one}), 0)" for one in conditions.values())
+    values = f"SELECT {name(column)}, count(*) AS gatehouse_rows FROM {name(table)} GROUP BY ALL"
+    found = connection.execute(f"SELECT {counts} FROM ({values})").fetchall()[0]
+    return dict(zip(conditions, map(int, found), strict=True))
+
+
+def examples(
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    condition: str,
+    columns: Sequence[str],
+    sensitive: frozenset[str],
+    limit: int,
+) -> tuple[dict[str, Any], ...]:
+    """The first rows, in the table's order, for which `condition` holds: row number from 0, and some columns.
+
+    `condition` is what follows FROM: `WHERE …` or `QUALIFY …`. Values of `sensitive` columns are not read out.
+    """
+    if limit == 0:
+        return ()
+    shown = [column for column in dict.fromkeys(columns) if column not in sensitive]
+    selected = ", ".join(["gatehouse_row", *map(name, shown)])
+    query = f"SELECT {selected} FROM ({_numbered(table)}) AS {name(table.name)} {condition}"
+    found = connection.execute(f"{query} ORDER BY gatehouse_row LIMIT {limit}").fetchall()
+    hidden = {column: REDACTED for column in columns if column in sensitive}
+    return tuple({"row": row[0], **dict(zip(shown, map(plain, row[1:]), strict=True)), **hidden} for row in found)
+
+
+def misplaced(
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    columns: Sequence[str],
+    descending: bool,
+    strictly: bool,
+    limit: int,
+) -> tuple[int, list[int]]:
+    """How many rows stand before the row ahead of them by `columns`, and the numbers of the first of them.
+
+    Rows are compared with the row ahead by the first column, then the next; a pair with a null in any is left out.
+    """
+    quoted = [name(column) for column in columns]
+    ahead = [f"ahead_{index}" for index in range(len(columns))]
+    lagged = ", ".join(
+        f"lag({column}) OVER (ORDER BY gatehouse_row) AS {before}" for column, before in zip(quoted, ahead, strict=True)
+    )
+    wrong = "true" if strictly else "false"
+    for column, before in reversed(list(zip(quoted, ahead, strict=True))):
+        behind = f"{column} > {before}" if descending else f"{column} < {before}"
+        wrong = f"({behind} OR ({column} = {before} AND {wrong}))"
+    held = " AND ".join(f"{column} IS NOT NULL" for column in (*quoted, *ahead))
+    pairs = f"SELECT gatehouse_row, {', '.join(quoted)}, {lagged} FROM ({_numbered(table)})"
+    shown = f"arg_min(gatehouse_row, gatehouse_row, {max(limit, 1)})"
+    query = f"SELECT count(*), {shown} FROM ({pairs}) WHERE {held} AND {wrong}"
+    count, first = connection.execute(query).fetchall()[0]
+    return int(count), [int(row) for row in first or ()][:limit]
+
+
+def _numbered(table: Table) -> str:
+    """SQL for all rows of a table with their number, `gatehouse_row`, from 0."""
+    parts, start = [], 0
+    for path, rows in table.files:
+        parts.append(f"SELECT *, row_number() OVER () - 1 + {start} AS gatehouse_row FROM read_parquet({text(path)})")
+        start += rows
+    return " UNION ALL ".join(parts)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON holds it: times as ISO 8601, what is not finite as a word, long texts cut."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return value[: _LONGEST - 1] + "…"
+    return value if value is None or isinstance(value, (bool, int, float, str)) else plain(str(value))
+
+
+def name(identifier: str) -> str:
+    """An identifier, quoted for SQL."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def text(value: object) -> str:
+    """A text literal of SQL."""
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def literal(value: object) -> str:
+    """A number, truth value, time or text as a literal of SQL."""
+    if isinstance(value, datetime):
+        return f"TIMESTAMPTZ '{value.isoformat()}'"
+    if isinstance(value, (bool, int)):
+        return str(value).upper()
+    return f"{value!r}::DOUBLE" if isinstance(value, float) else text(value)

@@ -1,0 +1,76 @@
+"""The curves of one model, thinned to what a page can show."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gatehouse.metrics.catalogue.metric import Array, Predictions
+from gatehouse.metrics.curves.calibration import calibration
+from gatehouse.metrics.curves.confusion import confusion
+from gatehouse.metrics.curves.histogram import histogram
+from gatehouse.metrics.curves.positions import positions
+from gatehouse.metrics.curves.precision_recall import precision_recall
+from gatehouse.metrics.curves.residuals import residuals
+from gatehouse.metrics.curves.roc import roc
+
+Curves = dict[str, list[list[float]]]
+POINTS = 200
+
+
+def curves_of(names: tuple[str, ...], labels: Array, predictions: Predictions, calibration_bins: int) -> Curves:
+    """Curves by name, each a list of points.
+
+    - `roc`: false positive rate, true positive rate, threshold.
+    - `precision_recall`: recall, precision; of a long curve without the jumps of the first few rows.
+    - `calibration`: mean probability, observed rate and rows of each group of about equal size.
+    - `histogram`: left edge of the bin, and the share of the rows of label 0 and of label 1 that is in it.
+    - `confusion`: label, predicted class, rows; -1 for classes that are not shown. Of two classes, the second is
+      predicted from the threshold of the model on.
+    - `confidence`: as `calibration`, of the chance that a model gives the class that it predicts.
+    - `predicted`: as `calibration`, of predicted numbers and labels.
+    - `residuals`: left edge of the bin, and the share of rows whose error is in it.
+    - `positions`: place, mean label of the rows at it by score, and at best.
+
+    Args:
+        names: Of the task's curves.
+        labels: As the task has them, shape (rows,); not all equal.
+        predictions: For the same rows.
+        calibration_bins: Number of groups.
+    """
+    drawn: dict[str, Callable[[], Array]] = {
+        "roc": lambda: thin(roc(labels, predictions.scores)),
+        "precision_recall": lambda: thin(_settled(precision_recall(labels, predictions.scores))),
+        "calibration": lambda: calibration(labels, predictions.form("probabilities"), calibration_bins),
+        "histogram": lambda: histogram(labels, predictions.form("probabilities")),
+        "confusion": lambda: confusion(labels, predictions.form("classes")),
+        "confidence": lambda: calibration(
+            labels == predictions.form("classes"), predictions.form("probabilities").max(axis=1), calibration_bins
+        ),
+        "predicted": lambda: calibration(labels, predictions.scores, calibration_bins),
+        "residuals": lambda: residuals(labels, predictions.scores),
+        "positions": lambda: positions(labels, predictions.scores, predictions.form("groups")),
+    }
+    return {name: drawn[name]().tolist() for name in names}
+
+
+def thin(points: Array) -> Array:
+    """At most `POINTS` points of a curve, its ends among them, evenly spaced along its length.
+
+    Length is measured in the first two columns, so that steep and flat parts are drawn equally well.
+
+    Args:
+        points: Shape (points, columns), columns at least 2.
+    """
+    if len(points) <= POINTS:
+        return points
+    steps = np.abs(np.diff(points[:, :2], axis=0)).sum(axis=1)
+    length = np.concatenate([[0.0], np.cumsum(steps)])
+    chosen = np.searchsorted(length, np.linspace(0.0, length[-1], POINTS))
+    kept: Array = np.unique([0, *np.minimum(chosen, len(points) - 1), len(points) - 1])
+    thinned: Array = points[kept]
+    return thinned
+
+
+def _settled(points: Array) -> Array:
+    """A precision-recall curve without its first points, where a few rows make precision jump."""
+    return points if len(points) <= POINTS else points[points[:, 0] >= 1 / POINTS]

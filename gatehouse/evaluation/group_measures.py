@@ -1,0 +1,164 @@
+"""How far rates differ between the groups of a protected column: the measures of fairness, named as in Fairlearn."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:  # The policy, which every run reads, names measures: NumPy is there only where they are taken.
+    from gatehouse.metrics.catalogue.metric import Array
+
+GroupMeasureName = Literal[
+    "demographic_parity_difference",
+    "demographic_parity_ratio",
+    "equal_opportunity_difference",
+    "equalized_odds_difference",
+    "group_calibration_error",
+    "mean_error_difference",
+    "mean_prediction_difference",
+]
+_SAID = ("equal_opportunity_difference", "mean_error_difference")
+FAIRNESS = "fairness.json"
+"""The file of an evaluation that holds what was measured."""
+Rates: TypeAlias = "Mapping[str, Array]"
+Interval = tuple[float, float, float]
+"""A value, and the ends of its 95 % interval."""
+
+
+@dataclass(frozen=True)
+class GroupMeasure:
+    """One measure of fairness.
+
+    Attributes:
+        title: What reports call it.
+        tasks: The tasks that have it. With several classes it is measured for each against the rest; the worst counts.
+        rates: Names of the rates that it compares; the worst of them counts.
+        kind: A `ratio` is 1 where the groups are alike, and otherwise lower. A `difference` and the `largest` error are
+            0 where the groups are alike, and otherwise higher.
+        most: The highest value that it can have.
+    """
+
+    title: str
+    tasks: tuple[str, ...]
+    rates: tuple[str, ...]
+    kind: Literal["difference", "ratio", "largest"] = "difference"
+    most: float = 1.0
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether higher values are better."""
+        return self.kind == "ratio"
+
+    def of(self, rates: Rates) -> "Array":
+        """The measure of rates by name, shape (..., groups, classes), as shape (...); NaN where nothing is known.
+
+        Rates that are NaN do not count, and a difference needs two others. Of a ratio from the logarithms of rates to
+        that of the ratio, negated.
+        """
+        import numpy as np
+
+        found = [np.fmax.reduce(rates[name], axis=-2) for name in self.rates]
+        if self.kind != "largest":
+            least = [np.fmin.reduce(rates[name], axis=-2) for name in self.rates]
+            two = [(~np.isnan(rates[name])).sum(axis=-2) > 1 for name in self.rates]
+            found = [np.where(some, most - low, np.nan) for most, low, some in zip(found, least, two, strict=True)]
+        return np.asarray(np.fmax.reduce(np.fmax.reduce(found), axis=-1))
+
+    def keeps(self, value: float, bound: float) -> bool:
+        """Whether a value is as good as a bound, or better; never where it is NaN."""
+        return value >= bound if self.is_ratio else value <= bound
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of one value of a protected column.
+
+    Attributes:
+        name: `column=value`.
+        rows: Test rows in it.
+        lacking: Why it, or some of its rates, cannot be judged, in words; empty where all can.
+        rates: By role and name, with intervals; none of several classes.
+        unknown: Names of the rates that cannot be judged, where others can.
+    """
+
+    name: str
+    rows: int
+    lacking: str
+    rates: Mapping[str, Mapping[str, Interval]]
+    unknown: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """What was measured by one protected column.
+
+    Attributes:
+        column: Its name.
+        groups: The largest first; empty where the task has no measure of fairness.
+        measures: By role and name, over the groups that can be judged; a measure without a value is left out.
+    """
+
+    column: str
+    groups: tuple[Group, ...]
+    measures: Mapping[str, Mapping[str, Interval]]
+
+    def __str__(self) -> str:
+        measured = self.measures.get("candidate", {})
+        told = [
+            f"{GROUP_MEASURES[name].title} {value:.3f} ({low:.3f} to {high:.3f})"
+            for name, (value, low, high) in measured.items()
+            if name in _SAID
+        ]
+        partly = "".join(f", {each.name} lacks {each.lacking}" for each in self.groups if each.unknown)
+        small = f", {len(self.lacking)} groups cannot be judged" if self.lacking else ""
+        return f"fairness by {self.column}: {', '.join(told) or 'not measured'}{partly}{small}"
+
+    @property
+    def lacking(self) -> tuple[Group, ...]:
+        """The groups that cannot be judged at all."""
+        return tuple(each for each in self.groups if each.lacking and not each.unknown)
+
+    def without(self, rates: Sequence[str]) -> tuple[Group, ...]:
+        """The groups that are judged, but not by each of these rates."""
+        return tuple(each for each in self.groups if set(rates) & set(each.unknown))
+
+
+def fairness_from(written: Sequence[Mapping[str, Any]]) -> dict[str, Fairness]:
+    """By column, what `fairness.json` of an evaluation holds."""
+    return {
+        each["column"]: Fairness(each["column"], tuple(Group(**one) for one in each["groups"]), each["measures"])
+        for each in written
+    }
+
+
+_BINARY, _CLASSES = ("binary",), ("binary", "multiclass")
+GROUP_MEASURES: Mapping[str, GroupMeasure] = {
+    "demographic_parity_difference": GroupMeasure("demographic parity difference", _CLASSES, ("selection_rate",)),
+    "demographic_parity_ratio": GroupMeasure("demographic parity ratio", _CLASSES, ("selection_rate",), "ratio"),
+    "equal_opportunity_difference": GroupMeasure("equal opportunity difference", _CLASSES, ("true_positive_rate",)),
+    "equalized_odds_difference": GroupMeasure(
+        "equalized odds difference", _CLASSES, ("true_positive_rate", "false_positive_rate")
+    ),
+    "group_calibration_error": GroupMeasure(
+        "calibration error of the worst group", _BINARY, ("calibration_error",), "largest"
+    ),
+    "mean_error_difference": GroupMeasure("mean error difference", ("regression",), ("mean_error",), most=math.inf),
+    "mean_prediction_difference": GroupMeasure(
+        "mean prediction difference", ("regression",), ("mean_prediction",), most=math.inf
+    ),
+}
+
+
+def group_measures_of(task: str) -> dict[str, GroupMeasure]:
+    """The measures that a task has, by name."""
+    return {name: each for name, each in GROUP_MEASURES.items() if task in each.tasks}
+
+
+def problems_of(key: str, bounds: Mapping[GroupMeasureName, float], task: str) -> Iterator[str]:
+    """Bounds on measures that the task does not have, or that every model keeps or none can."""
+    offered = group_measures_of(task)
+    for name, bound in bounds.items():
+        if name not in offered:
+            yield f"{key}: the task {task} has the measures {', '.join(offered) or 'none'}; found {name}"
+        elif bound > (most := offered[name].most):
+            yield f"{key}.{name}: expected a value from 0 to {most:g}, found {bound:g}"

@@ -1,0 +1,67 @@
+"""What a person sees of an evaluation in the KFP UI: metrics, ROC curve, report and summary."""
+
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+from gatehouse.evaluation.classes import class_names
+from gatehouse.evaluation.stage import EvaluateResult
+from gatehouse.metrics.catalogue.found import metric_named
+from gatehouse.reports.advice import advised
+from gatehouse.reports.rendering import rendered
+from gatehouse.store.store import ArtifactStore
+
+
+def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any, report: Any, summary: Any) -> None:
+    """Fill KFP's typed outputs from an evaluation.
+
+    Args:
+        result: The evaluation.
+        store: Where it is.
+        metrics: A `dsl.Metrics`.
+        roc: A `dsl.ClassificationMetrics`, for the ROC curve and the confusion matrix.
+        report: A `dsl.HTML`.
+        summary: A `dsl.Markdown`.
+    """
+    for name, value in result.metrics.items():
+        metrics.log_metric(name, value)
+    curves = store.read_json(result.evaluation, "curves.json")["candidate"]
+    if points := curves.get("roc"):
+        roc.log_roc_curve(*([point[column] for point in points] for column in range(3)))
+    if pairs := curves.get("confusion"):
+        training_set = store.manifest(result.evaluation).derived_from["training_set"]
+        roc.log_confusion_matrix(*confusion_matrix(pairs, class_names(store.manifest(training_set).details)))
+    shutil.copyfile(rendered(store, result.evaluation), report.path)
+    for artifact in (metrics, roc, report, summary):
+        artifact.metadata["reference"] = store.address_of(result.evaluation)
+    with open(summary.path, "w", encoding="utf-8") as stream:
+        stream.write(markdown(result))
+
+
+def confusion_matrix(pairs: Sequence[Sequence[int]], classes: Sequence[str]) -> tuple[list[str], list[list[int]]]:
+    """Names of the classes, and rows by label and predicted class.
+
+    Args:
+        pairs: Label, predicted class and rows, of each pair that occurs; -1 stands for all other classes.
+        classes: Names of the classes by number; those without one are called by it.
+    """
+    counts = {(label, predicted): rows for label, predicted, rows in pairs}
+    numbers = sorted({number for pair in counts for number in pair}, key=lambda number: (number < 0, number))
+    named = [classes[each] if 0 <= each < len(classes) else f"class {each}" for each in numbers]
+    names = ["others" if number < 0 else name for number, name in zip(numbers, named, strict=True)]
+    return names, [[counts.get((label, predicted), 0) for predicted in numbers] for label in numbers]
+
+
+def markdown(result: EvaluateResult) -> str:
+    """Verdict, reasons and metrics as Markdown."""
+    columns = {"candidate": result.metrics, "champion": result.champion_metrics, "baseline": result.baseline_metrics}
+    columns |= {"boosted trees": result.boosted_trees_metrics}
+    shown = {name: values for name, values in columns.items() if values}
+    lines = [f"# Candidate: {result.verdict}", ""]
+    lines += [f"- {reason}" for reason in advised(result.reasons)] or ["No rule of the policy refuses it."]
+    lines += [f"- warning: {warning}" for warning in result.warnings]
+    lines += ["", f"| metric | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
+    for metric in result.metrics:
+        written = metric_named(metric).text
+        lines.append(f"| {metric} | {' | '.join(written(values[metric]) for values in shown.values())} |")
+    return "\n".join([*lines, "", f"`{result.evaluation}`", ""])

@@ -1,0 +1,87 @@
+"""The champion: the candidate is not worse than it, on the same test rows."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from gatehouse.evaluation.gate import LEAST_UNITS, Evidence, Rule, family, figure, side_of
+from gatehouse.metrics.catalogue.found import MetricName
+from gatehouse.store.identity import Spec
+
+
+class ChampionRule(Spec):
+    """How the candidate must compare with the champion on the same test rows.
+
+    Two conditions, both in the direction in which the metric is better. The candidate must not be inferior: the bound
+    of the paired bootstrap interval that is worst for it is not worse than the champion by more than is tolerated. And
+    it must be better by `min_improvement` on the test rows themselves; with 0 an equal model passes.
+    """
+
+    format_version: ClassVar[int] = 2
+    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"tolerance": 0.002}}
+
+    metric: MetricName | None = Field(None, description="The metric that is compared; null for the task's objective.")
+    tolerance: float | None = Field(
+        None,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="How much worse than the champion the candidate may be, in the metric's unit; null if "
+        "`relative_tolerance` "
+        "is used.",
+    )
+    relative_tolerance: float = Field(
+        0.005, ge=0.0, allow_inf_nan=False, description="The same as a share of the champion's value."
+    )
+    confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Confidence level of the one-sided bound.")
+    min_improvement: float | None = Field(
+        None,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="Smallest improvement that is required; null if the candidate only must not be inferior.",
+    )
+
+    @model_validator(mode="after")
+    def _one_tolerance(self) -> "ChampionRule":
+        usual = type(self).model_fields["relative_tolerance"].default
+        if self.tolerance is not None and self.relative_tolerance != usual:
+            raise ValueError("expected tolerance or relative_tolerance, found both")
+        return self
+
+    def tolerated(self, champion: float) -> float:
+        """By how much a candidate may be worse than a champion of this value, in the metric's own unit."""
+        return self.relative_tolerance * abs(champion) if self.tolerance is None else self.tolerance
+
+
+class Champion(Spec):
+    """The comparison with the champion."""
+
+    champion: ChampionRule = ChampionRule()
+
+
+@family(Champion, "champion", "improvement")
+def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
+    """That the candidate is not inferior to the champion, and better where that is asked."""
+    rule, found = policy.champion, evidence.comparison
+    if found is None:
+        return
+    ours, theirs = figure(found.candidate), figure(found.champion)
+    tolerated = rule.tolerated(found.champion)
+    smallest, spans = found.smallest_shown(rule.confidence), found.best_bound <= tolerated < found.worst_bound
+    blind = spans and tolerated < smallest
+    told = f"; the smallest regression that these test rows can show is {smallest:.3g}" if blind else ""
+    told = f"; bounds of {found.units} units mean nothing, at least {LEAST_UNITS} are needed" if found.too_few else told
+    yield Rule(
+        f"champion {found.metric}",
+        f"not worse than the champion's {theirs} by more than {tolerated:.3g} with {rule.confidence:.0%} confidence",
+        f"{ours}, at worst {side_of(found.worst_bound)}{told}",
+        found.worst_bound <= tolerated and not found.too_few,
+        inconclusive=blind or found.too_few,
+    )
+    if rule.min_improvement is not None:
+        yield Rule(
+            f"improvement {found.metric}",
+            f"better than the champion's {theirs} by at least {rule.min_improvement:g}",
+            f"{ours}, {side_of(found.worse_by)}",
+            -found.worse_by >= rule.min_improvement,
+        )

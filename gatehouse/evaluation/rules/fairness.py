@@ -1,0 +1,55 @@
+"""Fairness: how far the candidate may treat groups of a protected column differently."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from gatehouse.evaluation.gate import Evidence, Rule, family
+from gatehouse.evaluation.group_measures import GROUP_MEASURES, Fairness, GroupMeasureName
+from gatehouse.store.identity import Spec
+
+Bound = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class FairnessBounds(Spec):
+    """Bounds on fairness."""
+
+    fairness: dict[str, dict[GroupMeasureName, Bound]] = Field(
+        default_factory=dict,
+        description="Limits by protected column: the largest difference or error between its groups, the "
+        "smallest ratio.",
+    )
+
+
+@family(FairnessBounds)
+def fairness(policy: FairnessBounds, evidence: Evidence) -> Iterator[Rule]:
+    """That the interval of each measure keeps its bound, and every group can be judged."""
+    for column, bounds in sorted(policy.fairness.items()):
+        found = evidence.fairness.get(column)
+        for name, bound in sorted(bounds.items()):
+            yield _rule(f"fairness {column} {name}", name, bound, found)
+        for group in found.lacking if found and bounds else ():
+            expected = "a group that can be judged"
+            yield Rule(f"fairness {group.name}", expected, group.lacking, False, inconclusive=True)
+
+
+def _rule(rule: str, name: str, bound: float, found: Fairness | None) -> Rule:
+    measure = GROUP_MEASURES[name]
+    expected = f"at {'least' if measure.is_ratio else 'most'} {bound:g}, with 95 % confidence"
+    if found is None:
+        return Rule(rule, expected, "not measured: the evaluation knows no such protected column", False)
+    judged = len(found.groups) - len(found.lacking)
+    if judged < 2:
+        told = f"not measured: {judged} of {len(found.groups)} groups can be judged, and two are needed"
+        return Rule(rule, expected, told, False, inconclusive=True)
+    few = found.without(measure.rates)
+    partly = "".join(f"; {group.name} lacks {group.lacking}" for group in few)
+    if name not in found.measures["candidate"]:
+        told = f"not measured: it has no value in these groups{partly}"
+        return Rule(rule, expected, told, False, inconclusive=bool(few))
+    value, low, high = found.measures["candidate"][name]
+    best, worst = (high, low) if measure.is_ratio else (low, high)
+    told = f"{value:.4f} ({low:.4f} to {high:.4f}){partly}"
+    holds = measure.keeps(worst, bound) and not few
+    return Rule(rule, expected, told, holds, inconclusive=not holds and measure.keeps(best, bound))

@@ -1,0 +1,38 @@
+"""Guessing: the candidate is shown to know something of the rows."""
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from gatehouse.evaluation.gate import LEAST_UNITS, Evidence, Rule, family, figure, side_of
+from gatehouse.store.identity import Spec
+
+
+class Guessing(Spec):
+    """The comparison with the candidate's own predictions of other rows."""
+
+    better_than_guessing: float | None = Field(
+        0.95,
+        gt=0.5,
+        lt=1.0,
+        description="Confidence with which the candidate must be shown to be better than a guess, which is its own "
+        "predictions dealt to other rows at random; null if that is not asked. If the test rows cannot show it, the "
+        "verdict is inconclusive.",
+    )
+
+
+@family(Guessing)
+def guessing(policy: Guessing, evidence: Evidence) -> Iterator[Rule]:
+    """That the candidate is better than its own predictions of other rows, at the bound that is worst for it too."""
+    found, confidence = evidence.guessing, policy.better_than_guessing
+    if found is None or confidence is None:
+        return
+    few = f"; bounds of {found.units} units mean nothing, at least {LEAST_UNITS} are needed" if found.too_few else ""
+    yield Rule(
+        f"guessing {found.metric}",
+        f"better than the {figure(found.champion)} of its own predictions of other rows, with {confidence:.0%} "
+        "confidence",
+        f"{figure(found.candidate)}, at worst {side_of(found.worst_bound)}{few}",
+        found.worst_bound < 0 and not found.too_few,
+        inconclusive=found.best_bound < 0 <= found.worst_bound or found.too_few,
+    )

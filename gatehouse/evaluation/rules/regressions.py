@@ -1,0 +1,75 @@
+"""Regressions: no further metric, and no slice, is shown to be worse than the champion."""
+
+from collections.abc import Iterator
+from statistics import NormalDist
+
+from pydantic import Field
+
+from gatehouse.evaluation.gate import Comparison, Evidence, Rule, family
+from gatehouse.metrics.catalogue.found import MetricName
+from gatehouse.store.identity import Spec
+
+
+class RegressionRule(Spec):
+    """What may not be shown to be worse than the champion's, in all that is looked at together (Holm 1979)."""
+
+    metrics: tuple[MetricName, ...] = Field((), description="Metrics that are compared on all test rows.")
+    slices: bool = Field(
+        True, description="Whether the metric of the comparison with the champion is also compared in each slice."
+    )
+    relative_tolerance: float = Field(
+        0.005,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="How much worse the candidate may be, as a share of the champion's value.",
+    )
+    confidence: float = Field(
+        0.95, gt=0.5, lt=1.0, description="Confidence that a refusal by this rule is not due to chance."
+    )
+
+
+class Regressions(Spec):
+    """Regressions beyond the one metric that models are compared in."""
+
+    regressions: RegressionRule | None = Field(
+        None, description="Metrics and slices that may not be shown to be worse than the champion's; null for none."
+    )
+
+
+@family(Regressions, "regressions", "regression")
+def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
+    """No regression beyond the tolerance is significant after Holm's correction."""
+    import numpy as np
+
+    from gatehouse.evaluation.holm import holm
+
+    rule = policy.regressions
+    if rule is None or evidence.comparison is None:
+        return
+    given = {name: evidence.comparisons[name] for name in rule.metrics}
+    if rule.slices:
+        given |= {f"in {name}": found for name, found in evidence.slice_comparisons.items()}
+    looked_at = {name: found for name, found in given.items() if not found.too_few}
+    adjusted = holm(np.array([_p_value(each, rule.relative_tolerance) for each in looked_at.values()]))
+    wanted = f"not shown to be worse than the champion by more than {rule.relative_tolerance:.3g} of its value"
+    shown = {
+        name: each
+        for (name, each), p_value in zip(looked_at.items(), adjusted, strict=True)
+        if not p_value > 1 - rule.confidence
+    }
+    for name, each in shown.items():
+        found = f"{each.worse_by:.5f} worse, with {rule.confidence:.0%} confidence in all {len(looked_at)}"
+        yield Rule(f"regression {name}", wanted, found, False)
+    few = f"; {len(given) - len(looked_at)} of too few units" if len(given) > len(looked_at) else ""
+    if not looked_at:
+        yield Rule("regressions", wanted, f"not checked: no metric and no judged slice{few}", False)
+    elif not shown:
+        yield Rule("regressions", f"{wanted}, in {len(looked_at)} metrics and slices", f"none{few}", True)
+
+
+def _p_value(found: Comparison, relative: float) -> float:
+    """Of being no more than tolerated worse, by the normal approximation of the bootstrap; 0 where nothing is known."""
+    beyond = found.worse_by - relative * abs(found.champion)
+    if found.standard_error > 0:
+        return 1 - NormalDist().cdf(beyond / found.standard_error)
+    return 1.0 if beyond <= 0 else 0.0

@@ -1,0 +1,306 @@
+"""Computes the feature tables of a snapshot: all rows of a new or changed view, else only what new data changes."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+import duckdb
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.features.computing.compute import keep_view, stage_tables
+from gatehouse.features.computing.spans import (
+    ALL_TIME,
+    BEGINNING,
+    END,
+    Span,
+    changed_hours,
+    choose_span,
+    merged,
+    newest_event,
+    rows_needed,
+    shifted,
+    spans_to_compute,
+)
+from gatehouse.features.computing.versions import (
+    Earlier,
+    Written,
+    files_from,
+    next_table,
+    redefined_table,
+    unchanged_table,
+)
+from gatehouse.features.database import connect, empty_schemas, open_tables, quoted, set_time
+from gatehouse.features.definitions.changes import changes, definition_of, require_versions
+from gatehouse.features.definitions.repository import Repository, View, check_out, tables_of
+from gatehouse.features.table_files import CORRECTED, settled_times, view_tables
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.manifest import Column, FileEntry, Manifest
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+
+_PARENT, _SPAN = "parent", "features.__span"
+
+
+@dataclass
+class Sources:
+    """The raw tables of a snapshot, by reference. Remembers what it has found out about them."""
+
+    connection: duckdb.DuckDBPyConnection
+    store: ArtifactStore
+    repository: Repository
+    datasets: Mapping[str, str]
+    as_of: datetime
+    _changed: dict[tuple[str, str], list[datetime] | None] = field(default_factory=dict)
+    _newest: dict[str, datetime | None] = field(default_factory=dict)
+
+    def changed(self, table: str, before: str) -> list[datetime] | None:
+        """The hours in which a table differs from an earlier version of it; None where it has no time."""
+        key = (table, before)
+        source = self.repository.sources.get(table)
+        if key not in self._changed:
+            same = before == self.datasets[table]
+            known: list[datetime] | None = [] if same else None
+            if source is not None and before and not same:
+                known = changed_hours(self.connection, self.store, before, self.datasets[table], source)
+            self._changed[key] = known
+        return self._changed[key]
+
+    def settled(self, tables: Sequence[str]) -> datetime:
+        """Time from which sources can still add rows: their newest event, less the time that rows may be early."""
+        found = [self.as_of]
+        for table in tables:
+            source = self.repository.sources.get(table)
+            if source is not None:
+                if table not in self._newest:
+                    self._newest[table] = newest_event(self.connection, self.store, self.datasets[table], source)
+                newest = self._newest[table]
+                found.append(shifted(newest, -source.lead) if newest else BEGINNING)
+        return min(found)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is computed of a view.
+
+    Attributes:
+        view: The view.
+        spans: The event times to compute, in order; empty where nothing changed.
+        settled: Time from which its sources can still add rows.
+        parent: Reference of the earlier table; empty for none.
+        earlier: The table that the spans are added to; None where the whole view is computed.
+        corrected: Where the whole view is computed: files of the earlier table that hold corrected versions.
+    """
+
+    view: View
+    spans: tuple[Span, ...]
+    settled: datetime
+    parent: str = ""
+    earlier: Earlier | None = None
+    corrected: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class EarlierTables:
+    """Earlier feature tables.
+
+    Attributes:
+        as_of: Up to when they know everything.
+        tables: Reference of the table of each view.
+        settled: For each view, the time from which its sources could still add rows.
+    """
+
+    as_of: datetime
+    tables: Mapping[str, str]
+    settled: Mapping[str, datetime]
+
+
+@dataclass(frozen=True)
+class Published:
+    """The table of a view, and the time from which its rows are provisional because its sources can still add rows."""
+
+    table: Reference
+    settled: datetime
+
+
+def compute_tables(
+    store: ArtifactStore,
+    repository: Repository,
+    datasets: Mapping[str, str],
+    as_of: datetime,
+    parent: str,
+    workspace: Path,
+) -> dict[str, Published]:
+    """Compute and publish the table of every view.
+
+    Args:
+        store: Where tables are published.
+        repository: The definitions.
+        datasets: The raw tables, by reference.
+        as_of: Up to when the raw tables know everything.
+        parent: Reference of earlier feature tables; empty for none.
+        workspace: For new files.
+
+    Raises:
+        ConfigurationError: naming the file whose SQL does not run, or a table that the snapshot lacks.
+    """
+    for table in tables_of(repository, [view.query for view in repository.views.values()]):
+        if table not in datasets:
+            raise ConfigurationError(
+                f"The feature views read raw.{table}, which is not in the snapshot: expected one of "
+                f"{', '.join(sorted(datasets))}, in the same upper and lower case."
+            )
+    earlier = _earlier_tables(store, parent) if parent else None
+    with connect(cursors=True) as connection:
+        sources = Sources(connection, store, repository, datasets, as_of)
+        plans = [_plan(sources, view, earlier) for view in repository.views.values()]
+        # A table is written while the next one is computed, because writing alone does not keep all cores busy.
+        with ThreadPoolExecutor(1, "feature-tables") as writer:
+            written = {
+                plan.view.name: (plan.settled, writer.submit(_publish, sources, plan, workspace))
+                for plan in _compute(sources, plans)
+            }
+        return {name: Published(written[name][1].result(), written[name][0]) for name in repository.views}
+
+
+def changed_views(
+    store: ArtifactStore, repository: Repository, definitions: str, parent: str, folder: Path
+) -> dict[str, list[str]]:
+    """List what changed since the definitions of earlier feature tables, by view.
+
+    Raises:
+        ConfigurationError: if the meaning of a view changed but its version did not.
+    """
+    earlier = store.manifest(parent).derived_from["definitions"]
+    if earlier == definitions:
+        return {}
+    try:
+        before = check_out(store, earlier, folder)
+    except ConfigurationError:
+        return {}
+    require_versions(before, repository)
+    return changes(before, repository)
+
+
+def _earlier_tables(store: ArtifactStore, feature_tables: str) -> EarlierTables:
+    manifest = store.manifest(feature_tables)
+    as_of = datetime.fromisoformat(manifest.details["as_of"])
+    return EarlierTables(as_of, view_tables(store, feature_tables), settled_times(store, feature_tables))
+
+
+def _plan(sources: Sources, view: View, earlier: EarlierTables | None) -> Plan:
+    store, repository = sources.store, sources.repository
+    tables = tables_of(repository, [view.query])
+    whole = Plan(view, (ALL_TIME,), sources.settled(tables))
+    if earlier is None or view.name not in earlier.tables or earlier.as_of > sources.as_of:
+        return whole
+    parent = earlier.tables[view.name]
+    manifest, definition = store.manifest(parent), definition_of(repository, view)
+    files = {entry.path: entry for entry in manifest.files}
+
+    def verified(entries: Iterable[FileEntry]) -> dict[str, Path]:
+        store.require_readable(parent)
+        return {entry.path: store.verified_path(manifest.reference, entry) for entry in entries}
+
+    if canonical_json(manifest.configuration) != canonical_json(definition):
+        if canonical_json(manifest.configuration["keys"]) != canonical_json(definition["keys"]):
+            return whole
+        corrected = verified(entry for name, entry in files.items() if name.startswith(CORRECTED))
+        return replace(whole, parent=parent, corrected=tuple(corrected.values()))
+    settled = earlier.settled[view.name]
+    changed = {table: sources.changed(table, manifest.derived_from.get(table, "")) for table in tables}
+    spans = spans_to_compute(changed, repository.sources, view.spec.window)
+    if earlier.as_of < sources.as_of and not view.spec.static:
+        spans = merged([*spans, Span(min(settled, earlier.as_of), END)])
+    if view.spec.static and spans:  # The time of its rows is not that of its sources.
+        spans = [ALL_TIME]
+    paths = verified(files_from(files, spans[0].start) if spans else [])
+    return Plan(view, tuple(spans), whole.settled, parent, Earlier(files, paths, settled))
+
+
+def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[Plan]:
+    """Compute the rows of every view in the spans of its plan into `_kept`. Views with the same span share staging.
+
+    A plan is yielded when all its spans are computed.
+    """
+    yield from (plan for plan in plans if not plan.spans)
+    for span in sorted({span for plan in plans for span in plan.spans}):
+        reading = [plan for plan in plans if span in plan.spans]
+        _open_span(sources, span, [plan.view for plan in reading])
+        for plan in reading:
+            kept, part = _kept(plan.view), _SPAN if span != plan.spans[0] else _kept(plan.view)
+            keep_view(sources.connection, sources.repository, plan.view, part)
+            if part != kept:
+                sources.connection.execute(f"INSERT INTO {kept} FROM {part}; DROP TABLE {part}")
+            if span == plan.spans[-1]:
+                yield plan
+
+
+def _kept(view: View) -> str:
+    """Name of the table with a view's rows that are not written to files yet."""
+    return f"features.{quoted(view.name)}"
+
+
+def _open_span(sources: Sources, span: Span, views: Sequence[View]) -> None:
+    windows = [view.spec.window for view in views if not view.spec.static]
+    window = None if None in windows else max((one for one in windows if one is not None), default=None)
+    connection, repository = sources.connection, sources.repository
+    tables = tables_of(repository, [view.query for view in views])
+    empty_schemas(connection)
+    open_tables(connection, {table: sources.store.paths(sources.datasets[table]) for table in tables}, "source")
+    for table in tables:
+        source = repository.sources.get(table)
+        needed = rows_needed(span, source, window) if source else "true"
+        name = quoted(table)
+        connection.execute(f"CREATE VIEW raw.{name} AS SELECT * FROM source.{name} WHERE {needed}")
+    set_time(connection, "as_of", sources.as_of)
+    choose_span(connection, span)
+    stage_tables(connection, repository, [view.query for view in views])
+
+
+def _publish(sources: Sources, plan: Plan, workspace: Path) -> Reference:
+    view, folder, kept = plan.view, workspace / plan.view.name, _kept(plan.view)
+    store, repository = sources.store, sources.repository
+    with sources.connection.cursor() as connection:
+        if plan.earlier is None:
+            written = redefined_table(connection, view, plan.corrected, kept, folder)
+        elif plan.spans:
+            written = next_table(connection, view, plan.earlier, plan.spans, kept, sources.as_of, folder)
+        else:
+            written = unchanged_table(plan.earlier)
+        columns = _columns(connection, plan, store)
+        connection.execute(f"DROP TABLE IF EXISTS {kept}")
+    derived: dict[str, Reference | str] = {
+        table: sources.datasets[table] for table in tables_of(repository, [view.query])
+    }
+    if origin := _origin(store, plan, written):
+        derived[_PARENT] = origin
+    return store.publish(
+        "features",
+        view.name,
+        written.files,
+        columns=columns,
+        rows=sum(written.rows.values()),
+        rows_per_file=written.rows,
+        derived_from=derived,
+        configuration=definition_of(repository, view),
+        details={"version": view.spec.version},
+    )
+
+
+def _origin(store: ArtifactStore, plan: Plan, written: Written) -> str:
+    """The table that holds corrected rows which the sources no longer hold; empty for none."""
+    corrected = [one for name, one in written.files.items() if name.startswith(CORRECTED)]
+    if not corrected:
+        return ""
+    unchanged = all(isinstance(one, FileEntry) for one in corrected)
+    return store.manifest(plan.parent).derived_from[_PARENT] if unchanged else plan.parent
+
+
+def _columns(connection: duckdb.DuckDBPyConnection, plan: Plan, store: ArtifactStore) -> Sequence[Column]:
+    if not plan.spans:
+        manifest: Manifest = store.manifest(plan.parent)
+        return manifest.columns
+    schema = connection.sql(f"FROM {_kept(plan.view)} LIMIT 0").to_arrow_table().schema
+    return [Column(one.name, str(one.type), one.nullable) for one in schema]

@@ -1,0 +1,141 @@
+"""The stage that retrieves rows to score, with the features known at each row's time."""
+
+from datetime import UTC, datetime
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.store.declaration import CONTENTS, Resources
+from gatehouse.store.manifest import Column
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+
+class DecisionsRequest(StageModel):
+    """Which decisions to retrieve, and the feature service to join.
+
+    Attributes:
+        snapshot: Reference of the snapshot.
+        feature_tables: Reference of the feature tables.
+        definitions: Reference of the feature definitions.
+        service: Name of the feature service.
+        as_of: The newest time that the snapshot covers, ISO 8601.
+        since: Only decisions from this time on, ISO 8601; empty for all.
+        until: Only decisions before this time, ISO 8601; empty for all up to `as_of`.
+        keys: Reference of keys and times to score instead of the label's decisions; empty for the label's decisions.
+        unlabelled: Only decisions whose label is not known yet or younger than its horizon; the result may be empty.
+    """
+
+    snapshot: str
+    feature_tables: str
+    definitions: str
+    service: str
+    as_of: str
+    since: str = ""
+    until: str = ""
+    keys: str = ""
+    unlabelled: bool = False
+
+
+class DecisionsResult(StageModel):
+    """The rows and their number; the reference is empty where there are no rows."""
+
+    decisions: str
+    rows: int
+
+
+@stage(
+    "retrieve_decisions",
+    title="Retrieve the rows to score",
+    resources=Resources(cpu="2", memory="8G"),
+    pages={"decisions": CONTENTS},
+)
+def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> DecisionsResult:
+    """Join a feature service point-in-time to decisions whose outcome need not be known; no label is read.
+
+    Raises:
+        ConfigurationError: if the span does not parse or holds no decision; if more than one of span, keys and
+            unlabelled is given; if the keys are not those of the label's rows; if the definitions do not load; or if
+            there is no such service.
+    """
+    from gatehouse.features.database import connect, open_tables, set_time, write_parquet
+    from gatehouse.features.decisions.rows import decided_rows, given_rows, unlabelled_rows
+    from gatehouse.features.definitions.repository import check_out
+    from gatehouse.features.point_in_time.feast_store import applied
+    from gatehouse.features.point_in_time.retrieval import retrieve
+    from gatehouse.features.table_files import feature_files, raw_tables
+
+    as_of, since, until = _span(request)
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+        with connect() as connection:
+            open_tables(connection, raw_tables(store, request.snapshot))
+            for name, moment in (("as_of", as_of), ("decided_since", since), ("decided_until", until)):
+                set_time(connection, name, moment)
+            if request.keys:
+                (file,) = store.manifest(request.keys).files
+                store.copy(request.keys, file.path, workspace / "keys" / file.path)
+                rows = given_rows(connection, repository, workspace / "keys" / file.path, as_of)
+            else:
+                rows = (unlabelled_rows if request.unlabelled else decided_rows)(connection, repository)
+        if request.unlabelled and not rows.num_rows:
+            return DecisionsResult(decisions="", rows=0)
+        if not rows.num_rows:
+            raise ConfigurationError(
+                f"Decisions: expected at least one between {request.since or 'the beginning'} and "
+                f"{(until or as_of).isoformat()}, found none in {request.snapshot}. Give another since, or take a "
+                "newer snapshot."
+            )
+        with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
+            table = retrieve(feast, repository, request.service, rows, workspace).table
+        path = workspace / "part-00000.parquet"
+        write_parquet(table, path)
+        roles = ("snapshot", "feature_tables", "definitions", "keys")
+        inputs = {role: made for role in roles if (made := getattr(request, role))}
+        asked = {name: getattr(request, name) for name in ("service", "as_of", "since", "until")}
+        asked |= {"unlabelled": True} if request.unlabelled else {}
+        reference = store.publish(
+            "decisions",
+            request.service,
+            {path.name: path},
+            columns=[Column(field.name, str(field.type), field.nullable) for field in table.schema],
+            rows=table.num_rows,
+            rows_per_file={path.name: table.num_rows},
+            derived_from=inputs,
+            configuration=asked,
+            details={
+                "entity_keys": list(repository.entity_keys),
+                "decision_time": "decision_time",
+                "task": repository.label.task,
+            },
+        )
+    return DecisionsResult(decisions=str(reference), rows=table.num_rows)
+
+
+def _span(request: DecisionsRequest) -> tuple[datetime, datetime | None, datetime | None]:
+    """`as_of`, `since` and `until`; the last two are None where the request leaves them empty."""
+    as_of = _moment("as_of", request.as_of)
+    since = _moment("since", request.since) if request.since else None
+    until = _moment("until", request.until) if request.until else None
+    end = until or as_of
+    if end > as_of or (since is not None and since >= end):
+        raise ConfigurationError(
+            f"Decisions: expected since before until, and until at most {as_of.isoformat()}, the newest time that the "
+            f"snapshot covers; found {request.since or 'no since'} and {request.until or 'no until'}."
+        )
+    if request.keys and (since or until):
+        raise ConfigurationError(
+            "keys: expected no since and no until with it, because each row of keys has its own time."
+        )
+    if request.unlabelled and (request.keys or since or until):
+        raise ConfigurationError(
+            "unlabelled: expected no keys, no since and no until with it, because it takes every decision without a "
+            "label."
+        )
+    return as_of, since, until
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{name}: expected a time such as 2013-01-31T14:00:00Z, found {text!r}.") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

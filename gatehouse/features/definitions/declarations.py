@@ -1,0 +1,213 @@
+"""The classes that a user writes in `definitions.py`: sources, entities, feature views, the label view, services.
+
+Reading definitions loads neither Feast nor DuckDB. The query of a view is in a file with the view's name.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from gatehouse.configuration.duration import Duration, LengthError
+from gatehouse.configuration.yaml_lines import in_words, nearest, shown
+from gatehouse.errors import ConfigurationError
+from gatehouse.metrics.tasks.task import TaskName
+from gatehouse.store.identity import Spec, operational
+
+Kind = Literal["numeric", "double", "categorical"]
+"""Kind of a feature: a 32-bit number, a 64-bit number, or a text."""
+EVENT_TIMESTAMP = "event_timestamp"
+KNOWN_FROM = "known_from"
+_NAME = r"^[a-z][a-z0-9_]{0,99}$"
+_listed: ContextVar[tuple[list[str], set[str]] | None] = ContextVar("problems of the definitions", default=None)
+
+
+@contextmanager
+def problems_listed(problems: list[str], wrong: set[str]) -> Iterator[None]:
+    """Inside this context, a wrong definition does not raise, so that all problems are found.
+
+    It adds to `problems`, and its name to `wrong`.
+    """
+    token = _listed.set((problems, wrong))
+    try:
+        yield
+    finally:
+        _listed.reset(token)
+
+
+def _told(detail: Any, names: Iterable[str]) -> str:
+    """What an error of pydantic says, and what was found; `names` are those of all arguments."""
+    if isinstance(error := detail.get("ctx", {}).get("error"), LengthError):
+        return error.in_python
+    if detail["type"] == "extra_forbidden":
+        return f"there is no such argument{nearest(str(detail['loc'][-1]), names)}"
+    one = '; one value is written ("name",), with its comma' if detail["type"] == "tuple_type" else ""
+    said = in_words(detail) + one
+    return said if detail["type"] == "missing" or ", found " in said else f"{said}, found {_shown(detail['input'])}"
+
+
+def _shown(value: Any) -> str:
+    return f"{value.total_seconds() / 3600:g} hours" if isinstance(value, timedelta) else shown(value)
+
+
+class _Definition(Spec):
+    if not TYPE_CHECKING:
+
+        def __init__(self, **data: Any) -> None:
+            try:
+                super().__init__(**data)
+            except ValidationError as error:
+                if (listed := _listed.get()) is None:
+                    raise
+                problems, wrong = listed
+                name = str(data.get("name", data.get("table", "")))
+                wrong.add(name)
+                called, names = f"{type(self).__name__} {name}".rstrip(), type(self).model_fields
+                for detail in error.errors():
+                    where = ".".join(str(part) for part in detail["loc"])
+                    problems.append(f"definitions.py: {called}: {where}: {_told(detail, names)}")
+
+
+class Available(Spec):
+    """Since when a row is known: the time in `column` of the query, and a publication lag on top of it."""
+
+    column: str = Field(
+        description="Column of the query; `event_timestamp` if a row is known from the time of its event."
+    )
+    lag: Duration = Field(timedelta(0), ge=timedelta(0), description="How long after that time the row is published.")
+
+    def __init__(self, column: str, lag: timedelta = timedelta(0)) -> None:
+        given: dict[str, Any] = {"column": column, "lag": lag}
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            detail = error.errors()[0]
+            where = detail["loc"][0]
+            raise ConfigurationError(f"Available: {where}: {_told(detail, given)}") from error
+
+
+class Source(_Definition):
+    """A raw table that grows in time. Tables that no source names are static: a change touches every row."""
+
+    table: str = Field(description="The table, which queries read as `raw.<table>`.")
+    event_time: str = Field(description="Its column with the event time of a row.")
+    lead: Duration = Field(
+        timedelta(0),
+        ge=timedelta(0),
+        description="How long before its event time a row may be known, for example in a timetable.",
+    )
+
+
+class Stream(_Definition):
+    """A source whose rows also arrive one by one, as messages: each holds a whole row, new or in a new version."""
+
+    table: str = Field(description="The table; a `Source` has to name its event time.")
+    key: tuple[str, ...] = Field(
+        min_length=1, description="Columns that tell rows apart: a later message with the same key replaces the row."
+    )
+    lateness: Duration = Field(
+        timedelta(0),
+        ge=timedelta(0),
+        description="A row counts as late if it is older than the newest row by more than this.",
+    )
+
+
+class Entity(_Definition):
+    """What features describe, such as a customer; its join key has the same name."""
+
+    name: str = Field(pattern=_NAME)
+    type: Literal["string", "int64"] = Field("string", description="Type of the join key.")
+
+
+class FeatureView(_Definition):
+    """A feature view; `views/<name>.sql` computes its keys, `event_timestamp`, its availability and its features."""
+
+    name: str = Field(pattern=_NAME)
+    entities: tuple[str, ...] = Field(min_length=1, description="Names of the entities that its rows are about.")
+    features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
+    available: Available | None = Field(None, description="From when on a row is known; required unless static.")
+    static: bool = Field(False, description="Its rows were always known and have no time.")
+    ttl: Duration | None = Field(
+        None, gt=timedelta(0), description="How long a row stays usable after its event; without a value, for ever."
+    )
+    window: Duration | None = Field(
+        None,
+        ge=timedelta(0),
+        description="Longest look-back: a row depends on source rows whose event time is at most this much older. "
+        "Without it, "
+        "a row may depend on the whole past, which is read again after every change.",
+    )
+    freshness: Duration | None = operational(
+        None,
+        gt=timedelta(0),
+        description="How old its newest event may be when features are computed; if it is older, there is a warning.",
+    )
+    event_time_only: bool = Field(
+        False,
+        description="It is not known when its rows became known, because they were all delivered at once: a row "
+        "counts as "
+        "known from its event time, a corrected row too. Training may then use values that serving did not have.",
+    )
+    version: int = Field(1, ge=1, description="Raise it when the meaning of the features changes.")
+    description: str = operational("")
+
+
+class LabelView(_Definition):
+    """The entity rows and their label; `labels/<name>.sql` gives one row for each decision."""
+
+    name: str = Field(pattern=_NAME)
+    entities: tuple[str, ...] = Field(min_length=1, description="Names of the entities that a row is about.")
+    decision_time: str = Field("decision_time", description="Column with the time of the decision.")
+    label: str = Field("label", description="Column with the outcome.")
+    task: TaskName = Field(
+        "binary", description="What a model predicts of the outcome; it determines which labels are allowed."
+    )
+    classes: tuple[str, ...] = Field(
+        (),
+        description="For the task multiclass: the outcome's values, in the order of their class numbers from 0; "
+        "empty if the "
+        "column holds the numbers.",
+    )
+    group: str = Field("", description="For the task ranking: the entity whose rows are ranked together.")
+    arrives: Available = Field(description="Column with the time at which the label arrives, and its delay.")
+    horizon: Duration = Field(
+        timedelta(0),
+        ge=timedelta(0),
+        description="A label is used only after this time since its decision, even if it arrived earlier; before "
+        "that, only "
+        "outcomes that come quickly would be there.",
+    )
+    set_aside: str = Field(
+        "", description="Column with a reason not to use the row, null if it is used; empty for no such column."
+    )
+    keeps: tuple[str, ...] = Field(
+        (),
+        description="Columns of the query that are kept in the training set but are not features, such as protected "
+        "columns or "
+        "columns for slices.",
+    )
+    description: str = operational("")
+
+
+class OnDemandView(_Definition):
+    """Features computed from one request; `on_demand/<name>.sql` reads the table `rows`, each row on its own."""
+
+    name: str = Field(pattern=_NAME)
+    views: tuple[str, ...] = Field((), description="Names of the feature views whose features the query reads.")
+    request: dict[str, Kind] = Field(
+        {}, description="Kind of every value that comes with a request; in training, a column of the label's query."
+    )
+    features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
+    description: str = operational("")
+
+
+class FeatureService(_Definition):
+    """The feature views that one model reads."""
+
+    name: str = Field(pattern=_NAME)
+    views: tuple[str, ...] = Field(min_length=1, description="Names of its feature views, in the order of columns.")
+    on_demand: tuple[str, ...] = Field((), description="Names of its on-demand views; their columns come last.")
+    description: str = operational("")

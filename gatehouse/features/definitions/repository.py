@@ -1,0 +1,259 @@
+"""The feature repository as data: definitions with their SQL, staging queries in order. Reads only Python and SQL."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from gatehouse.configuration.yaml_text import read_text
+from gatehouse.errors import ConfigurationError
+from gatehouse.features.definitions.declarations import (
+    EVENT_TIMESTAMP,
+    KNOWN_FROM,
+    FeatureService,
+    FeatureView,
+    Kind,
+    LabelView,
+    OnDemandView,
+    Source,
+    Stream,
+)
+from gatehouse.features.definitions.loading import FILE, PUBLISHED, Definitions, load_definitions, parse_definitions
+from gatehouse.features.definitions.problems import problems_of
+from gatehouse.features.definitions.sql_text import (
+    KNOWN_PARAMETERS,
+    PARAMETERS,
+    macro_problems,
+    names_read,
+    parameter_problems,
+)
+from gatehouse.store.store import ArtifactStore
+
+
+@dataclass(frozen=True)
+class View:
+    """A feature view with its query.
+
+    `kinds` are the types of its join keys, in their order; empty where they are not known.
+    """
+
+    name: str
+    spec: FeatureView
+    query: str
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of its table, in order."""
+        return (*self.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM, *self.spec.features)
+
+
+@dataclass(frozen=True)
+class OnDemand:
+    """An on-demand view: the query behind it, and the kind of every column that the query may read."""
+
+    name: str
+    spec: OnDemandView
+    query: str
+    inputs: dict[str, Kind]
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A feature repository.
+
+    Attributes:
+        folder: Where its files are.
+        entities: Type of the join key by entity.
+        sources: Raw tables that grow in time, by name.
+        streams: Raw tables whose rows also arrive as messages, by name.
+        macros: SQL run before everything else.
+        staging: Staging query by name; each query comes after those that it reads.
+        views: View by name.
+        on_demand: On-demand view by name.
+        services: Feature service by name.
+        known: Query by raw table that gives the table as it stood at `as_of`; tables without one have no history.
+        label: The definition of the entity rows.
+        entity_rows: The query of the entity rows.
+    """
+
+    folder: Path
+    entities: dict[str, str]
+    sources: dict[str, Source]
+    streams: dict[str, Stream]
+    macros: str
+    staging: dict[str, str]
+    views: dict[str, View]
+    on_demand: dict[str, OnDemand]
+    services: dict[str, FeatureService]
+    known: dict[str, str]
+    label: LabelView
+    entity_rows: str
+
+    @property
+    def entity_keys(self) -> tuple[str, ...]:
+        """The join keys of the entity rows, in the order of the label view."""
+        return self.label.entities
+
+    def service(self, name: str) -> FeatureService:
+        """A feature service by name. Raises ConfigurationError that lists the known services."""
+        if name not in self.services:
+            known = ", ".join(sorted(self.services)) or "none"
+            raise ConfigurationError(f"There is no feature service {name!r}: expected one of {known}.")
+        return self.services[name]
+
+    def request_values(self, service: str = "") -> dict[str, Kind]:
+        """Kind of every value that a request carries, by name: for one service, or for all on-demand views."""
+        names = self.services[service].on_demand if service else tuple(self.on_demand)
+        return {value: kind for name in names for value, kind in self.on_demand[name].spec.request.items()}
+
+    @property
+    def history(self) -> timedelta | None:
+        """How far back before a moment source rows can affect usable features; None for the whole past."""
+        spans: list[timedelta] = []
+        for view in self.views.values():
+            if not view.spec.static:
+                if view.spec.window is None or view.spec.ttl is None:
+                    return None
+                spans.append(view.spec.window + view.spec.ttl)
+        return max(spans, default=timedelta(0))
+
+
+def check_out(store: ArtifactStore, definitions: str, folder: Path) -> Repository:
+    """Copy the published definitions into `folder` and read them.
+
+    Raises:
+        ConfigurationError: as `read_repository`.
+    """
+    for entry in store.manifest(definitions).files:
+        target = folder / entry.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(store.read_bytes(definitions, entry.path))
+    if not (folder / PUBLISHED).is_file():
+        raise ConfigurationError(
+            f"{definitions}: expected published feature definitions, found no {PUBLISHED} in it: an earlier version of "
+            "Gatehouse wrote this store. Run with another --store."
+        )
+    return _assembled(folder, parse_definitions((folder / PUBLISHED).read_text()), [])
+
+
+def read_repository(folder: Path) -> Repository:
+    """Read the feature repository in `folder`.
+
+    Raises:
+        ConfigurationError: listing every problem found: a wrong definition, a name that nothing defines, a view without
+            availability, a missing query, an unknown parameter, a feature that two views give, a cycle among the
+            staging queries.
+    """
+    problems: list[str] = []
+    return _assembled(folder, load_definitions(folder, problems), problems)
+
+
+def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repository:
+    """Join definitions with their queries; raises as `read_repository`, also for entries already in `problems`."""
+    views = {name: _view(folder, spec, defined, problems) for name, spec in defined.views.items()}
+    on_demand = {name: _on_demand(folder, spec, defined, problems) for name, spec in defined.on_demand.items()}
+    rows = {label.name: _query(folder, "labels", label.name, problems) for label in defined.labels}
+    problems += problems_of(defined)
+    staging = _in_order(_queries(folder / "staging", problems), problems)
+    known = _queries(folder / "known", problems)
+    path = folder / "macros.sql"
+    macros = (read_text(path, path.name, problems) or "") if path.is_file() else ""
+    problems += macro_problems(macros)
+    texts = {f"staging/{name}.sql": text for name, text in staging.items()}
+    texts |= {f"views/{name}.sql": view.query for name, view in views.items()}
+    texts |= {f"labels/{name}.sql": text for name, text in rows.items()} | {"macros.sql": macros}
+    allowed: dict[str, tuple[str, tuple[str, ...]]] = {name: (text, PARAMETERS) for name, text in texts.items()}
+    allowed |= {f"on_demand/{name}.sql": (one.query, ()) for name, one in on_demand.items()}
+    allowed |= {f"known/{name}.sql": (text, KNOWN_PARAMETERS) for name, text in known.items()}
+    problems += [text for name, (query, names) in allowed.items() for text in parameter_problems(name, query, names)]
+    if problems:
+        raise ConfigurationError("The feature repository has problems:" + "".join(f"\n  - {text}" for text in problems))
+    label = defined.labels[0]
+    return Repository(
+        folder=folder,
+        entities={name: str(entity.type) for name, entity in defined.entities.items()},
+        sources=defined.sources,
+        streams=defined.streams,
+        macros=macros,
+        staging=staging,
+        views=views,
+        on_demand=on_demand,
+        services=defined.services,
+        known=known,
+        label=label,
+        entity_rows=rows[label.name],
+    )
+
+
+def staged_by(repository: Repository, queries: list[str]) -> list[str]:
+    """Names of the staging queries that `queries` read, directly or not; each comes after those that it reads."""
+    needed: set[str] = set()
+    pending = list(queries)
+    while pending:
+        for name in names_read("staging", pending.pop(), repository.staging):
+            if name in repository.staging and name not in needed:
+                needed.add(name)
+                pending.append(repository.staging[name])
+    return [name for name in repository.staging if name in needed]
+
+
+def tables_of(repository: Repository, queries: list[str]) -> list[str]:
+    """Names of the raw tables that `queries` read, directly or through staging tables, in alphabetical order.
+
+    A table that a source names is spelled as in the source; other tables are spelled as in the queries.
+    """
+    texts = [*queries, *(repository.staging[name] for name in staged_by(repository, queries))]
+    return sorted({name for text in texts for name in names_read("raw", text, repository.sources)})
+
+
+def without_history(repository: Repository, view: str) -> list[str]:
+    """Raw tables that a view reads and whose history is not defined (no `known/<table>.sql`).
+
+    A replay cannot take rows away from such a table. A static view is declared to read what was always known.
+    """
+    if repository.views[view].spec.static:
+        return []
+    return [name for name in tables_of(repository, [repository.views[view].query]) if name not in repository.known]
+
+
+def _view(folder: Path, spec: FeatureView, defined: Definitions, problems: list[str]) -> View:
+    kinds = tuple(str(defined.entities[key].type) if key in defined.entities else "" for key in spec.entities)
+    return View(spec.name, spec, _query(folder, "views", spec.name, problems), kinds)
+
+
+def _on_demand(folder: Path, spec: OnDemandView, defined: Definitions, problems: list[str]) -> OnDemand:
+    read = [defined.views[name].features for name in spec.views if name in defined.views]
+    inputs = {name: kind for features in (*read, spec.request) for name, kind in features.items()}
+    return OnDemand(spec.name, spec, _query(folder, "on_demand", spec.name, problems), inputs)
+
+
+def _query(folder: Path, kind: str, name: str, problems: list[str]) -> str:
+    path = folder / kind / f"{name}.sql"
+    if path.is_file():
+        return read_text(path, f"{kind}/{name}.sql", problems) or ""
+    problems.append(f"{FILE}: {name}: expected its query in {kind}/{name}.sql, found none")
+    return ""
+
+
+def _queries(folder: Path, problems: list[str]) -> dict[str, str]:
+    found = {
+        path.stem: read_text(path, f"{folder.name}/{path.name}", problems) for path in sorted(folder.glob("*.sql"))
+    }
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _in_order(queries: Mapping[str, str], problems: list[str]) -> dict[str, str]:
+    graph = {
+        name: [read for read in names_read("staging", text, queries) if read != name] for name, text in queries.items()
+    }
+    for name, reads in graph.items():
+        problems.extend(
+            f"staging/{name}.sql: reads staging.{read}, which nobody defines" for read in reads if read not in graph
+        )
+    try:
+        return {name: queries[name] for name in TopologicalSorter(graph).static_order() if name in queries}
+    except CycleError as error:
+        problems.append(f"staging: the queries read each other in a circle: {' -> '.join(error.args[1])}")
+        return {}

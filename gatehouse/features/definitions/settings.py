@@ -1,0 +1,101 @@
+"""Feast's settings of a feature repository: what `feature_store.yaml` says."""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gatehouse.configuration.yaml_lines import nearest, shown
+from gatehouse.configuration.yaml_text import not_yaml, read_text, read_yaml
+from gatehouse.errors import ConfigurationError
+
+SETTINGS_FILE = "feature_store.yaml"
+OFFLINE_STORE = "gatehouse.features.point_in_time.offline_store.AsofOfflineStore"
+ONLINE_STORES = {
+    "sqlite": (
+        *("type", "path", "vector_enabled", "similarity", "text_search_enabled"),
+        "enable_openai_compatible_store",
+    ),
+    "redis": (
+        *("type", "redis_type", "client", "sentinel_master", "connection_string", "key_ttl_seconds"),
+        *("full_scan_for_deletion", "skip_dedup"),
+    ),
+}
+"""The online stores that work here, each with the settings that Feast has for it."""
+KEY_VERSION = 3
+"""The version of Feast's `serialize_entity_key` in which `features.online.feast_layout` writes keys."""
+_KEY_VERSION = "entity_key_serialization_version"
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Read `feature_store.yaml` in a folder.
+
+    Raises:
+        ConfigurationError: if the file is missing, is not YAML, is not a mapping, or holds what JSON cannot.
+    """
+    path = folder / SETTINGS_FILE
+    if not path.is_file():
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected Feast's settings in the feature repository, found none.")
+    problems: list[str] = []
+    if (text := read_text(path, SETTINGS_FILE, problems)) is None:
+        raise ConfigurationError(problems[0])
+    try:
+        body = read_yaml(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(not_yaml(SETTINGS_FILE, text, error)) from error
+    if body is None:
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found an empty file.")
+    if not isinstance(body, dict):
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {shown(body)}.")
+    for key, value in body.items():
+        for odd in _no_json(value):
+            raise ConfigurationError(
+                f"{SETTINGS_FILE}: {key}: expected texts and finite numbers, found {shown(odd)}; put it in quotes."
+            )
+    return body
+
+
+def _no_json(value: Any) -> Iterator[Any]:
+    """Values and keys that JSON, in which the settings are published, does not have."""
+    if isinstance(value, dict):
+        yield from (key for key in value if not isinstance(key, str))
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _no_json(each)
+    elif not isinstance(value, str | int | None) and not (isinstance(value, float) and math.isfinite(value)):
+        yield value
+
+
+def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Stores in Feast's settings that are none of those that work here, each with its key."""
+    offline, online = settings.get("offline_store"), settings.get("online_store") or "sqlite"
+    kind = offline.get("type") if isinstance(offline, dict) else offline
+    if kind != OFFLINE_STORE:
+        yield (
+            f"offline_store.type: expected {OFFLINE_STORE}, the only one that joins point-in-time as training sets "
+            f"want it, found {shown(kind) if kind else 'none'}"
+        )
+    kind = online.get("type", "sqlite") if isinstance(online, dict) else online
+    if not isinstance(kind, str) or kind not in ONLINE_STORES:
+        meant = nearest(str(kind), ONLINE_STORES)
+        yield f"online_store.type: expected one of {', '.join(ONLINE_STORES)}{meant}, found {shown(kind)}"
+    elif isinstance(online, dict):
+        if kind == "redis" and online.get("redis_type", "redis") != "redis":
+            yield f"online_store.redis_type: expected redis, found {shown(online['redis_type'])}"
+        for key in (str(each) for each in online if each not in ONLINE_STORES[kind]):
+            meant = nearest(key, [each for each in ONLINE_STORES[kind] if each not in online], 0.7)
+            advice = meant or f"; Feast has {', '.join(ONLINE_STORES[kind])}"
+            yield f"online_store.{key}: there is no such key for {kind}{advice}"
+    version = settings.get(_KEY_VERSION, KEY_VERSION)
+    if version != KEY_VERSION:
+        yield (
+            f"{_KEY_VERSION}: expected {KEY_VERSION}, in which the online store holds its keys, found "
+            f"{shown(version)}; write {KEY_VERSION}, or remove it"
+        )
+
+
+def feast_name(project: str) -> str:
+    """The name of a project in Feast, which uses it in names of SQL tables."""
+    return project.replace("-", "_")

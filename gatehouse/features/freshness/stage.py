@@ -1,0 +1,98 @@
+"""The stage that measures and judges how old the newest row of every feature view is: an operational metric.
+
+The age depends on the time of measuring, so it is stored beside the feature tables as a measurement.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from gatehouse.store.declaration import Effects, Resources
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.features.freshness.age import Newest
+
+
+class FreshnessRequest(StageModel):
+    """Feature tables, and what their age is measured from.
+
+    If a source stops, its `as_of` stops too. Measured from `as_of`, the views then look as fresh as before.
+
+    Attributes:
+        feature_tables: Reference of the feature tables.
+        definitions: Reference of the feature definitions.
+        as_of: Time of the run, ISO 8601.
+        against: What age is measured from: `as_of` or `clock`.
+    """
+
+    feature_tables: str
+    definitions: str
+    as_of: str
+    against: Literal["as_of", "clock"] = "clock"
+
+
+class FreshnessResult(StageModel):
+    """By view the age of its newest event in hours (absent without a known row), and the verdict on the ages."""
+
+    hours: dict[str, float | None]
+    stale: tuple[str, ...]
+    verdict: str
+    reasons: tuple[str, ...]
+
+
+@stage(
+    "freshness",
+    title="Measure freshness",
+    effects=Effects(
+        reads="the clock, unless the project says as_of",
+        writes="a measurement",
+        why="Feature tables age without any parameter changing; a repeat measures again.",
+    ),
+    resources=Resources(cpu="500m", memory="1G", minutes=10),
+)
+def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResult:
+    """Measure the freshness of every view that has a time, and judge it; a view without a limit is only measured.
+
+    The result is recorded under `measurements/`, beside the feature tables. The tables never change: where the newest
+    record knows all their rows, the record is read instead of the tables.
+    """
+    from gatehouse.features.definitions.repository import check_out
+    from gatehouse.features.freshness.age import freshness_of, newest_rows
+    from gatehouse.features.table_files import feature_files
+
+    moment = datetime.now(UTC) if request.against == "clock" else datetime.fromisoformat(request.as_of)
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+    views = [view for view in repository.views.values() if not view.spec.static]
+    newest = _recorded(store, request.feature_tables, moment)
+    if newest.keys() != {view.name for view in views}:
+        newest = newest_rows(views, feature_files(store, request.feature_tables), moment)
+    found = freshness_of(views, newest, moment)
+    hours = {one.view: None if one.age is None else round(one.age / timedelta(hours=1), 3) for one in found}
+    stale = [one for one in found if one.stale]
+    measured = {"stage": "freshness", "moment": moment.isoformat(), "against": request.against, "hours": hours}
+    measured |= {"stale": [one.view for one in stale], "newest": {name: row.told() for name, row in newest.items()}}
+    store.append(f"measurements/{request.feature_tables}", measured)
+    return FreshnessResult(
+        hours=hours,
+        stale=tuple(one.view for one in stale),
+        verdict="fail" if stale else "pass",
+        reasons=tuple(one.reason for one in stale),
+    )
+
+
+def _recorded(store: ArtifactStore, feature_tables: str, moment: datetime) -> "dict[str, Newest]":
+    """The newest rows from the newest record; empty where the record cannot be used.
+
+    It cannot be used if it is of another stage or a later moment, or if some rows were still to become known.
+    """
+    from gatehouse.features.freshness.age import Newest
+    from gatehouse.store.records import read_record
+
+    last = max(store.objects.list(f"measurements/{feature_tables}"), default="")
+    told = (read_record(store.objects, last) if last else None) or {}
+    found = {name: Newest.of(row) for name, row in told.get("newest", {}).items()}
+    if not found or datetime.fromisoformat(told["moment"]) > moment or any(row.ahead for row in found.values()):
+        return {}
+    return found

@@ -1,0 +1,103 @@
+"""The stage that makes a training set: entity rows with labels, joined point-in-time to features by Feast."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gatehouse.store.declaration import Resources
+from gatehouse.store.manifest import Column
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PART = "part-00000.parquet"
+"""File name of a training set."""
+
+
+class RetrieveRequest(StageModel):
+    """Which feature service to join to the snapshot's entity rows.
+
+    Attributes:
+        snapshot: Reference of the snapshot.
+        feature_tables: Reference of the feature tables.
+        definitions: Reference of the feature definitions.
+        service: Name of the feature service.
+        as_of: Time at which labels must be known, ISO 8601.
+    """
+
+    snapshot: str
+    feature_tables: str
+    definitions: str
+    service: str
+    as_of: str
+
+
+class RetrieveResult(StageModel):
+    """The training set, its number of rows, and how many entity rows were set aside, by reason."""
+
+    training_set: str
+    rows: int
+    set_aside: dict[str, int]
+
+
+@stage("retrieve_training_set", title="Join features point-in-time", resources=Resources(cpu="2", memory="8G"))
+def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> RetrieveResult:
+    """Join a feature service to the entity rows point-in-time, through Feast.
+
+    Raises:
+        ConfigurationError: if the definitions do not load, or there is no such service.
+    """
+    from gatehouse.features.computing.labels import entity_rows
+    from gatehouse.features.database import connect, open_tables, set_time, write_parquet
+    from gatehouse.features.definitions.repository import check_out
+    from gatehouse.features.point_in_time.feast_store import applied
+    from gatehouse.features.point_in_time.retrieval import retrieve
+    from gatehouse.features.table_files import feature_files, raw_tables, view_tables
+
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+        with connect() as connection:
+            open_tables(connection, raw_tables(store, request.snapshot))
+            set_time(connection, "as_of", datetime.fromisoformat(request.as_of))
+            rows, set_aside = entity_rows(connection, repository)
+        with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
+            found = retrieve(feast, repository, request.service, rows, workspace)
+        tables = view_tables(store, request.feature_tables)
+        versions = {
+            name: {"version": repository.views[name].spec.version, "table": tables[name]} for name in found.views
+        }
+        write_parquet(found.table, workspace / PART)
+        reference = store.publish(
+            "training-sets",
+            request.service,
+            {PART: workspace / PART},
+            columns=_columns(found.table),
+            rows=found.table.num_rows,
+            rows_per_file={PART: found.table.num_rows},
+            derived_from={
+                "snapshot": request.snapshot,
+                "feature_tables": request.feature_tables,
+                "definitions": request.definitions,
+            },
+            configuration={"service": request.service, "as_of": request.as_of},
+            details={
+                "entity_keys": list(repository.entity_keys),
+                "views": found.views,
+                "versions": versions,
+                "numeric": found.numeric,
+                "categorical": found.categorical,
+                "label": "label",
+                "task": repository.label.task,
+                "classes": list(repository.label.classes),
+                "group": repository.label.group,
+                "label_time": "label_time",
+                "decision_time": "decision_time",
+                "set_aside": set_aside,
+            },
+        )
+    return RetrieveResult(training_set=str(reference), rows=found.table.num_rows, set_aside=set_aside)
+
+
+def _columns(table: "pa.Table") -> list[Column]:
+    return [Column(field.name, str(field.type), field.nullable) for field in table.schema]

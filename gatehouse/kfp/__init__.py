@@ -1,0 +1,1 @@
+"""Compiles pipelines for Kubeflow Pipelines, submits and schedules them, and runs them on this machine."""

@@ -1,0 +1,224 @@
+"""The process that runs a pipeline through KFP's local runner; `gatehouse run` starts and owns it.
+
+Its output is the run's log. The terminal output comes from the run record, not from here. Slow imports happen after the
+fork server was started, which imports the tasks' libraries at the same time.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import tempfile
+import traceback
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+from gatehouse.kfp.forkserver import ForkServer
+from gatehouse.pipelines.choices import require_choices
+from gatehouse.runtime.importing import without
+from gatehouse.runtime.process import OWNER, follow_owner, here, owner_env
+from gatehouse.runtime.redaction import redacted
+from gatehouse.store.atomic_file import disk_full
+from gatehouse.store.forms import given
+from gatehouse.store.run import LAST_STAGE, RUN_ID, Attempt, events
+from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.pipelines.catalog import Pipeline
+    from gatehouse.project.project import Project
+
+PLAN = "plan.json"
+FAILURE = "failure.json"
+
+
+def main() -> int:
+    """Publish the project's configuration, build the pipeline and run it; 0 if every task succeeded."""
+    parser = argparse.ArgumentParser(description="Run one pipeline through KFP's local runner.")
+    parser.add_argument("--project", type=Path, required=True)
+    parser.add_argument("--pipeline", required=True)
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--arguments", default="{}", help="JSON object of pipeline parameters")
+    parser.add_argument("--until", default="", help="the last stage that runs; default: all run")
+    options = parser.parse_args()
+    follow_owner()
+    os.environ.update(owner_env())
+    _enter(options.project)
+    store = ArtifactStore.open(options.store)
+    try:
+        _run(options.pipeline, store, json.loads(options.arguments), options.until)
+    except Exception as raised:
+        traceback.print_exc()
+        error = disk_full(raised) or raised
+        # If a task failed, its own record has the cause, and this error only names the task.
+        code, message = error.exit_code if isinstance(error, GatehouseError) else 1, redacted(str(error))
+        failure = {"error": type(error).__name__, "message": message, "exit_code": code}
+        failure |= {} if isinstance(error, GatehouseError) else {"unexpected": True}
+        store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", failure)
+        _tell_at_the_end(store, message)
+        return code
+    return 0
+
+
+def _tell_at_the_end(store: ArtifactStore, message: str) -> None:
+    """End the log with why the run failed: what its stages said, or the given message if none failed."""
+    failed = [event for _, event in events(store, os.environ[RUN_ID]) if event.event == "failed"]
+    told = [f"stage {event.stage} failed: {event.body['message']}" for event in failed] or [f"error: {message}"]
+    print("", *told, sep="\n", file=sys.stderr)
+
+
+def _enter(project: Path) -> None:
+    """Change to the project's folder, because relative paths of the project are relative to it."""
+    if own := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, own.split(os.pathsep)))
+    os.chdir(project)
+
+
+def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> None:
+    with ForkServer():
+        pipeline = _prepare(pipeline_name, store, arguments, until)
+        arguments = _checked(pipeline, arguments, {"store": store.address})
+        with store.workspace() as directory:
+            os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+            from kfp import local
+            from kfp.local import logging_utils
+
+            # The output is a file, where codes for colours hide the words.
+            logging_utils.color_text = lambda text, color: text
+            local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
+            pipeline.function(**arguments)
+
+
+def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> "Pipeline":
+    """Load the project, publish its configuration, build the pipeline and record its tasks."""
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
+    _import_kfp()
+    from gatehouse.metrics.tasks.judging import judging_of
+    from gatehouse.pipelines.catalog import build
+    from gatehouse.project.checking import check_project, look_at_rows
+    from gatehouse.tracking.cost import PRICES
+    from gatehouse.training.spec import task_of
+
+    store.sweep()
+    project = check_project(Path.cwd(), store)
+    pipeline = build(pipeline_name, project)
+    if until:
+        pipeline = cut_after(until, pipeline)
+    source, window = (given(str(arguments.get(name, ""))) for name in ("source", "window"))
+    stages = {stage for _, stage, _ in pipeline.plan}
+    if "tune" in stages:
+        _look_at_studies(project, store)
+    look_at_rows(project, stages, source, window)
+    for config in project.configs():
+        config.publish(store)
+    plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
+    prices = project.file.prices.model_dump(mode="json")
+    os.environ.setdefault(PRICES, json.dumps(prices))
+    judging = judging_of(task_of(project.file.training))
+    objective = project.policy.champion.metric or judging.objective
+    body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan, "objective": objective}
+    body |= {"prices": prices}
+    store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body | {"host": here(), "process": os.environ[OWNER]})
+    return pipeline
+
+
+def _look_at_studies(project: "Project", store: ArtifactStore) -> None:
+    """Refuse an address of the studies' database that nothing can open, and warn if its server is away.
+
+    A warning alone: what is in the memo needs no server, and the memo is looked up only when the stage runs.
+    """
+    from gatehouse.tuning.access.address import named_url
+
+    if project.file.tuning is None or project.file.tuning.resume_policy == "never" or not (url := named_url()):
+        return
+    from gatehouse.tuning.access.storage import require_address, require_server
+
+    require_address(url)
+    try:
+        require_server(url)
+    except StoreError as error:
+        Attempt(store, "tune:studies").warn(f"{error} The run goes on: an experiment that is in the memo needs none.")
+
+
+def section_of(stage: str) -> str:
+    """The section, or key, of a project without which a stage does not run; empty if it needs none."""
+    from gatehouse.store.stage import declared_stages
+
+    known = declared_stages().get(stage)
+    return known.declared.section if known else ""
+
+
+def not_asked_for(stage: str) -> ConfigurationError:
+    """The error if a project has no section that enables a stage."""
+    return ConfigurationError(
+        f"--until: expected a stage of this run, found {stage!r}: "
+        f"the project has no `{section_of(stage)}` that enables it."
+    )
+
+
+def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
+    """Remove the tasks after a stage, except the one that reports the end, and let the last task end after the stage.
+
+    What requires the verdict of the stage runs too. No task before the stage needs a later one, because tasks are
+    planned in order.
+
+    Raises:
+        ConfigurationError: if the pipeline has no such stage.
+    """
+    from gatehouse.configuration.yaml_lines import nearest
+
+    planned, ends = pipeline.plan[:-1], pipeline.plan[-1:]
+    stages = [each for _, each, _ in planned]
+    if stage not in stages and section_of(stage) and "train" in stages:
+        raise not_asked_for(stage)
+    if stage not in stages:
+        known = ", ".join(dict.fromkeys(stages))
+        raise ConfigurationError(
+            f"--until: expected a stage of this run ({known}), found {stage!r}{nearest(stage, stages)}."
+        )
+    last = len(stages) - stages[::-1].index(stage)
+    last += last < len(stages) and stages[last].startswith("require_")
+    os.environ[LAST_STAGE] = stages[last - 1]
+    for task in {task for task, _, _ in planned[last:]} - {task for task, _, _ in planned[:last]}:
+        del pipeline.tasks[task]
+    return replace(pipeline, plan=[*planned[:last], *ends])
+
+
+def _import_kfp() -> None:
+    """Import KFP without its API client and Docker, because a local run uses neither and their imports are slow.
+
+    KFP does not need the first where it runs a task, nor the second where Docker is not installed.
+    """
+    os.environ["_KFP_RUNTIME"] = "true"
+    importlib.import_module("kfp")
+    del os.environ["_KFP_RUNTIME"]
+    with without("docker"):
+        importlib.import_module("kfp.local.task_dispatcher")
+
+
+def _checked(pipeline: "Pipeline", arguments: dict[str, object], defaults: dict[str, str]) -> dict[str, object]:
+    """The arguments of the pipeline: the given ones, and the defaults for its other parameters.
+
+    Raises:
+        ConfigurationError: if an argument has no parameter, or is not among its choices.
+    """
+    known = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
+    unknown = sorted(arguments.keys() - known)
+    if unknown:
+        raise ConfigurationError(
+            f"This pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(known))}."
+        )
+    require_choices(pipeline.function, arguments)
+    return {name: value for name, value in defaults.items() if name in known} | arguments
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Shutting down an interpreter with so many modules takes as long as a task, and nothing is left to do.
+    os._exit(code)

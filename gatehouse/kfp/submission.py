@@ -1,0 +1,267 @@
+"""Submits compiled pipelines to KFP: the name of a version depends on its content, and that of a run on what it runs.
+
+So repeating a command changes nothing, and an interrupted command continues where it stopped. What people see begins
+with a date, which is that of the first time: whatever has the same digest is found, and keeps its name.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.kfp_api.answers import Pipeline, Run, Version
+from gatehouse.kfp_api.client import LONGEST, KfpApi
+from gatehouse.kfp_api.specs import check_parameters, parts_of, upload_of, version_name
+from gatehouse.operations.control.span import require_span
+from gatehouse.store.canonical import canonical_json, sha256_bytes
+
+DIGITS = 12
+"""Length of the digests in names of runs, recurring runs and versions."""
+
+
+def _today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A compiled pipeline of a project, in the form for KFP.
+
+    Attributes:
+        project: Name of the project.
+        pipeline: Name of the pipeline in the project, as `training`.
+        text: The compiled YAML.
+        version_tags: Tags of the version: what it was compiled from and for.
+        revision: Of the project in git; empty if it is in none.
+        date: Today, in UTC.
+    """
+
+    project: str
+    pipeline: str
+    text: str
+    version_tags: Mapping[str, str] = field(default_factory=dict)
+    revision: str = ""
+    date: str = field(default_factory=_today)
+
+    @property
+    def name(self) -> str:
+        """Name of the pipeline in KFP."""
+        return f"{self.project}-{self.pipeline}"
+
+    @cached_property
+    def version(self) -> str:
+        """Name of the version in KFP, by its content."""
+        return version_name(self.text)
+
+    @property
+    def display_name(self) -> str:
+        """What people see of the version if it is new: date, revision, and the beginning of its digest."""
+        return " ".join(filter(None, [self.date, self.revision, self.version[: len("sha256-") + DIGITS]]))
+
+    @cached_property
+    def parts(self) -> dict[str, Any]:
+        """Both specs in the form of KFP's answers: `pipeline_spec` and `platform_spec`."""
+        spec, platform = parts_of(self.text)
+        return {"pipeline_spec": spec, "platform_spec": platform}
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The pipeline spec."""
+        spec: dict[str, Any] = self.parts["pipeline_spec"]
+        return spec
+
+    @property
+    def description(self) -> str:
+        """The description of the pipeline."""
+        return str(self.spec["pipelineInfo"].get("description", ""))
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of the pipeline."""
+        return {"project": self.project, "pipeline": self.pipeline}
+
+    def without_cache(self) -> "Upload":
+        """The same pipeline without caching: KFP ignores the cache setting of a run that is created from a version."""
+        return replace(self, text=upload_of(self.parts, cache=False))
+
+    def find(self, api: KfpApi) -> tuple[Pipeline | None, Version | None]:
+        """The pipeline and the version in KFP; None for what does not exist."""
+        pipeline = api.find_pipeline(self.name)
+        return pipeline, api.find_version(pipeline.id, self.version) if pipeline else None
+
+    def send(self, api: KfpApi) -> tuple[Pipeline, Version]:
+        """Create the pipeline and the version in KFP if they do not exist, and return them."""
+        pipeline = api.pipeline(self.name, self.description, self.tags)
+        return pipeline, api.upload_version(
+            pipeline.id, self.text, self.description, self.version_tags, self.display_name
+        )
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A requested run.
+
+    Attributes:
+        upload: The pipeline.
+        parameters: Values of its parameters; others keep their defaults.
+        experiment: Name of KFP's experiment.
+        service_account: Service account of the pods; empty for KFP's default.
+        plugins_input: Input for plugins of KFP.
+        name: Name of the run; empty for one with the digest of all of this.
+        word: What stands in the name besides the digest, such as the time window; empty for the date.
+        attempt: How many runs of the same there are up to this one.
+    """
+
+    upload: Upload
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    experiment: str = "Default"
+    service_account: str = ""
+    plugins_input: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    word: str = ""
+    attempt: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.name) > LONGEST:
+            raise ConfigurationError(f"--name: expected at most {LONGEST} characters, found {len(self.name)}.")
+        check_parameters(self.upload.spec, self.parameters)
+        require_span(self.parameters)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the pipeline, its parameters, and where it runs."""
+        content = [
+            self.upload.version,
+            dict(self.parameters),
+            self.experiment,
+            self.service_account,
+            dict(self.plugins_input),
+        ]
+        return sha256_bytes(canonical_json(content).encode())
+
+    @property
+    def key(self) -> str:
+        """What is the same whenever it is submitted, `attempt` aside."""
+        return self.name or self.digest[:DIGITS]
+
+    @property
+    def run(self) -> str:
+        """Name of the run, if it is new."""
+        words = self.name or f"{self.upload.name}, {self.word or self.upload.date}, {self.key}"
+        return f"{words}{self._number}"
+
+    @property
+    def _number(self) -> str:
+        return f"-{self.attempt}" if self.attempt > 1 else ""
+
+    def again(self, api: KfpApi) -> "Submission":
+        """The first attempt that KFP has no run of."""
+        wanted = self
+        while wanted._existing(api) is not None:
+            wanted = replace(wanted, attempt=wanted.attempt + 1)
+        return wanted
+
+    def _existing(self, api: KfpApi) -> Run | None:
+        """The newest run of this name, whichever day it was submitted."""
+        if self.name:
+            return next(iter(api.find_runs(self.run)), None)
+        word, ended = re.escape(self.word) or r"\d{4}-\d\d-\d\d", re.escape(f"{self.key}{self._number}")
+        ours = re.compile(rf"{re.escape(self.upload.name)}, {word}, {ended}")
+        return next((run for run in api.runs(containing=self.key) if ours.fullmatch(run.name)), None)
+
+    def find(self, api: KfpApi) -> Run | None:
+        """The run in KFP, or None.
+
+        Raises:
+            ConfigurationError: if a run of the given name is a different one; the message names the differences.
+        """
+        found = self._existing(api)
+        # A name with the digest cannot stand for anything else.
+        if found is not None and self.name and (differing := self._differing(api, found)):
+            raise ConfigurationError(
+                f"There is already a run {self.run} with other settings: {'; '.join(differing)}. Give this one another "
+                "--name, or --again for the next number of this one."
+            )
+        return found
+
+    def _differing(self, api: KfpApi, run: Run) -> list[str]:
+        """Differences between a run and the request."""
+        (_, version), experiment = self.upload.find(api), api.find_experiment(self.experiment)
+        found = [
+            f"{name} is {run.parameters.get(name, 'its default')}, expected {self.parameters.get(name, 'its default')}"
+            for name in sorted(run.parameters.keys() | self.parameters.keys())
+            if run.parameters.get(name) != self.parameters.get(name)
+        ]
+        if version is None or version.id != run.version:
+            found.append(f"it is not of {self.upload.name} as it is now ({self.upload.version})")
+        if experiment is None or experiment.id != run.experiment:
+            found.append(f"it is not in the experiment {self.experiment}")
+        return found
+
+    def send(self, api: KfpApi, allowed: Callable[[], None] = lambda: None) -> Run:
+        """The run in KFP, which is made where it is not there, with all that it needs.
+
+        Args:
+            api: The server.
+            allowed: Raises where the run may not be made any more; asked just before.
+        """
+        if found := self.find(api):
+            return found
+        pipeline, uploaded = self.upload.send(api)
+        allowed()
+        return api.create_run(
+            self.run,
+            pipeline.id,
+            uploaded.id,
+            self.parameters,
+            self.experiment,
+            description=self.upload.description,
+            service_account=self.service_account,
+            plugins_input=self.plugins_input,
+        )
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line of a plan.
+
+    Attributes:
+        sign: `+` for what is added, `~` for what is changed, `-` for what is removed, `=` for what stays, `!` for what
+            a person has to know.
+        what: The thing, as `run flights-training-0123456789ab`.
+        details: More of it, one line each.
+    """
+
+    sign: str
+    what: str
+    details: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """As a person reads it."""
+        return "\n".join([f"  {self.sign} {self.what}", *(f"      {line}" for line in self.details)])
+
+
+def planned(api: KfpApi, submission: Submission) -> Iterator[Change]:
+    """What `submission.send` would change; nothing is written."""
+    upload = submission.upload
+    pipeline, uploaded = upload.find(api)
+    yield Change("=" if pipeline else "+", f"pipeline {upload.name}")
+    yield Change("=" if uploaded else "+", f"version {(uploaded or upload).display_name} of {upload.name}")
+    yield Change("=" if api.find_experiment(submission.experiment) else "+", f"experiment {submission.experiment}")
+    run = submission.find(api)
+    given = tuple(f"{name}: {value}" for name, value in sorted(submission.parameters.items()))
+    if run:
+        yield Change("=", f"run {run.name}", (f"it is {run.state or 'not started'}",))
+    else:
+        yield Change("+", f"run {submission.run}", given)
+
+
+def summary(changes: list[Change]) -> str:
+    """The last line of a plan."""
+    added, changed, removed = (sum(change.sign == sign for change in changes) for sign in "+~-")
+    if not added + changed + removed:
+        return "Nothing to change."
+    return f"{added} to add, {changed} to change, {removed} to delete."

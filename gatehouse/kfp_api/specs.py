@@ -1,0 +1,120 @@
+"""What can be read off a compiled pipeline: the name of its version, its parameters, and itself without caching."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from gatehouse.configuration.yaml_lines import nearest, shown
+from gatehouse.errors import ConfigurationError
+from gatehouse.runtime.counting import counted
+from gatehouse.store.canonical import canonical_json, sha256_bytes
+
+_DIGITS = 32
+_TYPES: dict[str, tuple[type, ...]] = {
+    "STRING": (str,),
+    "NUMBER_INTEGER": (int,),
+    "NUMBER_DOUBLE": (int, float),
+    "BOOLEAN": (bool,),
+    "LIST": (list,),
+    "STRUCT": (dict,),
+}
+
+
+def version_name(text: str) -> str:
+    """The name of the version that a compiled pipeline is: by its content, without the SDK that wrote it."""
+    spec, platform = parts_of(text)
+    content = {"spec": {key: value for key, value in spec.items() if key != "sdkVersion"}, "platform": platform}
+    return f"sha256-{sha256_bytes(canonical_json(content).encode())[:_DIGITS]}"
+
+
+def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The pipeline spec and the platform spec of a compiled pipeline; the second is empty where there is none."""
+    spec, *platform = yaml.load_all(text, Loader=yaml.CSafeLoader)
+    return spec, platform[0] if platform else {}
+
+
+def upload_of(answer: Mapping[str, Any], cache: bool = True) -> str:
+    """The YAML of a version as it is uploaded, from what the API answers of it.
+
+    Args:
+        answer: The pipeline spec, or both specs under the names `pipeline_spec` and `platform_spec`.
+        cache: Whether tasks may be cached, as they are; else none is.
+    """
+    spec = copy.deepcopy(dict(answer.get("pipeline_spec", answer)))
+    if not cache:
+        for task in tasks_of(spec):
+            task.pop("cachingOptions", None)
+    documents = [spec, *filter(None, [answer.get("platform_spec")])]
+    return yaml.dump_all(documents, Dumper=yaml.CSafeDumper, sort_keys=True)
+
+
+def tasks_of(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every task of a pipeline and of those within it."""
+    for holder in (spec["root"], *spec.get("components", {}).values()):
+        yield from holder.get("dag", {}).get("tasks", {}).values()
+
+
+def parameters_of(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The parameters of a pipeline by name, as its spec describes them."""
+    found: dict[str, dict[str, Any]] = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    return found
+
+
+def parsed_parameters(spec: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The values of parameters as the API takes them, from what a person wrote.
+
+    Args:
+        spec: The pipeline spec.
+        given: Values as text, by name: strings as they are, others as YAML writes them.
+
+    Raises:
+        ConfigurationError: listing every value that the server would refuse.
+    """
+    known = parameters_of(spec)
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        try:
+            kind = known.get(name, {}).get("parameterType")
+            values[name] = text if kind == "STRING" else yaml.load(text, Loader=yaml.CSafeLoader)
+        except yaml.YAMLError:
+            values[name] = text
+    check_parameters(spec, values)
+    return values
+
+
+def check_parameters(spec: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Refuse what the server would refuse.
+
+    Raises:
+        ConfigurationError: listing every parameter that is missing, unknown, of another type or none of the choices.
+    """
+    if problems := list(problems_of(parameters_of(spec), values)):
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        name = spec.get("pipelineInfo", {}).get("name", "")
+        count = f"{counted(len(problems), 'problem')}"
+        raise ConfigurationError(f"{count} with the parameters of the pipeline {name}:{listed}")
+
+
+def problems_of(known: Mapping[str, dict[str, Any]], values: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with values of parameters: each sentence begins with the name of one.
+
+    Args:
+        known: The parameters of the pipeline, as `parameters_of` has them.
+        values: The values by name; others keep their defaults.
+    """
+    for name in values:
+        if name not in known:
+            offered = f"{', '.join(sorted(known)) or 'none'}{nearest(name, known)}"
+            yield f"{name}: the pipeline has no such parameter; it has {offered}"
+    for name, described in known.items():
+        if name not in values:
+            if not described.get("isOptional") and "defaultValue" not in described:
+                yield f"{name}: expected a value, as it has no default"
+            continue
+        value, kind = values[name], described["parameterType"]
+        if not isinstance(value, _TYPES.get(kind, ())) or (isinstance(value, bool) and kind != "BOOLEAN"):
+            yield f"{name}: expected {kind.lower()}, found {shown(value)}"
+        elif (choices := described.get("literals")) and value not in choices:
+            yield f"{name}: expected one of {', '.join(map(str, choices))}, found {shown(value)}"

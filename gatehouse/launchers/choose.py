@@ -1,0 +1,52 @@
+"""Chooses the launcher from the environment; a request cannot name it, because no result depends on it."""
+
+import os
+
+from pydantic import TypeAdapter, ValidationError
+
+from gatehouse.errors import LaunchError
+from gatehouse.launchers.launcher import Launcher
+from gatehouse.launchers.spec import Launch, LocalLaunch, PyTorchJobLaunch
+from gatehouse.store.store import ArtifactStore
+
+LAUNCH = "GATEHOUSE_LAUNCH"
+
+
+def launch_of(text: str) -> Launch:
+    """Parse the launch settings in the JSON `text`; an empty text gives the local launcher's settings.
+
+    Raises:
+        LaunchError: if they are not valid; the message names every problem.
+    """
+    if not text.strip():
+        return LocalLaunch()
+    try:
+        launch: Launch = TypeAdapter(Launch).validate_json(text)
+    except ValidationError as error:
+        wrong = [f"launch.{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
+        raise LaunchError(f"{LAUNCH} is not valid: {'; '.join(wrong)}. See docs/launchers.md.") from None
+    return launch
+
+
+def launcher(store: ArtifactStore, launch: Launch | None = None) -> Launcher:
+    """The launcher whose settings are in `GATEHOUSE_LAUNCH`; the local one where that is not set.
+
+    Args:
+        store: The store through which files are copied to a cluster.
+        launch: Settings to use instead of those of the environment.
+
+    Raises:
+        LaunchError: if the settings are not valid.
+        ClusterError: if they are for a cluster, and none is configured.
+    """
+    launch = launch or launch_of(os.environ.get(LAUNCH, ""))
+    if isinstance(launch, LocalLaunch):
+        from gatehouse.launchers.local import LocalLauncher
+
+        return LocalLauncher(launch)
+    from gatehouse.launchers.kubernetes.launcher import ClusterLauncher
+    from gatehouse.launchers.kubernetes.pytorchjob import PyTorchJobs
+    from gatehouse.launchers.kubernetes.trainjob import TrainJobs
+
+    operator = PyTorchJobs(launch) if isinstance(launch, PyTorchJobLaunch) else TrainJobs(launch)
+    return ClusterLauncher(store, operator, launch)

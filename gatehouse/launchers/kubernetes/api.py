@@ -1,0 +1,340 @@
+"""The Kubernetes API as the launchers use it: objects as dictionaries, a deadline for each request, and retries."""
+
+import json
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gatehouse.launchers.launcher import ClusterError
+
+logger = logging.getLogger(__name__)
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_TRANSIENT = (408, 429, 500, 502, 503, 504)
+_GONE = 410
+_CONFLICTS = (404, 409, _GONE)
+_TOKEN_ATTEMPTS = 4
+
+
+class ApiConflict(Exception):
+    """The API answered 404, 409 or 410. What that means depends on the request."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(str(status))
+        self.status = status
+
+
+@dataclass(frozen=True)
+class ApiTimeouts:
+    """How long the launcher waits for the API, in seconds.
+
+    request: For the answer to one request.
+    retry: For the first successful answer when requests fail one after another.
+    first_pause: Upper limit of the first pause between two attempts; the limit doubles for each further pause.
+    longest_pause: Upper limit of all pauses between two attempts.
+    resync: Longest time between two looks at job and pods. A watch reports changes in between.
+    min_interval: Shortest time between two looks.
+    cleanup: For all requests together that remove the job when the launcher is told to end.
+    """
+
+    request: float = 30.0
+    retry: float = 300.0
+    first_pause: float = 0.5
+    longest_pause: float = 20.0
+    resync: float = 15.0
+    min_interval: float = 1.0
+    cleanup: float = 20.0
+
+
+class KubernetesApi:
+    """Access to one cluster: that of the pod in which this runs, else that of the kubeconfig.
+
+    The methods that send a request raise `ApiConflict` for an answer 404, 409 or 410, and `ClusterError` if the request
+    is refused or the API does not answer in time.
+    """
+
+    def __init__(self, timeouts: ApiTimeouts, kubeconfig: str = "") -> None:
+        """Read the credentials.
+
+        Args:
+            timeouts: How long to wait for the API.
+            kubeconfig: Path of the file with the credentials; empty for those of the environment.
+
+        Raises:
+            ClusterError: if this is neither a pod nor a machine with a kubeconfig.
+        """
+        self.timeouts = timeouts
+        self._kubeconfig = kubeconfig
+        self.namespace = "default"
+        self._until = float("inf")
+        self._refused_watches: set[tuple[int, str]] = set()
+        self._client = self._load()
+
+    def _load(self) -> Any:
+        """A client with credentials that are read now. Its own retries are off: docs/decisions/kubernetes-watch.md."""
+        from kubernetes import client, config
+
+        configuration = client.Configuration()
+        try:
+            if not self._kubeconfig and os.environ.get("KUBERNETES_SERVICE_HOST") and _NAMESPACE_FILE.exists():
+                config.load_incluster_config(configuration)
+                self.namespace = _NAMESPACE_FILE.read_text().strip()
+            else:
+                # The client itself looks at KUBECONFIG only when it is imported.
+                file = self._kubeconfig or os.environ.get("KUBECONFIG") or None
+                config.load_kube_config(file, client_configuration=configuration)
+                _, context = config.list_kube_config_contexts(file)
+                self.namespace = context["context"].get("namespace", "default")
+        except (config.ConfigException, OSError) as error:
+            why = str(error).rstrip(".")
+            raise ClusterError(
+                f"No Kubernetes cluster is configured: {why}. Run in a pod with a service account, or set KUBECONFIG."
+            ) from error
+        configuration.retries = False
+        return client.ApiClient(configuration)
+
+    @contextmanager
+    def cleaning_up(self) -> Iterator[None]:
+        """In this context all requests together may take `ApiTimeouts.cleanup`."""
+        self._until = time.monotonic() + self.timeouts.cleanup
+        try:
+            yield
+        finally:
+            self._until = float("inf")
+
+    def get(self, path: str) -> dict[str, Any]:
+        """The object at `path`, such as `/apis/<group>/<version>/namespaces/<namespace>/<plural>/<name>`."""
+        return self._json("GET", path)
+
+    def list(self, path: str, **selectors: str) -> list[dict[str, Any]]:
+        """The objects under `path` that a `labelSelector` or `fieldSelector` chooses."""
+        items: list[dict[str, Any]] = self._json("GET", path, query=selectors).get("items") or []
+        return items
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Create an object under `path`.
+
+        Raises:
+            ApiConflict: with 409 if the name exists. An earlier attempt of this call may have created it, if its answer
+                was lost.
+        """
+        return self._json("POST", path, body=body)
+
+    def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Merge `body` into the object at `path`."""
+        return self._json("PATCH", path, body=body)
+
+    def delete(self, path: str, uid: str) -> None:
+        """Delete the object at `path` with its pods, if it still has this `uid`."""
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        with suppress(ApiConflict):
+            self._json("DELETE", path, body=body)
+
+    def text(self, path: str, query: dict[str, Any]) -> str:
+        """The text at `path`, such as the log of a pod."""
+
+        def read() -> str:
+            return str(self._send("GET", path, query=query).data.decode(errors="replace"))
+
+        text: str = self._retrying(read, f"GET {path}")
+        return text
+
+    def lines(self, path: str, query: dict[str, Any], silence: float) -> Iterator[bytes]:
+        """The lines at `path` as they come; there is no retry.
+
+        Args:
+            path: Of a log or a watch.
+            query: The parameters of the request.
+            silence: Ends after so many seconds without a line.
+
+        Raises:
+            ApiException: if the request is refused.
+        """
+        import urllib3
+
+        response = self._send("GET", path, query=query, timeout=silence)
+        rest = b""
+        try:
+            for chunk in response.stream(None, decode_content=False):
+                *whole, rest = (rest + chunk).split(b"\n")
+                yield from whole
+        except urllib3.exceptions.HTTPError:
+            return
+        finally:
+            response.close()
+        if rest:
+            yield rest
+
+    def wait_for_change(self, path: str, name: str, version: str, seconds: float) -> None:
+        """Return when the object `name` under `path` changes, or after `seconds`.
+
+        A watch that breaks, that the server closes, or that is too old for the server (410) returns after
+        `ApiTimeouts.min_interval`: the caller looks at the object in any case. A watch that is refused returns after
+        `seconds`, because the next one would be refused too.
+        """
+        from kubernetes.client.exceptions import ApiException
+
+        began = time.monotonic()
+        query = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={name}",
+            "resourceVersion": version,
+            "timeoutSeconds": max(1, round(seconds)),
+        }
+        least = self.timeouts.min_interval
+        try:
+            for line in self.lines(path, query, silence=seconds):
+                if json.loads(line).get("type") != "BOOKMARK":
+                    break
+        except ApiException as error:
+            if _is_refusal(error):
+                least = seconds
+                self._warn_of_watch(error, path)
+        except Exception as error:
+            logger.debug("A watch broke: %s", _short(error))
+        rest = least - (time.monotonic() - began)
+        if rest > 0:
+            time.sleep(min(rest, seconds))
+
+    def changes(self, path: str, selector: str, ended: threading.Event) -> Iterator[dict[str, Any]]:
+        """The objects under `path` that a label selector chooses: as they are, then after each change, until `ended`.
+
+        The last change of an object is its deletion. A watch that breaks goes on where it was, so nothing that comes
+        and goes is missed, unless the API has forgotten that moment (410). A watch that is refused ends this.
+        """
+        from kubernetes.client.exceptions import ApiException
+
+        version, seconds = "", max(1, round(self.timeouts.resync))
+        query = {"watch": "true", "labelSelector": selector, "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
+        while not ended.is_set():
+            try:
+                since = {"resourceVersion": version} if version else {}
+                for line in self.lines(path, query | since, silence=seconds + self.timeouts.min_interval):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        version = ""
+                        break
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        yield event["object"]
+            except ApiException as error:
+                version = "" if error.status == _GONE else version
+                if _is_refusal(error):
+                    self._warn_of_watch(error, path)
+                    return
+            except Exception as error:
+                logger.debug("A watch broke: %s", _short(error))
+            ended.wait(self.timeouts.min_interval)
+
+    def _warn_of_watch(self, error: Any, path: str) -> None:
+        what = path.rpartition("/")[2]
+        if (error.status, what) not in self._refused_watches:
+            logger.warning(
+                "The cluster refuses with HTTP %d (%s) to watch %s. The launcher looks at them every %g s instead. "
+                "403: give the launcher's service account the role of docs/launchers.md.",
+                error.status,
+                error.reason,
+                what,
+                self.timeouts.resync,
+            )
+        self._refused_watches.add((error.status, what))
+
+    def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        def send() -> Any:
+            return json.loads(self._send(method, path, **arguments).data)
+
+        body: dict[str, Any] = self._retrying(send, f"{method} {path}")
+        return body
+
+    def _send(self, method: str, path: str, *, query: Any = None, body: Any = None, timeout: float = 0.0) -> Any:
+        headers = {"Accept": "application/json, */*"}
+        if body is not None:
+            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        response = self._client.call_api(
+            path,
+            method,
+            query_params=list((query or {}).items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+            _preload_content=False,
+            _return_http_data_only=True,
+            _request_timeout=(self.timeouts.request, timeout or self.timeouts.request),
+        )
+        if not timeout:
+            response.read(cache_content=True)
+        return response
+
+    def _retrying(self, send: Callable[[], Any], what: str) -> Any:
+        """Retry until a request succeeds; if a token is refused, read the credentials again.
+
+        Raises:
+            ApiConflict: if the answer is 404, 409 or 410.
+            ClusterError: if the request is refused, or fails for longer than `ApiTimeouts.retry`.
+        """
+        import urllib3
+        from kubernetes.client.exceptions import ApiException
+
+        until = min(self._until, time.monotonic() + self.timeouts.retry)
+        bound, denied = self.timeouts.first_pause, 0
+        while True:
+            try:
+                return send()
+            except (ApiException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+                status = getattr(error, "status", 0) or 0
+                if status in _CONFLICTS:
+                    raise ApiConflict(status) from error
+                denied += status == 401
+                if status == 401 and denied < _TOKEN_ATTEMPTS:
+                    self._client = self._load()
+                elif status and status not in _TRANSIENT:
+                    raise _refused(what, error, status) from error
+                pause = random.uniform(bound / 2, bound) + _retry_after(error)
+                if time.monotonic() + pause > until:
+                    raise _unreachable(what, error) from error
+                logger.info("The cluster's API failed (%s): again in %.1f s.", _short(error), pause)
+                time.sleep(pause)
+                bound = min(bound * 2, self.timeouts.longest_pause)
+
+
+def _is_refusal(error: Any) -> bool:
+    """Whether the same request would be refused again."""
+    return bool(error.status) and error.status not in (401, *_TRANSIENT, *_CONFLICTS)
+
+
+def _retry_after(error: Exception) -> float:
+    value = (getattr(error, "headers", None) or {}).get("Retry-After", "")
+    return float(value) if str(value).isdigit() else 0.0
+
+
+def _refused(what: str, error: Exception, status: int) -> ClusterError:
+    return ClusterError(
+        f"The cluster refuses a request of the launcher with HTTP {status}: {_message(error)}\nThe request was {what}. "
+        "401: log in again; 403: give the launcher's service account the role of docs/launchers.md; "
+        "422: the message names the field."
+    )
+
+
+def _unreachable(what: str, error: Exception) -> ClusterError:
+    return ClusterError(
+        f"The cluster's API does not answer, or answers with errors only.\nThe last was {_short(error)} to {what}. "
+        "Run again when it answers: a job that goes on running is found again."
+    )
+
+
+def _message(error: Exception) -> str:
+    with suppress(ValueError, AttributeError, TypeError):
+        return str(json.loads(getattr(error, "body", b""))["message"])
+    return _short(error)
+
+
+def _short(error: Exception) -> str:
+    status = getattr(error, "status", 0)
+    return f"HTTP {status} {getattr(error, 'reason', '')}" if status else f"{type(error).__name__}"

@@ -1,0 +1,227 @@
+"""The cluster launcher: it creates a job or finds it again, watches it, fetches the model, and deletes the job."""
+
+import json
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from gatehouse.errors import CorruptArtifactError, GatehouseError, LaunchError, MissingArtifactError
+from gatehouse.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
+from gatehouse.launchers.kubernetes.logs import PodLogs
+from gatehouse.launchers.kubernetes.operator import LAUNCH, ClusterJob, Operator
+from gatehouse.launchers.kubernetes.ownership import OwnedJob
+from gatehouse.launchers.kubernetes.pod_metrics import PodMetrics
+from gatehouse.launchers.kubernetes.transfer import (
+    Inputs,
+    checkpoints_in_use,
+    ended_launches,
+    fetch_outputs,
+    job_digest,
+    program_code,
+    remove_remains,
+    reported_end,
+    uploaded_inputs,
+    write_record,
+)
+from gatehouse.launchers.kubernetes.watch import JobWatch
+from gatehouse.launchers.launcher import (
+    FAILURE,
+    LOG,
+    METRICS,
+    PLACE,
+    RESULT,
+    WEIGHTS,
+    TrainingCancelledError,
+    TrainingFailedError,
+    TrainingJob,
+    result_problem,
+    stopped,
+)
+from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
+from gatehouse.launchers.stopping import stop_here
+from gatehouse.launchers.timeouts import job_minutes
+from gatehouse.runtime.images import image, training
+from gatehouse.store.canonical import digest_of
+from gatehouse.store.run import MACHINE, RUN_ID
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.environment import COMMIT, IMAGE
+
+logger = logging.getLogger(__name__)
+
+_POD = "gatehouse.launchers.kubernetes.pod"
+
+
+class ClusterLauncher:
+    """Runs a job as one object of a cluster's training operator.
+
+    The name of the object follows from run, job and program, so a restarted launcher finds the job of its predecessor.
+    The launcher deletes the object when it ends, for whatever reason. If it cannot (for example after SIGKILL), a
+    deadline in the object ends the pods, and the cluster deletes the object together with its owner, the launcher's
+    pod.
+    """
+
+    remote = True
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        operator: Operator,
+        launch: PyTorchJobLaunch | TrainJobLaunch,
+        *,
+        api: KubernetesApi | None = None,
+    ) -> None:
+        """Prepare to launch.
+
+        Args:
+            store: The store through which files and checkpoints go.
+            operator: The operator that runs the job.
+            launch: The settings of the job.
+            api: The cluster; None for the one in the environment.
+        """
+        self._store, self._operator, self._launch = store, operator, launch
+        self._api = api or KubernetesApi(ApiTimeouts())
+        self._namespace = launch.namespace or self._api.namespace
+        self._owned: dict[Path, OwnedJob] = {}
+        self._path = "/apis/" + operator.resource.format(namespace=self._namespace)
+
+    def run(self, job: TrainingJob) -> None:
+        """Run `job`; see `Launcher`.
+
+        Raises:
+            LaunchError: if the processes cannot be divided among the nodes.
+            TrainingStoppedError: if it was stopped; its pods get their grace period to save.
+        """
+        if stop_here().asked():
+            raise stopped()
+        if wrong := division_problem(self._launch, job.processes, "training.parallelism.processes", job.model_size):
+            raise LaunchError(wrong)
+        for name in (RESULT, WEIGHTS, FAILURE, PLACE):
+            (job.directory / name).unlink(missing_ok=True)
+        with uploaded_inputs(self._store, job.directory) as inputs:
+            digest = job_digest(inputs, program_code(job.program, job.builder))
+            name = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), job.directory.name, digest])[:16]}"
+            self._owned[job.directory] = owned = OwnedJob(self._api, self._path, name, digest)
+            logs = PodLogs(
+                self._api,
+                self._namespace,
+                self._operator.container,
+                job.directory / LOG,
+                named=self._launch.nodes > 1,
+            )
+            try:
+                with checkpoints_in_use(self._store, digest):
+                    self._run(job, inputs, owned, logs)
+            except SystemExit:
+                # The launcher was told to end: its grace period may be too short to read all pods' logs first.
+                owned.delete()
+                raise
+            finally:
+                try:
+                    logs.finish()
+                finally:
+                    owned.delete()
+
+    def forget(self, job: TrainingJob) -> None:
+        """Remove checkpoints, metrics and reports of the job from the store."""
+        owned = self._owned.pop(job.directory)
+        try:
+            remove_remains(self._store, owned.name, owned.digest)
+        except GatehouseError as error:
+            logger.warning("The remains of the job %s in the store could not be removed: %s", owned.name, error)
+
+    def _run(self, job: TrainingJob, inputs: Inputs, owned: OwnedJob, logs: PodLogs) -> None:
+        found = owned.find()
+        adopted = found is not None
+        if found is None and self._received_before(job, owned):
+            return
+        found = found or owned.create(self._body(job, inputs, owned))
+        folder = f"jobs/{owned.name}/{found['metadata']['annotations'][LAUNCH]}"
+
+        def reported() -> dict[str, Any]:
+            return reported_end(self._store, folder)
+
+        metrics = PodMetrics(self._store, folder, job.directory / METRICS)
+        minutes = job.timeout_minutes
+        watch = JobWatch(self._api, self._operator, owned, self._launch, minutes, logs, reported, metrics.receive)
+        if adopted:
+            watch.resume(found)
+        try:
+            with stop_here().ending(owned.delete):  # The watch sees that the job is gone.
+                watch.until_success()
+        except TrainingCancelledError:
+            if stop_here().asked():
+                raise stopped() from None
+            raise
+        finally:
+            metrics.close()
+        logs.finish()
+        self._receive(job, folder, reported(), watch.tail())
+
+    def _received_before(self, job: TrainingJob, owned: OwnedJob) -> bool:
+        """Fetch the result of an earlier launch whose model was not published, if there is one."""
+        for folder in ended_launches(self._store, owned.name):
+            ended = reported_end(self._store, folder)
+            if ended.get("outcome") != "succeeded":
+                continue
+            try:
+                fetch_outputs(self._store, folder, ended, job.directory)
+            except (MissingArtifactError, CorruptArtifactError):
+                continue  # The garbage collection has removed it.
+            if result_problem(job.directory) == "":
+                logger.info("An earlier launch of the job %s has succeeded: its result is used.", owned.name)
+                PodMetrics(self._store, folder, job.directory / METRICS).close()
+                self._write_place(job, folder)
+                return True
+        return False
+
+    def _body(self, job: TrainingJob, inputs: Inputs, owned: OwnedJob) -> dict[str, Any]:
+        """The object to create. Its record is stored before this returns."""
+        launch, identity = self._launch, uuid.uuid4().hex
+        folder, processes = f"jobs/{owned.name}/{identity}", job.processes // launch.nodes
+        about = {"kind": self._operator.kind, "namespace": self._namespace, "name": owned.name}
+        record = write_record(self._store, folder, inputs, job, **about)
+        address = launch.store or self._store.address
+        made = launch.image or image(training(launch.resources.gpus))
+        waits = (f"{launch.grace_seconds}", f"{launch.hang_seconds}")
+        env = {IMAGE: made, MACHINE: launch.machine, COMMIT: os.environ.get(COMMIT, "")}
+        described = ClusterJob(
+            name=owned.name,
+            namespace=self._namespace,
+            launch=identity,
+            digest=owned.digest,
+            image=made,
+            env={name: value for name, value in env.items() if value},
+            command=("python", "-m", _POD, address, folder, record, str(processes), *waits),
+            processes=processes,
+            deadline_seconds=round(job_minutes(launch.scheduling_minutes, job.timeout_minutes) * 60),
+        )
+        return self._operator.build(described)
+
+    def _receive(self, job: TrainingJob, folder: str, ended: dict[str, Any], tail: str) -> None:
+        """Fetch result and weights.
+
+        Raises:
+            TrainingFailedError: if they are not there or do not verify, whatever the job reports.
+        """
+        wrong = ""
+        if ended.get("outcome") == "succeeded":
+            try:
+                fetch_outputs(self._store, folder, ended, job.directory)
+            except (MissingArtifactError, CorruptArtifactError) as error:
+                wrong = f"the job reports success, but its result does not verify.\n{error}"
+        wrong = wrong or result_problem(job.directory)
+        if wrong:
+            raise TrainingFailedError(f"Training failed: {wrong}\n{tail}")
+        self._write_place(job, folder)
+
+    def _write_place(self, job: TrainingJob, folder: str) -> None:
+        """Write where the job ran, as its pods reported, for the record of the run."""
+        pods = PodMetrics(self._store, folder, job.directory / METRICS).environments()
+        place = {
+            "environment": pods[-1] if pods else {},
+            "machine": self._launch.machine,
+            "machines": self._launch.nodes,
+        }
+        (job.directory / PLACE).write_text(json.dumps(place))

@@ -1,0 +1,150 @@
+"""The job that a launcher owns: it creates the job or takes it over, and deletes it at the end."""
+
+import logging
+import os
+import time
+import uuid
+from contextlib import suppress
+from typing import Any
+
+from gatehouse.errors import LauncherError
+from gatehouse.launchers.kubernetes.api import ApiConflict, KubernetesApi
+from gatehouse.launchers.kubernetes.operator import JOB_DIGEST, LAUNCHER, PROGRESS
+from gatehouse.launchers.launcher import ClusterError, TrainingCancelledError
+
+logger = logging.getLogger(__name__)
+
+_POD_NAME, _POD_UID = "KFP_POD_NAME", "KFP_POD_UID"
+
+
+class OwnedJob:
+    """One object of a training operator.
+
+    An annotation of the object names its owner: the launcher that created it or found it last. Only the owner deletes
+    it.
+    """
+
+    def __init__(self, api: KubernetesApi, path: str, name: str, digest: str) -> None:
+        """Prepare to find or create the job.
+
+        Args:
+            api: The cluster.
+            path: Path of the objects, `/apis/<group>/<version>/namespaces/<namespace>/<plural>`.
+            name: Name of the object.
+            digest: Digest of what it trains, stored in another annotation of the object.
+        """
+        self._api, self.path, self.name, self.digest = api, path, name, digest
+        self.uid = ""
+        self.namespace = path.split("/")[-2]
+        self._owner = uuid.uuid4().hex
+
+    def find(self) -> dict[str, Any] | None:
+        """The job, taken over from its earlier launcher; None if there is none.
+
+        If the earlier launcher has deleted the job, this waits until the object is gone.
+
+        Raises:
+            ClusterError: if an object with this name trains something else, or its deletion does not finish.
+        """
+        until = time.monotonic() + self._api.timeouts.retry
+        while (found := self._get()) is not None:
+            metadata = found["metadata"]
+            if metadata.get("annotations", {}).get(JOB_DIGEST) != self.digest:
+                raise ClusterError(
+                    "Another job has the name of this one.\n"
+                    f"{self.path}/{self.name} does not have the annotation {JOB_DIGEST}={self.digest}. Delete it."
+                )
+            if "deletionTimestamp" not in metadata:
+                self.uid = metadata["uid"]
+                logger.info("Found the job %s again: watching it.", self.name)
+                # In the cluster it was owned by the earlier launcher's pod. When that pod is deleted, the job would be
+                # too.
+                self._patch({"annotations": {LAUNCHER: self._owner}} | self._owner_reference())
+                return found
+            if time.monotonic() > until:
+                raise ClusterError(
+                    f"The job of an earlier launch is still being deleted.\n{self.path}/{self.name} was deleted at "
+                    f"{metadata['deletionTimestamp']}, and waits for its finalizers {metadata.get('finalizers', [])}. "
+                    "Find out why they are not removed, and run again."
+                )
+            time.sleep(self._api.timeouts.min_interval)
+        return None
+
+    def create(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Create the job. If an earlier attempt of this call created it, but its answer was lost, use that job.
+
+        Raises:
+            ClusterError: if the cluster does not accept it.
+        """
+        metadata = body["metadata"]
+        metadata |= {"annotations": metadata["annotations"] | {LAUNCHER: self._owner}} | self._owner_reference()
+        until = time.monotonic() + self._api.timeouts.retry
+        while True:
+            try:
+                made = self._api.create(self.path, body)
+            except ApiConflict as conflict:
+                if conflict.status == 404:
+                    raise ClusterError(
+                        f"The cluster knows no {body['kind']} here: its operator is not installed, or there is no such "
+                        f"namespace.\nThe request was POST {self.path}."
+                    ) from conflict
+                if found := self.find():
+                    return found
+                if time.monotonic() > until:
+                    raise ClusterError(
+                        f"The cluster refused the job with HTTP {conflict.status}, although it has no job of this "
+                        f"name.\nThe request was POST {self.path}. Run again."
+                    ) from conflict
+                time.sleep(self._api.timeouts.min_interval)
+            else:
+                self.uid = made["metadata"]["uid"]
+                logger.info("Created the %s %s.", body["kind"], self.name)
+                return made
+
+    def current(self) -> dict[str, Any]:
+        """The job as it is now.
+
+        Raises:
+            TrainingCancelledError: if it was deleted.
+        """
+        found = self._get()
+        if found is None or found["metadata"]["uid"] != self.uid or "deletionTimestamp" in found["metadata"]:
+            raise TrainingCancelledError(
+                f"Training was cancelled: its job was deleted while it ran.\nThe job was {self.path}/{self.name}. Run "
+                "again to start it anew, from its last checkpoint."
+            )
+        return found
+
+    def save_progress(self, progress: str) -> None:
+        """Write on the job what a later launcher must know."""
+        self._patch({"annotations": {PROGRESS: progress}})
+
+    def delete(self) -> None:
+        """Delete the job and its pods, if it exists and no other launcher has taken it over.
+
+        If the cluster does not answer, a warning says what remains.
+        """
+        try:
+            with self._api.cleaning_up():
+                found = self._get()
+                if found is not None and found["metadata"].get("annotations", {}).get(LAUNCHER) == self._owner:
+                    self._api.delete(f"{self.path}/{self.name}", found["metadata"]["uid"])
+        except LauncherError as error:
+            logger.warning("%s/%s could not be deleted, delete it by hand: %s", self.path, self.name, error)
+
+    def _get(self) -> dict[str, Any] | None:
+        try:
+            return self._api.get(f"{self.path}/{self.name}")
+        except ApiConflict:
+            return None
+
+    def _patch(self, metadata: dict[str, Any]) -> None:
+        with suppress(ApiConflict):
+            self._api.patch(f"{self.path}/{self.name}", {"metadata": metadata})
+
+    def _owner_reference(self) -> dict[str, Any]:
+        """This pod as the owner of the job, if this is a pod in the namespace of the job."""
+        name, uid = os.environ.get(_POD_NAME, ""), os.environ.get(_POD_UID, "")
+        if not uid or self.namespace != self._api.namespace:
+            return {}
+        return {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]}

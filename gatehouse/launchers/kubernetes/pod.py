@@ -1,0 +1,170 @@
+"""The program of a pod: it fetches the job's files, trains, and sends the result.
+
+Every node fetches and trains. The node that has the result sends it. The others wait until then, because some
+operators end all pods of a job when one of them has ended.
+"""
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from gatehouse.errors import GatehouseError, StaleSpecError, StoreError
+from gatehouse.launchers.kubernetes.node import node_count, node_name, rendezvous_options
+from gatehouse.launchers.kubernetes.pod_metrics import sending_metrics
+from gatehouse.launchers.kubernetes.transfer import (
+    JobRecord,
+    fetch_inputs,
+    program_code,
+    report_failure,
+    report_success,
+    reported_end,
+)
+from gatehouse.launchers.launcher import (
+    CHECKPOINT_NAME,
+    CHECKPOINT_STORE,
+    FAILURE,
+    METRICS,
+    PREEMPTED_CODE,
+    RESULT,
+    RETRY_CODE,
+)
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.shipping import SPOOL
+
+logger = logging.getLogger(__name__)
+
+_WRAPPER = "gatehouse.launchers.wrapper"
+_UPLOAD_SECONDS = 20.0
+"""The part of the grace period in which the last checkpoint is sent to the store."""
+_RESULT_SECONDS, _RESULT_POLL_SECONDS = 900.0, 1.0
+
+
+def main() -> None:
+    """Train according to the job's record, and end with the exit code of the wrapper."""
+    arguments = _parse()
+    # Linux delivers a signal to the first process of a container only if the process has a handler for it.
+    signal.signal(signal.SIGTERM, _end)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    store = ArtifactStore.open(arguments.store)
+    with tempfile.TemporaryDirectory(prefix="job-") as directory:
+        try:
+            code = _run(store, arguments, Path(directory))
+        except StoreError as error:
+            logger.error("StoreError: %s", error)
+            sys.exit(RETRY_CODE)
+        except GatehouseError as error:
+            report_failure(store, arguments.folder, f"{type(error).__name__}: {error}")
+            sys.exit(f"{type(error).__name__}: {error}")
+    sys.exit(code)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train one model in a pod of a cluster.")
+    parser.add_argument("store", help="Address of the artifact store, as pods see it.")
+    parser.add_argument("folder", help="The job's folder in the store.")
+    parser.add_argument("record", help="SHA-256 of the job's record.")
+    parser.add_argument("processes", type=int, help="Workers of this pod.")
+    parser.add_argument("grace", type=float, help="Seconds from this pod's SIGTERM to its SIGKILL.")
+    parser.add_argument("hang", type=float, help="Seconds that a rank may make no progress.")
+    return parser.parse_args()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(PREEMPTED_CODE)
+
+
+def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -> int:
+    """Fetch, train and report; returns the exit code of the wrapper."""
+    record = fetch_inputs(store, arguments.folder, arguments.record, directory)
+    _require_program(record)
+    os.environ |= {CHECKPOINT_STORE: arguments.store, CHECKPOINT_NAME: record.digest}
+    _, name, launch = arguments.folder.split("/")
+    grace = max(arguments.grace - _UPLOAD_SECONDS, arguments.grace / 2)
+    options = [f"--grace-seconds={grace}", f"--hang-seconds={arguments.hang}", *rendezvous_options(launch)]
+    spool = _spool(directory, name)
+    with sending_metrics(store, arguments.folder, spool):
+        code = _train([record.program, str(arguments.processes), str(directory), *options])
+    _report(store, arguments.folder, directory, code)
+    if code < RETRY_CODE:
+        _remove(spool)
+    return code
+
+
+def _require_program(record: JobRecord) -> None:
+    """Refuse to train with a program that differs from the launcher's.
+
+    Raises:
+        StaleSpecError: if this image holds a different one.
+    """
+    if record.code != (found := program_code(record.program, record.builder)):
+        raise StaleSpecError(
+            "The image of the pod holds another training program, or another builder of the model, than the launcher: "
+            f"expected {record.code[:12]}, found {found[:12]}. Give launch.image the image of the train task."
+        )
+
+
+def _spool(directory: Path, name: str) -> Path:
+    """Folder for the metrics of this node.
+
+    With `GATEHOUSE_SPOOL`, it is a folder of this node on that volume. The next pod of the node finds there what this
+    one could not send.
+    """
+    spool = directory / METRICS
+    if volume := os.environ.get(SPOOL):
+        kept = Path(volume) / name / node_name()
+        kept.mkdir(parents=True, exist_ok=True)
+        spool.symlink_to(kept)
+    return spool
+
+
+def _remove(spool: Path) -> None:
+    """Remove the spool, also on a volume: everything is sent, and no pod follows this one."""
+    kept = spool.resolve()
+    shutil.rmtree(kept, ignore_errors=True)
+    if kept != spool:
+        with suppress(OSError):  # The folder of the job may still hold the spool of another node.
+            kept.parent.rmdir()
+
+
+def _train(arguments: list[str]) -> int:
+    """Run the wrapper, forward the pod's SIGTERM to it, and return its exit code."""
+    wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, *arguments])
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        wrapper.send_signal(number)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    code = wrapper.wait()
+    return 128 - code if code < 0 else code
+
+
+def _report(store: ArtifactStore, folder: str, directory: Path, code: int) -> None:
+    """Send the result or the failure. Nothing is sent if the operator may start the job again."""
+    if (directory / FAILURE).exists():
+        report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"], repeats=True)
+    elif code == 0 and (directory / RESULT).exists():
+        report_success(store, folder, directory)
+    elif code == 0 and node_count() != "1":
+        _await_result(store, folder)
+
+
+def _await_result(store: ArtifactStore, folder: str) -> None:
+    """Wait until the node with the result has sent it."""
+    signal.signal(signal.SIGTERM, _end)
+    until = time.monotonic() + _RESULT_SECONDS
+    while not reported_end(store, folder) and time.monotonic() < until:
+        time.sleep(_RESULT_POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    main()

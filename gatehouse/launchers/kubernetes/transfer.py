@@ -1,0 +1,233 @@
+"""Copies the files of a job through the store: data to the pods, and weights and result back to the launcher.
+
+A pod cannot read the launcher's directory. The launcher stores the files as blobs. Before it creates the job, it writes
+a record that lists them, `jobs/<name>/<launch>/job.json`. Pods append how the job ended to
+`jobs/<name>/<launch>/ended`. No manifest lists the blobs, so garbage collection removes them after the launcher's
+lease on them has ended. The weights stay, because the manifest of the model lists them.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gatehouse.errors import CorruptArtifactError
+from gatehouse.launchers.launcher import FAILURE, LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
+from gatehouse.store.builder_code import builder_code
+from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
+from gatehouse.store.code import code_digest
+from gatehouse.store.leases import Lease, leased
+from gatehouse.store.manifest import FileEntry, Manifest
+from gatehouse.store.objects.parallel import side_by_side
+from gatehouse.store.records import remove_record
+from gatehouse.store.store import ArtifactStore
+
+_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files of a job's directory, as entries of the store's blobs."""
+
+    entries: tuple[FileEntry, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over paths and contents."""
+        return sha256_bytes(canonical_json([asdict(entry) for entry in self.entries]).encode())
+
+
+@contextmanager
+def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
+    """In this context the store holds the files that a job needs, protected from garbage collection.
+
+    Files that the job itself creates (checkpoints, weights, logs) are not uploaded.
+
+    Args:
+        store: The store to upload to.
+        directory: The job's directory.
+    """
+    inputs = [path for path in sorted(directory.rglob("*")) if path.is_file() and not _is_output(path, directory)]
+
+    def keep(path: Path) -> FileEntry:
+        return store.keep(path.relative_to(directory).as_posix(), path)
+
+    entries = tuple(side_by_side(store.objects, keep, inputs))
+    with Lease(store.objects, [entry.blob for entry in entries]):
+        # Garbage collection may have removed a blob before the lease began.
+        found = store.objects.stats(entry.blob for entry in entries)
+        side_by_side(store.objects, keep, [directory / entry.path for entry in entries if found[entry.blob] is None])
+        yield Inputs(entries)
+
+
+def _is_output(path: Path, directory: Path) -> bool:
+    first = path.relative_to(directory).parts[0]
+    return first in _OUTPUTS or first.startswith(("checkpoint", "preempted", "stacks-")) or first.endswith(".tmp")
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What a pod must know about its job.
+
+    Attributes:
+        program: Dotted name of the module that the workers run.
+        builder: The builder of a user's own model, `package.module:name`; empty for none.
+        code: Digest of program and builder.
+        digest: Digest of code and files together.
+    """
+
+    program: str
+    builder: str
+    code: str
+    digest: str
+
+
+def job_digest(inputs: Inputs, code: str) -> str:
+    """Identifies what is trained. Two launches with the same digest share their checkpoints."""
+    return digest_of([inputs.digest, code])
+
+
+def program_code(program: str, builder: str) -> str:
+    """Digest of a job's program and builder on this machine.
+
+    Args:
+        program: Dotted name of the program's module.
+        builder: `package.module:name`; empty for none.
+
+    Raises:
+        BuilderError: if the builder's package is not installed here.
+    """
+    return digest_of([code_digest(program), builder_code(builder)])
+
+
+def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: TrainingJob, **about: Any) -> str:
+    """Write the record of a job.
+
+    Args:
+        store: The store to write to.
+        folder: The job's folder in the store, `jobs/<name>/<launch>`.
+        inputs: Files of the job.
+        job: The job, which names the program.
+        **about: Kind, namespace and name of the object on the cluster, for people who look for its remains.
+
+    Returns:
+        The SHA-256 of the record, by which pods verify it.
+    """
+    program = {"program": job.program, "builder": job.builder, "code": program_code(job.program, job.builder)}
+    body = {"inputs": [asdict(entry) for entry in inputs.entries], "about": about} | program
+    data = canonical_json(body).encode()
+    store.objects.put_bytes(f"{folder}/job.json", data)
+    return sha256_bytes(data)
+
+
+def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path) -> JobRecord:
+    """Copy the files of a job into `directory`, and verify each.
+
+    Args:
+        store: The store to read from.
+        folder: The job's folder in the store.
+        digest: SHA-256 of the record.
+        directory: The job's directory on this machine.
+
+    Raises:
+        MissingArtifactError: if a file is not in the store.
+        CorruptArtifactError: if the record or a file differs from what the launcher wrote.
+    """
+    data = store.objects.get_bytes(f"{folder}/job.json")
+    if sha256_bytes(data) != digest:
+        raise CorruptArtifactError(
+            f"{folder}/job.json was altered: expected SHA-256 {digest}, found {sha256_bytes(data)}. Start the job anew."
+        )
+    body = json.loads(data)
+    entries = [FileEntry(**entry) for entry in body["inputs"]]
+    _fetch(store, folder, entries, directory)
+    code = str(body["code"])
+    return JobRecord(str(body["program"]), str(body["builder"]), code, job_digest(Inputs(tuple(entries)), code))
+
+
+def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:
+    """Send result and weights from the job's directory, and report that the job succeeded."""
+    paths = [directory / RESULT, directory / WEIGHTS]
+    entries = side_by_side(store.objects, lambda path: store.keep(path.relative_to(directory).as_posix(), path), paths)
+    store.append(f"{folder}/ended", {"outcome": "succeeded", "files": [asdict(entry) for entry in entries]})
+
+
+def report_failure(store: ArtifactStore, folder: str, message: str, *, repeats: bool = False) -> None:
+    """Report that the job failed, and whether the program says that every attempt with its settings would fail so."""
+    store.append(f"{folder}/ended", {"outcome": "failed", "message": message, "repeats": repeats})
+
+
+def reported_end(store: ArtifactStore, folder: str) -> dict[str, Any]:
+    """The last report of a pod about the end of the job; empty if there is none."""
+    keys = list(store.objects.list(f"{folder}/ended"))
+    body: dict[str, Any] = json.loads(store.objects.get_bytes(keys[-1])) if keys else {}
+    return body
+
+
+def fetch_outputs(store: ArtifactStore, folder: str, ended: dict[str, Any], directory: Path) -> None:
+    """Copy result and weights into `directory`, and verify each.
+
+    Args:
+        store: The store to read from.
+        folder: The job's folder in the store.
+        ended: A pod's report of success.
+        directory: The job's directory on this machine.
+
+    Raises:
+        MissingArtifactError: if a file is not in the store.
+        CorruptArtifactError: if a file differs from what the pod sent.
+    """
+    _fetch(store, folder, [FileEntry(**entry) for entry in ended["files"]], directory)
+
+
+def ended_launches(store: ArtifactStore, name: str) -> list[str]:
+    """The folders, in the store, of all launches of the job `name` whose end was reported."""
+    keys = store.objects.list(f"jobs/{name}")
+    return sorted({key.partition("/ended/")[0] for key in keys if "/ended/" in key})
+
+
+def checkpoints_in_use(store: ArtifactStore, digest: str) -> Lease:
+    """In this context no run removes the checkpoints of a job, which two runs of the same job share."""
+    return Lease(store.objects, [_checkpoints(digest)])
+
+
+def remove_remains(store: ArtifactStore, name: str, digest: str) -> None:
+    """Remove checkpoints, metrics and reports of a job whose model is published; its record stays.
+
+    Checkpoints stay while another run of the same job uses them; that run removes them.
+
+    Args:
+        store: The store.
+        name: Name of the job on the cluster.
+        digest: Identifies what it trains.
+    """
+    keys = list(store.objects.list(f"jobs/{name}"))
+    if not _in_use(store, _checkpoints(digest)):
+        keys += store.objects.list(_checkpoints(digest))
+    for key in keys:
+        if not key.endswith("/job.json"):
+            remove_record(store.objects, key)
+
+
+def _checkpoints(digest: str) -> str:
+    return f"scratch/checkpoints/{digest}"
+
+
+def _in_use(store: ArtifactStore, key: str) -> bool:
+    with Lease(store.objects, []) as now:
+        return key in leased(store.objects, now.renewed)
+
+
+def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], directory: Path) -> None:
+    kind, name, _ = folder.split("/")
+    origin = Manifest(kind, name, tuple(entries)).reference
+
+    def fetch(entry: FileEntry) -> None:
+        target = directory / entry.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(store.verified_path(origin, entry), target)
+
+    side_by_side(store.objects, fetch, entries)

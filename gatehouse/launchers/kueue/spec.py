@@ -1,0 +1,121 @@
+"""The section `kueue` of a platform profile: the teams that share the cluster, and how."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from gatehouse.configuration.strict import Strict
+from gatehouse.configuration.yaml_lines import nearest
+from gatehouse.launchers.kueue.quantity import Quantity, amount_of
+from gatehouse.launchers.spec import Toleration
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
+"""Common resource names; other names are accepted unless they are similar to one of these."""
+
+
+class Quota(Strict):
+    """A team's quota of one resource."""
+
+    nominal: Quantity = Field(description="The team's own quota: it gets it back from borrowers whenever it needs it.")
+    borrowing_limit: Quantity | None = Field(
+        None, description="Largest amount that it borrows from others; null for no limit."
+    )
+    lending_limit: Quantity | None = Field(
+        None, description="Largest amount of its own quota that it lends; null for all of it."
+    )
+
+    @model_validator(mode="after")
+    def _lends_its_own(self) -> "Quota":
+        if self.lending_limit is not None and amount_of(self.lending_limit) > amount_of(self.nominal):
+            raise ValueError(f"lending_limit: expected at most nominal, {self.nominal}, found {self.lending_limit}")
+        return self
+
+
+class Flavor(Strict):
+    """A kind of node, for use in quotas."""
+
+    name: Name = Field(description="Name of Kueue's resource flavor.")
+    node_labels: Mapping[str, str] = Field(
+        {}, description="Labels of its nodes, set as node selector of admitted pods."
+    )
+    tolerations: tuple[Toleration, ...] = Field((), description="Added to admitted pods.")
+
+
+class Team(Strict):
+    """One team: a ClusterQueue, and a LocalQueue in each of its namespaces."""
+
+    name: Name = Field(description="Name of the team, and of its cluster queue.")
+    namespaces: tuple[Name, ...] = Field(
+        min_length=1, description="Namespaces of its runs; no namespace belongs to two teams."
+    )
+    weight: float = Field(1, ge=0, description="Weight of the team when free quota is shared among borrowers.")
+    quotas: Mapping[Name, Mapping[str, Quota]] = Field(
+        min_length=1,
+        description="By flavor, then by resource (cpu, memory, nvidia.com/gpu). Flavors in order of choice.",
+    )
+
+
+class Kueue(Strict):
+    """Teams on one cluster, in one cohort: each has its own quota, and borrows unused quota of others."""
+
+    cohort: Name = Field("gatehouse", description="Name of Kueue's cohort, in which teams lend and borrow.")
+    flavors: tuple[Flavor, ...] = Field(min_length=1, description="Kinds of nodes.")
+    priorities: Mapping[Name, int] = Field({}, description="Workload priority classes by name; higher goes first.")
+    teams: tuple[Team, ...] = Field(min_length=1, description="Who shares the cluster.")
+    order: Literal["BestEffortFIFO", "StrictFIFO"] = Field(
+        "BestEffortFIFO", description="Whether later jobs of a team may start before an earlier one that does not fit."
+    )
+    within_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(
+        "LowerPriority", description="Which running jobs of its own team a waiting job may preempt."
+    )
+    reclaim: Literal["Never", "LowerPriority", "Any"] = Field(
+        "Any", description="Which jobs of borrowing teams a waiting job may preempt."
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Kueue":
+        problems = list(self._problems())
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        known = [flavor.name for flavor in self.flavors]
+        for what, names in {
+            "flavor": known,
+            "team": [team.name for team in self.teams],
+            "namespace": [namespace for team in self.teams for namespace in team.namespaces],
+        }.items():
+            for name in sorted({name for name in names if names.count(name) > 1}):
+                yield f"expected each {what} once, found {name} twice"
+        covered: dict[str, frozenset[str]] = {}
+        for team in self.teams:
+            for flavor, quotas in team.quotas.items():
+                if flavor not in known:
+                    yield f"team {team.name}: expected a flavor of {', '.join(known)}, found {flavor}"
+                group = frozenset(quotas)
+                if any(covered.setdefault(resource, group) != group for resource in group):
+                    yield (
+                        f"team {team.name}, flavor {flavor}: expected the same resources together in every flavor that "
+                        f"has one of them (Kueue's resource groups), found {', '.join(sorted(group))}"
+                    )
+
+            for flavor, resource, quota in [(f, r, q) for f, held in team.quotas.items() for r, q in held.items()]:
+                amounts = [quota.nominal, quota.borrowing_limit or "0", quota.lending_limit or "0"]
+                if "/" in resource and any(amount_of(amount) % 1000 for amount in amounts):
+                    yield (
+                        f"team {team.name}, flavor {flavor}, {resource}: expected whole numbers, as devices are not "
+                        f"shared, found {quota.nominal}"
+                    )
+                offered = nearest(resource, _RESOURCES)
+                if resource not in _RESOURCES and offered:
+                    yield f"team {team.name}, flavor {flavor}: expected a resource, found {resource}{offered}"
+
+    def groups(self, team: Team) -> list[tuple[tuple[str, ...], list[str]]]:
+        """A team's resource groups in Kueue: resources that are counted together, and the flavors that have them."""
+        found: dict[frozenset[str], list[str]] = {}
+        for flavor, quotas in team.quotas.items():
+            found.setdefault(frozenset(quotas), []).append(flavor)
+        return [(tuple(sorted(resources)), flavors) for resources, flavors in found.items()]

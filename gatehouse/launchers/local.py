@@ -1,0 +1,141 @@
+"""The local launcher: it runs torchrun as a child process, and stops it with all processes below it."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+from typing import IO
+
+from gatehouse.launchers.launcher import (
+    EVICTED,
+    FAILURE,
+    HUNG,
+    HUNG_CODE,
+    LOG,
+    PLACE,
+    PREEMPTED_CODE,
+    RESULT,
+    WEIGHTS,
+    EvictedError,
+    TrainingFailedError,
+    TrainingJob,
+    last_lines,
+    result_problem,
+    stopped,
+    timed_out,
+)
+from gatehouse.launchers.spec import LocalLaunch
+from gatehouse.launchers.stopping import Stop, stop_here
+from gatehouse.runtime.process import owner_env, stop_tree
+
+logger = logging.getLogger(__name__)
+
+_WRAPPER = "gatehouse.launchers.wrapper"
+_GRACE_SECONDS = 5.0
+
+
+class LocalLauncher:
+    """Runs a job with torchrun on this machine. Its output goes to `worker.log` and to the log of this process."""
+
+    remote = False
+
+    def __init__(self, launch: LocalLaunch | None = None) -> None:
+        self._launch = launch or LocalLaunch()
+
+    def run(self, job: TrainingJob) -> None:
+        """Run `job`. However this ends, none of its processes keeps running.
+
+        Raises:
+            TrainingFailedError: if the program's exit code is not 0, or it leaves no result, or not the weights that
+                the result names.
+            TrainingTimeoutError: if it exceeded its time limit.
+            TrainingStoppedError: if it was stopped; its ranks were told to save.
+            EvictedError: if it was preempted more often than it may restart.
+        """
+        if (stop := stop_here()).asked():
+            raise stopped()
+        for name in (RESULT, WEIGHTS, FAILURE, LOG, PLACE):
+            (job.directory / name).unlink(missing_ok=True)
+        deadline = time.monotonic() + job.timeout_minutes * 60
+        restarts = 0
+        while (code := self._attempt(job, deadline, stop)) == PREEMPTED_CODE and restarts < self._launch.max_restarts:
+            if stop.asked():
+                break
+            restarts += 1
+            logger.info("Preempted: going on at the last checkpoint (%d of %d).", restarts, self._launch.max_restarts)
+        if stop.asked() and code != 0:
+            raise stopped()
+        tail = _tail(job.directory / LOG)
+        if code == PREEMPTED_CODE:
+            raise EvictedError(
+                f"{EVICTED}\nIt was asked to end (SIGTERM) {restarts + 1} times, with launch.max_restarts={restarts}. "
+                f"Run again: it goes on at its last checkpoint.\n{tail}"
+            )
+        if wrong := _problem(job, code):
+            repeats = (job.directory / FAILURE).exists()
+            raise TrainingFailedError(f"Training failed: {wrong}\n{tail}", repeats=repeats)
+        (job.directory / PLACE).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
+
+    def forget(self, job: TrainingJob) -> None:
+        """Do nothing: all files are in the job's directory."""
+
+    def _attempt(self, job: TrainingJob, deadline: float, stop: Stop) -> int:
+        """Run the wrapper once; returns its exit code."""
+        command = [sys.executable, "-m", _WRAPPER, job.program, str(job.processes), str(job.directory)]
+        wrapper = subprocess.Popen(
+            [*command, f"--hang-seconds={self._launch.hang_seconds}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | owner_env(),
+        )
+        assert wrapper.stdout is not None
+        log = job.directory / LOG
+        reader = Thread(target=_copy_lines, args=(wrapper.stdout, log), daemon=True)
+        reader.start()
+        try:
+            with stop.ending(lambda: wrapper.send_signal(signal.SIGTERM)):
+                wrapper.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise timed_out(job.timeout_minutes, _tail(log)) from None
+        finally:
+            if wrapper.poll() is None:
+                stop_tree(wrapper.pid, _GRACE_SECONDS)
+            code = wrapper.wait()
+            reader.join(timeout=_GRACE_SECONDS)
+        return code
+
+
+def _problem(job: TrainingJob, code: int) -> str:
+    """What is wrong with a job that has ended; empty if it left a result and the weights that the result names."""
+    if (job.directory / FAILURE).exists():
+        return str(json.loads((job.directory / FAILURE).read_text())["message"])
+    if code == HUNG_CODE:
+        return HUNG
+    if code != 0:
+        return f"torchrun ended with exit code {code}, expected 0."
+    return result_problem(job.directory)
+
+
+def _copy_lines(stream: IO[bytes], log: Path) -> None:
+    """Copy until the stream ends, even if the file cannot be written: a full pipe would block the training."""
+    full = False
+    for line in stream:
+        try:
+            with open(log, "ab") as file:
+                file.write(line)
+        except OSError as error:
+            if not full:
+                logger.warning("%s cannot be written (%s): the training goes on.", log, error.strerror)
+            full = True
+        logger.info("%s", line.decode(errors="replace").rstrip())
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return last_lines(lines, f"its log, {log}")

@@ -1,0 +1,272 @@
+"""The settings of a launcher: where and how a training job runs. They never change the model."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from gatehouse.kfp_api.connection import ENDPOINT, NAMESPACE, UI
+from gatehouse.launchers.timeouts import HANG_SECONDS, SCHEDULING_MINUTES
+from gatehouse.store.identity import Spec, operational
+
+_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+_MEMORY = r"^[1-9][0-9]*(Ki|Mi|Gi|Ti)$"
+
+
+class _Launch(Spec):
+    hang_seconds: float = operational(
+        HANG_SECONDS,
+        gt=0,
+        description="How long a rank may make no progress. Starting and fetching a checkpoint count as one step each.",
+    )
+    machine: str = operational("", description="Type of machine, as `prices.per_hour` names it; for the cost of a run.")
+
+
+class LocalLaunch(_Launch):
+    """Settings for torchrun on the machine of the train task."""
+
+    kind: Literal["local"] = "local"
+    max_restarts: int = operational(
+        3, ge=0, description="How many times a preempted job is restarted from its last checkpoint."
+    )
+
+
+class Resources(Spec):
+    """Requests and limits of each node, that is each pod."""
+
+    cpu: str = Field("2", pattern=r"^[0-9]+(\.[0-9]+|m)?$")
+    memory: str = Field("4Gi", pattern=_MEMORY)
+    gpus: int = Field(0, ge=0, description="How many of the resource named by `gpu`.")
+    gpu: str = "nvidia.com/gpu"
+
+
+class Toleration(Spec):
+    """A toleration of a taint by the pods."""
+
+    key: str
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+
+class Topology(Spec):
+    """Placement of the pods of one job relative to each other."""
+
+    place: Literal["pack", "spread"] = Field(
+        description="Place the pods together in one domain (`pack`), or over as many as there are (`spread`)."
+    )
+    key: str = Field("topology.kubernetes.io/zone", description="Node label whose values are the domains.")
+    required: bool = Field(False, description="Do not run if the pods cannot be placed like this.")
+
+
+class FromSecret(Spec):
+    """An environment variable whose value is in a secret or a config map."""
+
+    variable: str
+    source: Literal["secret", "config_map"] = "secret"
+    name: str = Field(pattern=_NAME)
+    key: str
+    optional: bool = True
+
+
+class Volume(Spec):
+    """A persistent volume claim that is mounted in every pod."""
+
+    claim: str = Field(pattern=_NAME)
+    path: str = Field(pattern="^/")
+    read_only: bool = False
+
+
+SETTINGS, CREDENTIALS = "gatehouse-settings", "gatehouse-credentials"
+SETTINGS_KEYS = {
+    "mlflow-tracking-uri": "GATEHOUSE_MLFLOW_TRACKING_URI",
+    "aws-endpoint-url": "AWS_ENDPOINT_URL",
+    "aws-region": "AWS_DEFAULT_REGION",
+    "kfp-endpoint": ENDPOINT,
+    "kfp-namespace": NAMESPACE,
+    "kfp-ui": UI,
+    "metrics-endpoint": "GATEHOUSE_METRICS_ENDPOINT",
+}
+CREDENTIAL_KEYS = {
+    "mlflow-tracking-token": "GATEHOUSE_MLFLOW_TRACKING_TOKEN",
+    "aws-access-key-id": "AWS_ACCESS_KEY_ID",
+    "aws-secret-access-key": "AWS_SECRET_ACCESS_KEY",
+}
+ONLINE_STORE = "GATEHOUSE_ONLINE_STORE"
+"""The variable for the key `online-store` of the credentials; only for pods that read or write that store."""
+STORE_SECRETS = (
+    FromSecret(variable="AWS_ENDPOINT_URL", source="config_map", name=SETTINGS, key="aws-endpoint-url"),
+    FromSecret(variable="AWS_DEFAULT_REGION", source="config_map", name=SETTINGS, key="aws-region"),
+    FromSecret(variable="AWS_ACCESS_KEY_ID", name=CREDENTIALS, key="aws-access-key-id"),
+    FromSecret(variable="AWS_SECRET_ACCESS_KEY", name=CREDENTIALS, key="aws-secret-access-key"),
+)
+
+
+class ClusterLaunch(_Launch):
+    """Settings of every job on a cluster."""
+
+    namespace: str = operational("", description="Empty for the launcher's own.")
+    image: str = operational(
+        "",
+        description="With the digest for a release; empty for the platform's `training`, or `training-gpu` with GPUs.",
+    )
+    nodes: int = operational(
+        1, ge=1, le=1024, description="Pods; `training.parallelism.processes` is divided among them."
+    )
+    resources: Resources = operational(Resources())
+    shared_memory: str = operational("1Gi", pattern=_MEMORY, description="Size of /dev/shm, part of the pod's memory.")
+    node_selector: dict[str, str] = operational({})
+    tolerations: tuple[Toleration, ...] = operational(())
+    spot: tuple[Toleration, ...] = operational(
+        (), description="Taints of nodes that may be taken away at any time (spot nodes), which this job tolerates."
+    )
+    topology: Topology | None = operational(None)
+    queue: str = operational("", description="Kueue's local queue; empty for none.")
+    queue_priority: str = operational("", description="Kueue's workload priority class.")
+    suspend: bool = operational(False, description="Create the job suspended: somebody else starts it.")
+    service_account: str = operational("")
+    env: dict[str, str] = operational({})
+    secrets: tuple[FromSecret, ...] = operational(STORE_SECRETS)
+    pull_secrets: tuple[str, ...] = operational(())
+    volumes: tuple[Volume, ...] = operational(())
+    labels: dict[str, str] = operational({})
+    annotations: dict[str, str] = operational({})
+    grace_seconds: int = operational(
+        120, ge=5, description="Time from a pod's SIGTERM to its SIGKILL, in which it writes a checkpoint."
+    )
+    scheduling_minutes: float = operational(
+        SCHEDULING_MINUTES,
+        gt=0,
+        description="How long the pods may wait to start; then the job is deleted. The time limit of the training "
+        "counts "
+        "separately.",
+    )
+    image_pull_minutes: float = operational(
+        5.0, ge=0, description="How long an image may fail to be pulled; then the job ends."
+    )
+    store: str = operational(
+        "", description="The store's address as pods see it; empty if it is the same as the launcher's."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_nulls(cls, data: Any) -> Any:
+        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+class Elastic(Spec):
+    """Limits of the number of nodes; a change of the world size may change bits of the model, and is recorded."""
+
+    min_nodes: int = Field(1, ge=1)
+    max_nodes: int = Field(ge=1)
+    max_restarts: int = Field(10, ge=0)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Elastic":
+        if self.min_nodes > self.max_nodes:
+            raise ValueError(f"min_nodes={self.min_nodes} is more than max_nodes={self.max_nodes}")
+        return self
+
+
+class RunPolicy(Spec):
+    """How the Training Operator handles a job as a whole."""
+
+    clean_pods: Literal["Running", "All", "None"] = Field(
+        "Running", description="Which pods are deleted when the job ends."
+    )
+    backoff_limit: int = Field(3, ge=0, description="How often a pod may start again before the job has failed.")
+    keep_seconds: int = Field(
+        3600, ge=0, description="Time after its end until the operator removes a job that its launcher did not remove."
+    )
+
+
+class PyTorchJobLaunch(ClusterLaunch):
+    """A PyTorchJob of the Kubeflow Training Operator v1."""
+
+    kind: Literal["pytorchjob"]
+    elastic: Elastic | None = operational(None)
+    run_policy: RunPolicy = operational(RunPolicy())
+    restart: Literal["ExitCode", "OnFailure", "Never"] = operational(
+        "ExitCode", description="ExitCode: a pod starts again where it ends with 128 or more, as after a SIGTERM."
+    )
+    priority: str = operational("", description="Kubernetes' priority class.")
+    gang: Literal["", "volcano", "coscheduling"] = operational("", description="All pods are placed at once, or none.")
+    gang_queue: str = operational("", description="Volcano's queue.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "PyTorchJobLaunch":
+        if self.gang_queue and self.gang != "volcano":
+            raise ValueError(f"gang_queue: expected only with gang: volcano, found gang: {self.gang or 'none'}")
+        if self.elastic and not self.elastic.min_nodes <= self.nodes <= self.elastic.max_nodes:
+            raise ValueError(
+                f"nodes={self.nodes}: expected between elastic.min_nodes={self.elastic.min_nodes} and "
+                f"elastic.max_nodes={self.elastic.max_nodes}"
+            )
+        if self.spot and self.restart == "Never":
+            raise ValueError("spot: a job on nodes that may be taken away needs restart: ExitCode or OnFailure")
+        return self
+
+    @property
+    def min_pods(self) -> int:
+        """Pods that must run for the job to run."""
+        return self.elastic.min_nodes if self.elastic else self.nodes
+
+    @property
+    def restarts(self) -> int | None:
+        """How often a pod may restart before the job fails; the operator does not count pods that it creates anew."""
+        return self.run_policy.backoff_limit
+
+
+class TrainJobLaunch(ClusterLaunch):
+    """A TrainJob of Kubeflow Trainer v2. Its runtime decides restarts, gang and priority class."""
+
+    kind: Literal["trainjob"]
+    runtime: str = operational("torch-distributed", pattern=_NAME, description="Name of the training runtime.")
+    runtime_kind: Literal["ClusterTrainingRuntime", "TrainingRuntime"] = operational("ClusterTrainingRuntime")
+
+    @property
+    def min_pods(self) -> int:
+        """Pods that must run for the job to run."""
+        return self.nodes
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TrainJobLaunch":
+        if self.topology and self.topology.place == "spread" and self.topology.required:
+            raise ValueError(
+                "topology: a TrainJob cannot require spread: its pods would repel each other, and no two share a "
+                "domain. Leave required out, or spread them in its runtime"
+            )
+        return self
+
+    @property
+    def restarts(self) -> int | None:
+        """None: the runtime decides."""
+        return None
+
+
+Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discriminator="kind")]
+
+
+def division_problem(launch: Launch, processes: int, name: str, model_size: int = 1) -> str:
+    """What is wrong if the nodes cannot share a number of processes equally; empty if they can.
+
+    Args:
+        launch: The settings with the number of nodes.
+        processes: Number of processes on all nodes.
+        name: Name of the setting with this number.
+        model_size: Processes that share one copy of the model.
+    """
+    if isinstance(launch, LocalLaunch):
+        return ""
+    if processes % launch.nodes:
+        return (
+            f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
+            "Change one of them."
+        )
+    each = processes // launch.nodes
+    if isinstance(launch, PyTorchJobLaunch) and launch.elastic and each % model_size:
+        return (
+            f"launch.elastic: a node runs {each} of {name}={processes}, expected a multiple of the {model_size} that "
+            "share one copy of the model (tensor_parallel x pipeline_parallel), because nodes come and go. Give each "
+            "node more processes, or remove launch.elastic."
+        )
+    return ""

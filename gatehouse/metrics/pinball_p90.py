@@ -1,0 +1,17 @@
+"""Pinball loss of the 90th percentile."""
+
+import numpy as np
+
+from gatehouse.metrics.catalogue.declared import mean_metric
+from gatehouse.metrics.catalogue.metric import Array
+
+_QUANTILE = 0.9
+
+
+@mean_metric(title="pinball loss of P90", better="lower", tasks=("regression",), reads="scores", form=".4g")
+def pinball_p90(labels: Array, values: Array) -> Array:
+    """Error of each row, shape (rows,), times 0.9 where the label is above the value, else times 0.1.
+
+    Koenker and Bassett 1978.
+    """
+    return np.asarray(np.maximum(_QUANTILE * (labels - values), (_QUANTILE - 1) * (labels - values)))

@@ -1,0 +1,16 @@
+"""Whether less is better of what training measures.
+
+Apart from the tasks themselves, as this knows the metrics that training can watch: what only asks for a task does not
+depend on them.
+"""
+
+from gatehouse.metrics.tasks.found import TASKS
+
+
+def is_minimized(measure: str) -> bool:
+    """Whether less is better of a metric, or of the mean of a loss."""
+    from gatehouse.metrics.catalogue.watchable import watchable_metric  # Which imports NumPy.
+
+    if any(measure in task.losses.values() for task in TASKS.values()):
+        return True
+    return watchable_metric(measure).better == "lower"

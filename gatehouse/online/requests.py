@@ -1,0 +1,91 @@
+"""Features of online requests: read by key from the online store, or computed from request values."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+
+import pyarrow as pa
+
+from gatehouse.configuration.yaml_lines import nearest
+from gatehouse.errors import ConfigurationError
+from gatehouse.features.computing.on_demand import with_on_demand
+from gatehouse.features.definitions.repository import OnDemand, Repository, View
+from gatehouse.features.exact import DECLARED, cast_values
+from gatehouse.online.store import OnlineStore, online_view
+
+
+def online_features(
+    repository: Repository,
+    service: str,
+    online: OnlineStore,
+    requests: Sequence[Mapping[str, object]],
+    now: datetime,
+) -> pa.Table:
+    """The table of features for online requests, in the form in which a predictor also scores a batch.
+
+    Args:
+        repository: The feature definitions that the online store was written with.
+        service: The feature service of the model.
+        online: The online store.
+        requests: Entity keys and request values by name.
+        now: The moment of the requests, with its zone.
+
+    Returns:
+        One row for each request, in order: entity keys, request values, features; null where nothing is known.
+
+    Raises:
+        ConfigurationError: if there is no such service; if a request lacks a key or value, has a value of another type
+            or one that is not used; or if an on-demand view cannot be computed.
+        StoreError: if the online store cannot be reached.
+    """
+    wanted = repository.service(service)
+    views = [repository.views[name] for name in wanted.views]
+    names = dict.fromkeys(key for view in views for key in view.spec.entities)
+    types = {key: DECLARED[repository.entities[key]] for key in names}
+    types |= {name: DECLARED[kind] for name, kind in repository.request_values(service).items()}
+    rows = pa.table(_columns(requests, types))
+    return with_online(online, views, [repository.on_demand[name] for name in wanted.on_demand], rows, now)
+
+
+def with_online(
+    online: OnlineStore, views: Sequence[View], on_demand: Sequence[OnDemand], rows: pa.Table, now: datetime
+) -> pa.Table:
+    """Add features from the online store and features of on-demand views to `rows`.
+
+    Args:
+        online: The online store.
+        views: The views to read.
+        on_demand: The on-demand views to compute from the values read.
+        rows: Entity keys and request values, shape (requests, columns).
+        now: The moment of the read, with its zone.
+
+    Returns:
+        The same rows in the same order, with one column more per feature; null where no fresh value is stored.
+
+    Raises:
+        ConfigurationError: if a key is missing or has another type than the view's; or as `with_on_demand`.
+        StoreError: if the online store cannot be reached.
+    """
+    found = online.read([online_view(view) for view in views], rows, now)
+    for name in found.column_names:
+        rows = rows.append_column(name, found[name])
+    return with_on_demand(on_demand, rows)
+
+
+def _columns(requests: Sequence[Mapping[str, object]], types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
+    columns = {}
+    for number, request in enumerate(requests):
+        if unread := sorted(request.keys() - types.keys()):
+            raise ConfigurationError(
+                f"Request {number}: expected {', '.join(types)}, found also {', '.join(unread)}, which nothing reads"
+                f"{nearest(unread[0], types)}. Leave it out."
+            )
+    for name, kind in types.items():
+        for number, request in enumerate(requests):
+            if name not in request:
+                raise ConfigurationError(
+                    f"Request {number}: {name} is missing, found {', '.join(request)}. Send null where it is not known."
+                )
+        place = partial("Request {1}: {0}".format, name)
+        columns[name] = cast_values((request[name] for request in requests), kind, place)
+    return columns

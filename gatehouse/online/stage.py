@@ -1,0 +1,189 @@
+"""The stage that writes feature tables to the online store, reads a sample back, and judges the skew."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.declaration import Effects, Resources
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.features.definitions.repository import Repository
+    from gatehouse.features.freshness.age import Freshness
+    from gatehouse.online.materialization import Materialized
+    from gatehouse.online.skew import Skew
+    from gatehouse.online.store import OnlineStore
+
+REPORT = "skew.json"
+
+
+class MaterializeRequest(StageModel):
+    """What to write to the online store: the rows of a service's views that were known at `as_of`.
+
+    Attributes:
+        snapshot: Reference of the snapshot.
+        feature_tables: Reference of the feature tables.
+        definitions: Reference of the feature definitions.
+        project: Name of the project, whose online store is written.
+        service: Name of the feature service.
+        as_of: Time up to which features are written, ISO 8601.
+        max_skew: Share of differing values above which the verdict is fail.
+        rewrite: Write all rows, even if the store is at a later time.
+    """
+
+    snapshot: str
+    feature_tables: str
+    definitions: str
+    project: str
+    service: str
+    as_of: str
+    max_skew: float = 0.0
+    rewrite: bool = False
+
+
+class MaterializeResult(StageModel):
+    """The share of values read back online that differ from the offline values, the verdict on it, and the report.
+
+    `cells` counts all comparisons, `values` those with a value online or offline. `unseen` lists the views without any
+    compared value, which fail the verdict. `written` counts by view the rows that changed the content of the store.
+    """
+
+    skew: float
+    cells: int
+    values: int
+    differing: dict[str, int]
+    unseen: tuple[str, ...]
+    written: dict[str, int]
+    verdict: str
+    reasons: tuple[str, ...]
+    report: str
+
+
+@stage(
+    "materialize",
+    title="Materialize online",
+    effects=Effects(
+        reads="the online store",
+        writes="the online store",
+        why="Writes what the store does not hold yet; a repeat goes on where it stopped.",
+    ),
+    resources=Resources(cpu="2", memory="4G", minutes=60),
+    pages={"materializations": "gatehouse.online.report:page"},
+)
+def materialize(request: MaterializeRequest, store: ArtifactStore) -> MaterializeResult:
+    """Write what was known at `as_of` to the online store, read a sample back, and judge the skew.
+
+    Raises:
+        ConfigurationError: if there is no such service; if the online store's settings are wrong; or if a view has
+            another meaning than in the store, under the same version.
+        StoreError: if the online store cannot be reached, or is at a later time.
+    """
+    from gatehouse.features.definitions.repository import check_out
+    from gatehouse.features.freshness.age import freshness_of, newest_rows
+    from gatehouse.features.table_files import feature_files, raw_tables, settled_times
+    from gatehouse.online.materialization import materialize_views
+    from gatehouse.online.opening import open_online
+    from gatehouse.online.skew import decided_last, measure_skew, skew_reasons
+    from gatehouse.online.store import online_view
+
+    as_of = datetime.fromisoformat(request.as_of)
+    files = feature_files(store, request.feature_tables)
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+        served = [repository.views[name] for name in repository.service(request.service).views]
+        online = open_online(store, request.project, repository.folder)
+        _require_versions(store, online, repository, [view.name for view in served], workspace)
+    views = [online_view(view) for view in served]
+    tables = {view.name: [*files[view.name].values()] for view in served}
+    settled = settled_times(store, request.feature_tables)
+    written = materialize_views(
+        online, views, tables, as_of, settled=settled, rewrite=request.rewrite, reference=request.feature_tables
+    )
+    recent = decided_last(repository, raw_tables(store, request.snapshot), as_of)
+    skew = measure_skew(online, views, tables, recent, as_of, {one.view: one.since for one in written})
+    reasons = skew_reasons(skew, views, as_of, request.max_skew)
+    verdict = "fail" if reasons else "pass"
+    aging = [view for view in served if not view.spec.static]
+    fresh = freshness_of(aging, newest_rows(aging, files, as_of), as_of)
+    body = report_body(as_of, request.max_skew, skew, reasons, written, fresh)
+    report = store.publish(
+        "materializations",
+        request.service,
+        {REPORT: canonical_json(body)},
+        derived_from={
+            "snapshot": request.snapshot,
+            "feature_tables": request.feature_tables,
+            "definitions": request.definitions,
+        },
+        configuration={"as_of": request.as_of, "max_skew": request.max_skew},
+        details={"verdict": verdict},
+    )
+    return MaterializeResult(
+        skew=skew.share,
+        cells=skew.cells,
+        values=skew.values,
+        unseen=skew.unseen,
+        differing=skew.differing,
+        written={one.view: one.changed for one in written},
+        verdict=verdict,
+        reasons=tuple(reasons),
+        report=str(report),
+    )
+
+
+def _require_versions(
+    store: ArtifactStore, online: "OnlineStore", repository: "Repository", views: Sequence[str], workspace: Path
+) -> None:
+    """Refuse views with another meaning than in the online store, under the same version."""
+    from gatehouse.features.definitions.changes import require_one_meaning
+    from gatehouse.features.definitions.repository import check_out
+
+    held: dict[str, list[str]] = {}
+    for name in views:
+        held.setdefault(online.state(name).tables, []).append(name)
+    for number, (tables, names) in enumerate(held.items()):
+        if tables and store.exists(tables):
+            definitions = store.manifest(tables).derived_from["definitions"]
+            before = check_out(store, definitions, workspace / f"held-{number}")
+            require_one_meaning(before, repository, f"The online store, which holds {tables},", names)
+
+
+def report_body(
+    as_of: datetime,
+    max_skew: float,
+    skew: "Skew",
+    reasons: Sequence[str],
+    written: Sequence["Materialized"],
+    fresh: Sequence["Freshness"],
+) -> dict[str, Any]:
+    """The content of `skew.json`.
+
+    Args:
+        as_of: The time of materialization and of the comparison.
+        max_skew: The skew above which the verdict is `fail`.
+        skew: The comparison.
+        reasons: Why the verdict is `fail`; empty if it is `pass`.
+        written: The result of writing, by view.
+        fresh: The age of each view at `as_of`.
+    """
+    return {
+        "verdict": "fail" if reasons else "pass",
+        "reasons": list(reasons),
+        "as_of": as_of.isoformat(),
+        "skew": skew.share,
+        "max_skew": max_skew,
+        "compared": [asdict(one) for one in skew.compared],
+        "written": [asdict(one) for one in written],
+        "freshness": [_in_seconds(one) for one in fresh],
+    }
+
+
+def _in_seconds(fresh: "Freshness") -> dict[str, Any]:
+    """The freshness of a view with its times in seconds, as JSON holds them."""
+    times = {name: getattr(fresh, name) for name in ("allowed", "age", "known")}
+    seconds = {name: None if time is None else time.total_seconds() for name, time in times.items()}
+    return {"view": fresh.view, **seconds, "ahead": fresh.ahead, "stale": fresh.stale}

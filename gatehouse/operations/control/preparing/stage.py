@@ -1,0 +1,77 @@
+"""The first stage of a run: it checks what the run needs, and claims the order of monitoring that the run executes."""
+
+import os
+
+from gatehouse.errors import MissingArtifactError
+from gatehouse.monitoring.orders import Orders
+from gatehouse.operations.control.span import require_span
+from gatehouse.store.declaration import Effects, Resources
+from gatehouse.store.forcing import require_known
+from gatehouse.store.run import RUN_ID
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+
+class PrepareRequest(StageModel):
+    """What a run needs.
+
+    Attributes:
+        rerun: Stages that run whatever the memo holds.
+        stages: The stages that it may name.
+        configs: References of the configuration that the tasks of the run read.
+        model_name: The model that the run trains, where monitoring may have ordered it; empty for none.
+        since: Start of the span that the run is for; empty for none.
+        until: Its end; empty for none.
+    """
+
+    rerun: str = ""
+    stages: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
+    model_name: str = ""
+    since: str = ""
+    until: str = ""
+
+
+class PrepareResult(StageModel):
+    """The reasons if monitoring ordered this run."""
+
+    ordered: tuple[str, ...] = ()
+
+
+@stage(
+    "prepare",
+    title="Prepare the run",
+    effects=Effects(
+        reads="the store",
+        writes="who trains for an order",
+        why="Sees whether the configuration is published in this store; a repeat finds its own record.",
+    ),
+    resources=Resources(cpu="500m", memory="512M", minutes=5),
+)
+def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
+    """Check configuration, forced stages and span, and record it where the run trains for an order of monitoring.
+
+    Raises:
+        MissingArtifactError: if a configuration reference is not in the store.
+        ConfigurationError: if `rerun` names a stage that does not exist or is never memoised; or if `since` or `until`
+            is not a time with a zone, or their span is empty.
+        CauseTakenError: if another run trains for the same order.
+    """
+    missing = [config for config in request.configs if not store.exists(config)]
+    if missing:
+        raise MissingArtifactError(
+            f"The store {store.address} does not hold the configuration that this spec was compiled with: "
+            f"{', '.join(missing)}. Publish it with "
+            f"`gatehouse compile --publish --store {store.address}`, then run again."
+        )
+    require_span({"since": request.since, "until": request.until})
+    require_known(request.rerun, request.stages)
+    run = os.environ.get(RUN_ID, "")
+    if not run or not request.model_name:
+        return PrepareResult()
+    orders = Orders(store, request.model_name)
+    order = orders.of_run(run)
+    if order is None:
+        return PrepareResult()
+    orders.take(order.cause)
+    return PrepareResult(ordered=order.reasons)

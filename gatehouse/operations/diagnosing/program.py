@@ -1,0 +1,68 @@
+"""A program with several workers that checks recovery: the last worker kills itself, and all must resume.
+
+It needs what training needs: processes that connect, a launcher that restarts them, and files that outlive a worker.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import socket
+from datetime import timedelta
+from pathlib import Path
+
+from gatehouse.launchers.launcher import RESULT, WEIGHTS
+from gatehouse.launchers.worker.heartbeat import Heartbeat
+from gatehouse.runtime.process import die_with_parent, follow_owner
+from gatehouse.store.atomic_file import write_json
+from gatehouse.store.canonical import sha256_bytes
+
+STEPS, KILLED_AT = 6, 3
+_REACHED = "checkpoint.json"
+_TIMEOUT = timedelta(minutes=5)
+
+
+def preload(directory: Path) -> bool:
+    """Import the libraries of the workers, which may be forked from this process."""
+    importlib.import_module("torch.distributed")
+    return True
+
+
+def main() -> None:
+    """Count steps together. In the first attempt the last worker kills itself; the next attempt resumes at its step."""
+    import torch
+    import torch.distributed as dist
+
+    parser = argparse.ArgumentParser(description="Come back after a killed worker; started by torchrun.")
+    parser.add_argument("directory", type=Path, help="Folder of the job.")
+    directory = parser.parse_args().directory
+    die_with_parent()
+    follow_owner()
+    heartbeat = Heartbeat.of_environment(int(os.environ["RANK"]))
+    dist.init_process_group("gloo", timeout=_TIMEOUT)
+    kept = directory / _REACHED
+    begun = torch.tensor(json.loads(kept.read_text())["step"] if kept.exists() else 0)
+    dist.all_reduce(begun, dist.ReduceOp.MAX)
+    for step in range(int(begun), STEPS):
+        here = torch.tensor(1)
+        dist.all_reduce(here)
+        assert int(here) == dist.get_world_size(), "a worker is missing, and nobody said so"
+        write_json(kept, {"step": step + 1})
+        if heartbeat:
+            heartbeat.beat(step)
+        dist.barrier()
+        if step + 1 == KILLED_AT and not begun and dist.get_rank() == dist.get_world_size() - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    machines: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(machines, socket.gethostname())
+    if dist.get_rank() == 0:
+        data = json.dumps({"steps": STEPS}).encode()
+        (directory / WEIGHTS).write_bytes(data)
+        about = {"weights_sha256": sha256_bytes(data), "resumed_at": int(begun), "machines": sorted(set(machines))}
+        write_json(directory / RESULT, about)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The two stages of a diagnosis: a pod reaches what it needs, and a job resumes after a killed worker.
+
+They stand in one file, because only `gatehouse doctor` runs them, one after the other, and they fail with one error.
+"""
+
+import json
+import os
+
+from gatehouse import __version__
+from gatehouse.errors import GatehouseError
+from gatehouse.launchers.choose import LAUNCH, launch_of, launcher
+from gatehouse.launchers.launcher import JOB, RESULT, TrainingJob
+from gatehouse.launchers.spec import Launch, LocalLaunch, PyTorchJobLaunch
+from gatehouse.operations.diagnosing.finding import Finding, failed, passed
+from gatehouse.operations.diagnosing.reach import store_finding, tracking_finding
+from gatehouse.store.declaration import Effects, Resources
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+PROGRAM = "gatehouse.operations.diagnosing.program"
+MINUTES = 10.0
+"""Time limit of the job; waiting for nodes does not count."""
+_WORKERS = 2
+
+
+class UnfitPlaceError(GatehouseError):
+    """A machine or cluster lacks something that the pipelines need; the message says what, and what to do."""
+
+
+class ReachRequest(StageModel):
+    """What the pod should have.
+
+    Attributes:
+        version: The version of Gatehouse that the pipeline was compiled with; empty for any.
+    """
+
+    version: str = ""
+
+
+class ReachResult(StageModel):
+    """The results, one sentence per check."""
+
+    found: tuple[str, ...]
+
+
+class RecoverRequest(StageModel):
+    """The request for a trial job; it has no fields."""
+
+
+class RecoverResult(StageModel):
+    """The step at which the workers resumed, and the machines that they ran on."""
+
+    resumed_at: int
+    machines: tuple[str, ...]
+
+
+@stage(
+    "reach",
+    title="Reach what pods need",
+    effects=Effects(
+        reads="the store, MLflow",
+        writes="the store",
+        why="Sees how it is now, and removes what it wrote.",
+    ),
+    resources=Resources(cpu="500m", memory="1G", minutes=10),
+)
+def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
+    """Check from a pod that the store and MLflow answer, and that the image has the right version.
+
+    Raises:
+        UnfitPlaceError: naming all failed checks.
+    """
+    findings = [_version(request.version), store_finding(store.address), tracking_finding(store)]
+    if wrong := [each for each in findings if each.outcome == "failed"]:
+        listed = "".join(f"\n  - {each.check}: {each.found}. {each.advice}" for each in wrong)
+        raise UnfitPlaceError(f"A pod cannot run pipelines here:{listed}")
+    return ReachResult(found=tuple(f"{each.check}: {each.found}" for each in findings))
+
+
+def _version(wanted: str) -> Finding:
+    if wanted in ("", __version__):
+        return passed("image", f"holds Gatehouse {__version__}")
+    return failed("image", f"holds Gatehouse {__version__}, expected {wanted}", "Push the image of this version.")
+
+
+@stage(
+    "recover",
+    title="Come back after a killed worker",
+    effects=Effects(reads="the cluster", writes="a job", why="Tries the launcher, which removes its job."),
+    resources=Resources(minutes=30),
+)
+def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
+    """Start a job of two workers through the project's launcher; one kills itself, and the job must still succeed.
+
+    Raises:
+        UnfitPlaceError: if the job succeeded without resuming.
+        LauncherError: if the job did not succeed.
+    """
+    with store.workspace() as folder:
+        directory = folder / "doctor"
+        directory.mkdir()
+        (directory / JOB).write_text(json.dumps({"workers": _WORKERS}))
+        job = TrainingJob(directory, PROGRAM, _WORKERS, MINUTES)
+        chosen = launcher(store, _divided(launch_of(os.environ.get(LAUNCH, ""))))
+        chosen.run(job)
+        result = json.loads((directory / RESULT).read_text())
+        chosen.forget(job)
+    if not result["resumed_at"]:
+        raise UnfitPlaceError(
+            "The job succeeded, but it began again from its first step: expected it to resume after its worker was "
+            "killed."
+        )
+    return RecoverResult(resumed_at=result["resumed_at"], machines=tuple(result["machines"]))
+
+
+def _divided(launch: Launch) -> Launch:
+    """The project's launch with one worker on each of two nodes, so that pods must reach each other."""
+    if isinstance(launch, LocalLaunch):
+        return launch
+    elastic = {"elastic": None} if isinstance(launch, PyTorchJobLaunch) else {}
+    return launch.model_copy(update={"nodes": _WORKERS, **elastic})

@@ -1,0 +1,1 @@
+"""A project: its configuration files and platforms."""

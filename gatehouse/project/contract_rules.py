@@ -1,0 +1,24 @@
+"""Binds the SQL in a contract's rules to the columns that the source declares, so that a run does not find it first."""
+
+from collections.abc import Iterator
+
+from gatehouse.data.validation.contract import Contract
+from gatehouse.data.validation.rules import row_rules, unrunnable
+from gatehouse.features.computing.dry_run import declare_table
+from gatehouse.features.database import connect, quoted
+from gatehouse.project.project_file import ProjectFile
+
+
+def unrunnable_rules(file: ProjectFile, contract: Contract) -> Iterator[str]:
+    """The rules of a contract whose SQL cannot be evaluated, each with its key; tables fit the source."""
+    with connect() as connection:
+        for name, table in contract.tables.items():
+            view = f"raw.{quoted(name)}"
+            declared = {column: kind.value for column, kind in file.source.tables[name].columns.items()}
+            declare_table(connection, view, declared)
+            places = {f"expression {one.name}": index for index, one in enumerate(table.expressions)}
+            for rule in row_rules(table, [*declared], [*table.columns], frozenset()):
+                if why := unrunnable(connection, view, rule):
+                    where = f"expressions.{places[rule.rule]}.sql" if rule.sql else f"columns.{rule.columns[0]}"
+                    key = "" if rule.sql else f".{rule.rule}"
+                    yield f"tables.{name}.{where}{key}: cannot be evaluated: {why}"

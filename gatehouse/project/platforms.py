@@ -1,0 +1,320 @@
+"""Platform profiles: a YAML file that says where a project's pipelines run, and what their pods get there.
+
+By convention it is `platforms/<name>.yaml` beside `project.yaml`. It never changes the result of a stage.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+
+from gatehouse.configuration.strict import Strict
+from gatehouse.configuration.yaml_lines import load_model
+from gatehouse.data.snapshot.window import window_of
+from gatehouse.errors import ConfigurationError
+from gatehouse.launchers.kueue.spec import Kueue
+from gatehouse.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
+from gatehouse.monitoring.collecting.stage import LATEST
+from gatehouse.project.project import Project
+from gatehouse.project.task_settings import TaskResources, of_tasks
+from gatehouse.runtime.counting import counted
+from gatehouse.runtime.images import HELD, by_digest, image
+from gatehouse.runtime.redaction import require_encoded, shown
+from gatehouse.store.forms import given
+
+_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+_SIZE = r"^([1-9][0-9]*(Mi|Gi|Ti))?$"
+_LOCAL = ("file", "sqlite", "duckdb", "memory")
+_PLACES = ("path", "url", "catalog_url", "warehouse", "uri", "metadata")
+"""Keys of sources and of their tables with the location of data."""
+_BUCKETS = ("gs", "s3")
+_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+Name = Annotated[str, Field(pattern=_NAME, max_length=253)]
+
+
+class Mounted(Strict):
+    """A secret or a config map whose keys are files in a folder of the pod."""
+
+    source: Literal["secret", "config_map"] = "secret"
+    name: Name
+    path: str = Field(pattern="^/", description="The folder.")
+    optional: bool = Field(False, description="Whether a pod starts even if it does not exist.")
+
+
+class Pods(Strict):
+    """Settings of pods besides their resources."""
+
+    node_selector: dict[str, str] = Field({}, description="Labels of the nodes that they run on.")
+    tolerations: tuple[Toleration, ...] = Field((), description="Taints that they tolerate.")
+    labels: dict[str, str] = Field({}, description="Labels of the pods.")
+    annotations: dict[str, str] = Field({}, description="Annotations of the pods.")
+    priority_class: str = Field("", description="Kueue's workload priority class; empty for none.")
+    image_pull_secrets: tuple[Name, ...] = Field((), description="Image pull secrets.")
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = Field(
+        "", description="When images are pulled; empty for the cluster's default."
+    )
+    run_as_user: int | None = Field(None, ge=1, description="User id; null for the image's.")
+    run_as_group: int | None = Field(None, ge=1, description="Group id; null for the image's.")
+    scratch: str = Field(
+        "",
+        pattern=_SIZE,
+        description="Size of the pod's own volume at /tmp, such as 20Gi; empty for none.",
+    )
+    volumes: tuple[Volume, ...] = Field((), description="Claims that are mounted.")
+    environment: tuple[FromSecret, ...] = Field(
+        (), description="Variables from further secrets and config maps, besides `settings` and `credentials`."
+    )
+    mounted: tuple[Mounted, ...] = Field((), description="Secrets and config maps as files.")
+
+    @field_validator("volumes")
+    @classmethod
+    def _writable(cls, given: tuple[Volume, ...]) -> tuple[Volume, ...]:
+        if wrong := [each.claim for each in given if each.read_only]:
+            raise ValueError(f"KFP mounts every claim for writing: leave read_only out of {', '.join(wrong)}")
+        return given
+
+    @field_validator("node_selector", "labels", "annotations")
+    @classmethod
+    def _of_kubernetes(cls, given: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        for key, value in given.items():
+            if not _LABEL.fullmatch(key):
+                raise ValueError(
+                    f"expected keys as Kubernetes takes them, at most 63 letters, digits, - _ and . after a prefix "
+                    f"such as example.com/, found {key!r}"
+                )
+            if info.field_name == "annotations":
+                if not value.isascii():
+                    raise ValueError(f"{key}: expected ASCII, found {value!a}")
+            elif not _LABEL_VALUE.fullmatch(value):
+                raise ValueError(
+                    f"{key}: expected a value as Kubernetes takes it, at most 63 letters, digits, - _ and . that begin "
+                    f"and end with a letter or a digit, found {value!r}"
+                )
+        return given
+
+    def over(self, general: "Pods") -> dict[str, Any]:
+        """These settings combined with more general ones: lists are joined, keys are added, and these settings win."""
+        merged: dict[str, Any] = {}
+        for name in Pods.model_fields:
+            mine, theirs = getattr(self, name), getattr(general, name)
+            if isinstance(mine, dict):
+                merged[name] = {**theirs, **mine}
+            elif isinstance(mine, tuple):
+                merged[name] = tuple(dict.fromkeys((*theirs, *mine)))
+            else:
+                merged[name] = mine or theirs
+        return merged
+
+
+class StagePods(Pods, TaskResources):
+    """Settings for the pods of one stage; the others come from `pods`, the project and the stage."""
+
+
+def _bare(address: str) -> str:
+    """An address without user and password, which a profile may not hold."""
+    try:
+        return require_encoded(address, "the address", bare=True)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+
+
+class Mlflow(Strict):
+    """Settings of KFP's own MLflow integration, which an administrator sets up; runs of schedules have none."""
+
+    experiment: str = Field("", description="Name of the MLflow experiment; empty for KFP's default.")
+    disabled: bool = Field(False, description="Whether to switch off KFP's own MLflow integration.")
+
+
+class ModelRegistry(Strict):
+    """The Kubeflow Model Registry in which models that pass the gate are shown as well."""
+
+    server: Annotated[str, AfterValidator(_bare)] = Field(pattern="^https?://", description="Its address.")
+    port: int = Field(443, ge=1, le=65535)
+    author: str = Field("gatehouse", min_length=1, description="Author of the registrations.")
+
+    @property
+    def address(self) -> str:
+        """Where its API is: the server, with the port where the server names none."""
+        return self.server if urlsplit(self.server).port else f"{self.server.rstrip('/')}:{self.port}"
+
+
+class Platform(Strict):
+    """Where pipelines run, and what their pods get there."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name of the platform.")
+    description: str = Field("", max_length=400, description="Description for people.")
+    store: str = Field(min_length=1, description="The store, as an address or a mounted folder that every pod reaches.")
+    endpoint: str = Field("", description="KFP's API, for commands that call it.")
+    namespace: Name | Literal[""] = Field("", description="Namespace of the runs; empty for a single-user KFP.")
+    experiment: str = Field("", max_length=128, description="KFP's experiment; empty for the project's name.")
+    service_account: Name | Literal[""] = Field("", description="Service account of the pods; empty for KFP's own.")
+    images: dict[str, str] = Field(
+        {}, description="Image that pods pull, as repository@sha256:…, by the name of an image here."
+    )
+    settings: Name = Field(SETTINGS, description="Config map with addresses; it may be missing.")
+    credentials: Name = Field(CREDENTIALS, description="Secret with credentials; it may be missing.")
+    pods: Pods = Field(Pods(), description="Settings of all pods.")
+    stages: dict[str, StagePods] = Field({}, description="Settings of the pods of single stages, by the stage's name.")
+    queue: Name | Literal[""] = Field("", description="Local queue of Kueue for every pod; empty for none.")
+    ttl_hours: float = Field(
+        0, ge=0, le=24 * 365, description="Time after which the pods of an ended run are removed; 0 for never."
+    )
+    mlflow: Mlflow = Field(Mlflow(), description="Settings of KFP's own MLflow integration.")
+    model_registry: ModelRegistry | None = Field(None, description="The Kubeflow Model Registry; null for none.")
+    kueue: Kueue | None = Field(
+        None, description="Teams that share the cluster; null if Kueue is not set up from this profile."
+    )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _open(cls, given: str) -> str:
+        if given and not given.startswith(("http://", "https://")):
+            raise ValueError(f"expected http://… or https://…, found {'another' if '@' in given else repr(given)}")
+        return _bare(given) if given else ""
+
+    @field_validator("store")
+    @classmethod
+    def _with_bucket(cls, given: str) -> str:
+        scheme, separator, rest = given.partition("://")
+        if separator and scheme not in _LOCAL and (scheme not in _BUCKETS or not rest.split("/")[0]):
+            raise ValueError(
+                f"expected an address with a bucket, as gs://bucket/gatehouse, found {shown(given) or scheme}"
+            )
+        return given
+
+    @field_validator("images")
+    @classmethod
+    def _known(cls, given: dict[str, str]) -> dict[str, str]:
+        if unknown := sorted(given.keys() - HELD.keys()):
+            raise ValueError(f"expected images of {', '.join(HELD)}, found {', '.join(unknown)}")
+        return given
+
+    @field_validator("stages")
+    @classmethod
+    def _of_tasks(cls, given: dict[str, StagePods]) -> dict[str, StagePods]:
+        return of_tasks(given)
+
+    @model_validator(mode="after")
+    def _reached(self) -> "Platform":
+        if not self.reaches(self.store):
+            mounted = ", ".join(volume.path for volume in self.pods.volumes) or "none"
+            raise ValueError(
+                "store: expected an address that every pod reaches, as gs://bucket/gatehouse or s3://bucket/gatehouse, "
+                f"or a folder in a volume under pods.volumes ({mounted}), found {self.store}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _queued(self) -> "Platform":
+        if self.kueue is None:
+            return self
+        if not self.queue:
+            raise ValueError("queue: expected the name of the local queue of each team's namespaces, found none")
+        namespaces = [namespace for team in self.kueue.teams for namespace in team.namespaces]
+        if self.namespace and self.namespace not in namespaces:
+            raise ValueError(f"namespace: expected one of a team, {', '.join(namespaces)}, found {self.namespace}")
+        for each in (self.pods, *self.stages.values()):
+            if each.priority_class and each.priority_class not in self.kueue.priorities:
+                known = ", ".join(self.kueue.priorities) or "none"
+                raise ValueError(
+                    f"priority_class: expected one of kueue.priorities ({known}), found {each.priority_class}"
+                )
+        return self
+
+    @property
+    def plugins_input(self) -> dict[str, Any]:
+        """Input of runs for KFP's plug-ins; empty if the profile has none. Recurring runs get none."""
+        told = {"experiment_name": self.mlflow.experiment, "disabled": self.mlflow.disabled}
+        given = {name: value for name, value in told.items() if value}
+        return {"mlflow": given} if given else {}
+
+    def of(self, stage: str) -> StagePods:
+        """Settings of a stage's pods, besides the resources in the project and the stage."""
+        own = self.stages.get(stage, StagePods())
+        merged = own.over(self.pods)
+        labels = {"kueue.x-k8s.io/queue-name": self.queue, "kueue.x-k8s.io/priority-class": merged["priority_class"]}
+        merged["labels"] = {name: value for name, value in labels.items() if value} | merged["labels"]
+        return own.model_copy(update=merged)
+
+    def image(self, name: str) -> str:
+        """The image of this name, as pods pull it.
+
+        Raises:
+            ConfigurationError: if `images` names others and not this one, and it is not pinned by its digest either.
+        """
+        reference = self.images.get(name) or image(name)
+        if self.images and name not in self.images and not by_digest(reference):
+            raise ConfigurationError(
+                f"images of the platform {self.name}: expected one for {name}, found {', '.join(self.images)}. Build "
+                "it (`make images`), push it, and name it there."
+            )
+        return reference
+
+    def reaches(self, place: str) -> bool:
+        """Whether every pod can reach an address or a folder: on a network, or in a volume that all mount."""
+        scheme, separator, rest = place.partition("://")
+        if separator and scheme not in _LOCAL:
+            return True
+        # SQLAlchemy reads a relative path after three slashes, and an absolute one after four.
+        path = Path(rest.removeprefix("/") if scheme in ("sqlite", "duckdb") else rest if separator else place)
+        volumes = [Path(volume.path) for volume in self.pods.volumes]
+        return ".." not in path.parts and any(path.is_relative_to(volume) for volume in volumes)
+
+    def run_problems(self, parameters: Mapping[str, Any]) -> Iterator[str]:
+        """Problems of a run with these parameters on this platform, one sentence each, parameter first."""
+        filled = {name: given(str(value)) for name, value in parameters.items() if value}
+        if (store := filled.get("store", self.store)) != self.store:
+            yield (
+                f"store: expected {self.store}, where {self.name} has its configuration, found {store}; another store "
+                "has a profile of its own"
+            )
+        for name in ("source", "predictions", "keys"):
+            place = filled.get(name, "")
+            in_store = name != "source" and ("/sha256-" in place or (name, place) == ("predictions", LATEST))
+            if place and not in_store and not self.reaches(place):
+                yield f"{name}: {self._expected()}, found {place}"
+        try:
+            window_of(filled.get("window", ""))
+        except ConfigurationError as error:
+            yield str(error)
+
+    def _expected(self) -> str:
+        return f"expected an address that every pod of {self.name} reaches, or a folder in a volume under pods.volumes"
+
+    def problems(self, project: Project) -> Iterator[str]:
+        """Problems of the pipelines of `project` on this platform, one sentence each."""
+        source = project.file.source
+        places = {key: getattr(source, key, "") for key in _PLACES}
+        for name, table in source.tables.items():
+            places |= {f"tables.{name}.{key}": getattr(table, key, "") for key in _PLACES}
+        for key, place in places.items():
+            if place and not self.reaches(place):
+                yield f"source.{key} of {project.name}: {self._expected()}, found {place}"
+
+
+def load_platform(path: Path) -> Platform:
+    """Read and validate a platform profile.
+
+    Raises:
+        ConfigurationError: listing every problem of the file, each with line and key.
+    """
+    if not path.is_file():
+        raise ConfigurationError(f"There is no platform profile {path}: expected a YAML file, as platforms/NAME.yaml.")
+    problems: list[str] = []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"The profile {path} is no text in UTF-8: {error}.") from error
+    platform = load_model(path.name, text, Platform, problems)
+    if platform is None or problems:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise ConfigurationError(f"{counted(len(problems), 'problem')} in the profile {path}:{listed}")
+    return platform
+
+
+THIS_MACHINE = Platform.model_construct(name="this-machine", store="")
+"""The platform of specs that were compiled without a profile: only `kfp.local`."""

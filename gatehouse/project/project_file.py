@@ -1,0 +1,181 @@
+"""The content of `project.yaml`: every key, and the rules between them."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from gatehouse.configuration.schedule import Schedule
+from gatehouse.configuration.strict import Strict
+from gatehouse.data.sources.catalog import SourceSpec
+from gatehouse.data.splitting.spec import SplitSpec
+from gatehouse.data.validation.spec import StatisticsSpec
+from gatehouse.evaluation.integration.spec import IntegrationSpec
+from gatehouse.evaluation.probing.spec import ProbeSpec
+from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.features.spec import FeaturesSpec
+from gatehouse.launchers.spec import Launch, LocalLaunch, division_problem
+from gatehouse.monitoring.spec import MonitoringSpec
+from gatehouse.operations.alerting.notice import Form, When
+from gatehouse.project.task_settings import StageSettings, TaskResources, of_stages, of_tasks
+from gatehouse.tracking.cost import Prices
+from gatehouse.training.calibration.spec import CalibrationSpec
+from gatehouse.training.spec import TrainSpec, task_of
+from gatehouse.training.transformation.spec import TransformationSpec
+from gatehouse.tuning.configuration import configured, infeasible, none_held_out
+from gatehouse.tuning.spec import ExperimentSpec
+
+PROJECT_FILE = "project.yaml"
+
+
+class ProjectFile(Strict):
+    """The content of `project.yaml`."""
+
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Lower-case name; references and spec names begin with it."
+    )
+    description: str = Field("", max_length=400)
+    store: str = Field(
+        ".gatehouse/store",
+        description="Where everything is kept: an address, or a folder relative to this file. `--store` overrides it.",
+    )
+    source: Annotated[SourceSpec, Field(description="Where the raw tables come from.")]
+    contract: str = Field("contract.yaml", min_length=1, description="The data contract, relative to this file.")
+    baseline: str = Field(
+        "", description="Reference of an earlier validation to measure drift against; empty for none."
+    )
+    snapshots: dict[str, str] = Field(
+        {},
+        description="References of snapshots that the contract's foreign keys point to, by their name there.",
+    )
+    features: FeaturesSpec
+    split: SplitSpec
+    model: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name under which models are registered.")
+    transformation: TransformationSpec = Field(
+        TransformationSpec(), description="How features are transformed, fitted on the train part."
+    )
+    training: TrainSpec
+    launch: Annotated[
+        Launch,
+        Field(description="Where training runs; changes no bit of a model, unless elastic nodes are added or lost."),
+    ] = LocalLaunch()
+    tuning: ExperimentSpec | None = Field(
+        None, description="Search space and settings of the experiment; null trains with `training` as it is."
+    )
+    calibration: CalibrationSpec | None = Field(
+        None, description="Calibration that is fitted on the validation part after training; null for none."
+    )
+    evaluation: EvaluationSpec
+    probes: ProbeSpec | None = Field(
+        None, description="Settings of the robustness probe on test rows; null for no probe."
+    )
+    integration: IntegrationSpec | None = Field(
+        None,
+        description="Settings of the integration tests of the candidate, before it is judged; null for none.",
+    )
+    policy: str = Field("policy.yaml", min_length=1, description="The promotion policy, relative to this file.")
+    monitoring: MonitoringSpec
+    statistics: StatisticsSpec = Field(StatisticsSpec(), description="Where the statistics of a snapshot are computed.")
+    alerts: When = Field(
+        "never", description="Which verdicts and ends of runs are sent to the webhook GATEHOUSE_ALERT_WEBHOOK."
+    )
+    alert_form: Form = Field(
+        "generic",
+        description="Format for the webhook: plain JSON, Slack's blocks, or an adaptive card for Teams.",
+    )
+    owner: str = Field("", max_length=200, description="Who is responsible for the project; failure notices name them.")
+    schedules: dict[str, Schedule] = Field(
+        {}, description="Schedules of recurring runs, by the schedule's name; an empty text is none."
+    )
+    prices: Prices = Field(Prices(), description="Price per hour by type of machine; every run's cost is tracked.")
+
+    resources: dict[str, TaskResources] = Field({}, description="Resources of single tasks, by the stage's name.")
+
+    stages: dict[str, StageSettings] = Field(
+        {}, description="Owner and failure policy of single tasks, by the stage's name."
+    )
+
+    @field_validator("schedules", mode="before")
+    @classmethod
+    def _without_empty(cls, given: Any) -> Any:
+        return {name: each for name, each in given.items() if each != ""} if isinstance(given, dict) else given
+
+    @field_validator("schedules")
+    @classmethod
+    def _named(cls, given: dict[str, Schedule]) -> dict[str, Schedule]:
+        if wrong := [name for name in given if not re.fullmatch(r"[a-z][a-z0-9-]{0,39}", name)]:
+            raise ValueError(f"expected names of lower-case letters, digits and hyphens, found {', '.join(wrong)}")
+        return given
+
+    @field_validator("source")
+    @classmethod
+    def _has_names_of_columns(cls, source: SourceSpec) -> SourceSpec:
+        # No rule of the source itself: a first look reads columns that have no name.
+        for name, table in source.tables.items():
+            if odd := [column for column in table.columns if not column or "\0" in column]:
+                raise ValueError(f"tables.{name}.columns: expected names of columns, found {odd[0]!r}")
+        return source
+
+    @field_validator("resources")
+    @classmethod
+    def _of_tasks(cls, given: dict[str, TaskResources]) -> dict[str, TaskResources]:
+        return of_tasks(given)
+
+    @field_validator("stages")
+    @classmethod
+    def _of_stages(cls, given: dict[str, StageSettings]) -> dict[str, StageSettings]:
+        of_tasks({name: settings for name, settings in given.items() if settings.retries is not None})
+        return of_stages(given)
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """Owner of each stage, by stage name; under "" the owner of all other stages."""
+        named = {"": self.owner} | {name: settings.owner for name, settings in self.stages.items()}
+        return {name: owner for name, owner in named.items() if owner}
+
+    @model_validator(mode="after")
+    def _launchable(self) -> "ProjectFile":
+        trained = [("training", self.training)]
+        if self.tuning is not None:
+            trained.append(("tuning.trial_settings", self._trial(self.tuning)))
+        for section, spec in trained:
+            parallel, name = spec.parallelism, f"{section}.parallelism.processes"
+            if problem := division_problem(self.launch, parallel.processes, name, parallel.model_size):
+                raise ValueError(problem)
+        return self
+
+    def _trial(self, tuning: ExperimentSpec) -> TrainSpec:
+        """The training of a trial, before its parameters are chosen.
+
+        Raises:
+            ValidationError: naming every parameter that the training's model does not accept.
+        """
+        wrong = [
+            _problem(where if where[0] == "training" else ("tuning", *where), found, why)
+            for where, found, why in infeasible(tuning, self.training)
+        ]
+        if wrong:
+            raise ValidationError.from_exception_data("project", wrong)
+        return configured(self.training, {}, tuning.trial_settings)
+
+    @model_validator(mode="after")
+    def _priced(self) -> "ProjectFile":
+        if self.tuning is not None and self.tuning.budget.cost is not None and not self.prices.per_hour:
+            raise ValueError(
+                "tuning.budget.cost: expected the price of a machine under prices.per_hour, found none; add one, as "
+                "prices: {per_hour: {default: 1.2}}, or remove the budget"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _calibratable(self) -> "ProjectFile":
+        problems = list(self.calibration.problems(task_of(self.training))) if self.calibration else []
+        problems += none_held_out(self.training, self.tuning) if self.calibration else []
+        if wrong := [_problem(("calibration",), None, why) for why in problems]:
+            raise ValidationError.from_exception_data("project", wrong)
+        return self
+
+
+def _problem(where: tuple[str | int, ...], found: Any, why: str) -> InitErrorDetails:
+    return InitErrorDetails(type=PydanticCustomError("impossible", "{why}", {"why": why}), loc=where, input=found)

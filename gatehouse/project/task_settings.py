@@ -1,0 +1,89 @@
+"""What a project says of single tasks: the resources of their pods, who answers for them, and how they fail."""
+
+import re
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, field_validator
+
+from gatehouse.configuration.strict import Strict
+from gatehouse.store.stage import declared_stages, leads
+
+_Value = TypeVar("_Value")
+
+
+class TaskResources(Strict):
+    """What the pod of one task gets; what is empty stays as its stage declares it."""
+
+    cpu: str = Field("", description="CPUs, as Kubernetes writes them.")
+    memory: str = Field("", description="Memory, such as 32G or 512Mi.")
+    accelerator: int = Field(0, ge=0, le=64, description="Number of accelerators.")
+    accelerator_type: str = Field("nvidia.com/gpu", description="Resource name of the accelerators.")
+
+    @field_validator("cpu", mode="before")
+    @classmethod
+    def _number(cls, given: Any) -> Any:
+        """YAML reads `cpu: 8` as a number."""
+        return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+    @field_validator("cpu")
+    @classmethod
+    def _some_cpu(cls, given: str) -> str:
+        if given and not (re.fullmatch(r"[0-9]+m|[0-9]+(\.[0-9]+)?", given) and float(given.rstrip("m"))):
+            raise ValueError(f"expected CPUs, more than none, as 4, 0.5 or 500m, found {given!r}")
+        return given
+
+    @field_validator("memory")
+    @classmethod
+    def _some_memory(cls, given: str) -> str:
+        if given and not (re.fullmatch(r"[0-9]+(\.[0-9]+)?[EPTGMK]i?", given) and float(given.rstrip("EPTGMKi"))):
+            raise ValueError(f"expected an amount of memory, more than none, as 32G or 512Mi, found {given!r}")
+        return given
+
+
+def of_stages(given: dict[str, _Value]) -> dict[str, _Value]:
+    """What is given by stage, where every key is the name of one that is a task.
+
+    Raises:
+        ValueError: naming the keys that are none.
+    """
+    stages = {name for name, stage in declared_stages().items() if not stage.declared.inner}
+    if unknown := sorted(given.keys() - stages):
+        raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
+    return given
+
+
+def of_tasks(given: dict[str, _Value]) -> dict[str, _Value]:
+    """What is given by stage, where every key is the name of one that has a pod of its own.
+
+    Raises:
+        ValueError: naming the keys that are none, and the stages whose pods run them.
+    """
+    if shared := [f"{leads()[name]} instead of {name}, which its pod runs" for name in sorted(given.keys() & leads())]:
+        raise ValueError(f"expected {', '.join(shared)}")
+    return of_stages(given)
+
+
+class StageSettings(Strict):
+    """Who answers for a stage, and what happens where it fails."""
+
+    owner: str = Field("", max_length=200, description="Who is named if the task fails; empty for the project's owner.")
+    on_failure: Literal["stop", "warn"] = Field(
+        "stop",
+        description="`stop` ends the run; `warn` continues with a warning, and is allowed only if no decision "
+        "depends on the task.",
+    )
+    retries: int | None = Field(
+        None, ge=1, le=10, description="How many times it is tried again, if that is safe; null for twice."
+    )
+
+
+def seconds_of_attempts(timeout: int, retries: int, pause: int, factor: float) -> int:
+    """Seconds that all attempts at a task may take together, from the start of the first to the end of the last.
+
+    Args:
+        timeout: Seconds of one attempt.
+        retries: Attempts after the first.
+        pause: Seconds from the end of the first attempt to the start of the second.
+        factor: How many times longer each further pause is.
+    """
+    return timeout * (1 + retries) + round(sum(pause * factor**number for number in range(retries)))

@@ -1,0 +1,1 @@
+"""The process and its machine: limits, images, redaction of secrets."""

@@ -1,0 +1,284 @@
+"""Garbage collection in two phases: tombstones for unneeded objects, and a sweep after a grace period.
+
+A blob is deleted only if it was found unneeded twice, a grace period apart, and was not written again in between. For
+each batch the sweep first writes a record of what it will delete, then reads the leases of writers, then checks again
+what is needed, and only then deletes. docs/decisions/garbage-collection.md explains why this is safe beside writers,
+other collectors and kills.
+"""
+
+import itertools
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from gatehouse.store.deprecation import marker_of
+from gatehouse.store.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, SWEEPS, TOMBSTONES, leased
+from gatehouse.store.objects.base import ObjectStore
+from gatehouse.store.objects.local import LOCK, LocalObjects
+from gatehouse.store.pages import pages_of
+from gatehouse.store.quarantine import QUARANTINE
+from gatehouse.store.reachability import Needed, Reachability
+from gatehouse.store.records import create_record, read_records, remove_record
+from gatehouse.store.store import ArtifactStore
+from gatehouse.store.workspaces import in_use
+
+CLOCK = "gc/clock"
+DAY = 86_400.0
+_BATCH = 500
+_LOOKED_AT = 30 * DAY
+_MAY_NEED = "a broken manifest may need it"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One object that may be deleted, or that was requested and stays.
+
+    Attributes:
+        kind: blob, manifest, quarantined, lease, sweep or temporary.
+        key: Its key in the store.
+        bytes: Bytes that its deletion frees.
+        generation: The generation of the key that was seen; a later one is not deleted.
+        why: Why it may be deleted, or why it stays.
+        state: found, waiting, deleted, kept, or broken (a manifest that is missing or cannot be read).
+        due: When it may be swept, by the store's clock in seconds since 1970; 0 if it has no tombstone yet.
+    """
+
+    kind: str
+    key: str
+    bytes: int
+    generation: str
+    why: str
+    state: str = "found"
+    due: float = 0.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a collection deletes besides blobs that no manifest lists.
+
+    Attributes:
+        deprecated: Also delete deprecated manifests that nothing needs.
+        forget: Also delete deprecated manifests that only memos and run records need.
+        grace: Seconds between tombstone and sweep.
+    """
+
+    deprecated: bool = False
+    forget: bool = False
+    grace: float = DAY
+
+
+class Collector:
+    """One run of the collector over one store."""
+
+    def __init__(self, store: ArtifactStore, wish: Wish) -> None:
+        self.store = store
+        self.wish = wish
+        self._objects = store.objects
+        self._reachability = Reachability(store)
+        self._needed = Needed({}, {})
+
+    def look(self) -> list[Item]:
+        """List everything that may be deleted, and what was requested but stays. Writes and deletes nothing.
+
+        The age of killed processes' records is measured by this machine's clock, because reading the store's clock
+        needs a write.
+
+        Raises:
+            CorruptArtifactError: if a record cannot be read, because it may need any object.
+        """
+        return self._found(time.time())
+
+    def _found(self, now: float) -> list[Item]:
+        needed = self._look()
+        marked = self._tombstones()
+        return [self._dated(item, marked) for item in self._garbage(needed, now)]
+
+    def mark(self) -> list[Item]:
+        """First phase: write the missing tombstones, and return what `look` then finds.
+
+        Raises:
+            CorruptArtifactError: if a record cannot be read.
+        """
+        found = self._found(store_time(self._objects))
+        fresh = [item for item in found if item.state == "found" and item.kind in ("blob", "manifest")]
+        if fresh:
+            body = {"candidates": [[item.key, item.generation] for item in fresh]}
+            create_record(self._objects, f"{TOMBSTONES}/{uuid.uuid4().hex}.json", body)
+        marked = self._tombstones() if fresh else {}
+        return [self._dated(item, marked) if item in fresh else item for item in found]
+
+    def sweep(self, marked: Iterable[Item]) -> list[Item]:
+        """Second phase: delete objects that are due, still unneeded, without a lease, and not renewed since.
+
+        Args:
+            marked: The result of `mark`.
+
+        Returns:
+            The same items in the same order, each with its new state.
+
+        Raises:
+            CorruptArtifactError: if a record cannot be read.
+        """
+        now = store_time(self._objects)
+        items = list(marked)
+        due = [item for item in items if item.state == "waiting" and item.due <= now]
+        due.sort(key=lambda item: item.kind != "manifest")
+        done = {item.key: item for batch in _batches(due) for item in self._sweep_batch(batch)}
+        done |= {
+            item.key: self._drop(item) for item in items if item.kind in ("lease", "sweep", "temporary", "quarantined")
+        }
+        outcome = [done.get(item.key, item) for item in items]
+        self._remove_tombstones(outcome)
+        return outcome
+
+    def _sweep_batch(self, batch: list[Item]) -> Iterator[Item]:
+        began = time.monotonic()
+        record = f"{SWEEPS}/{uuid.uuid4().hex}.json"
+        create_record(self._objects, record, {"keys": [item.key for item in batch]})
+        try:
+            written = self._objects.stat(record)
+            protected = leased(self._objects, written.modified if written else 0.0)
+            needed = self._look()
+            for item in batch:
+                if item.key in protected:
+                    yield replace(item, state="kept", why="a writer holds a lease on it")
+                elif _is_needed(item, needed):
+                    yield replace(item, state="kept", why="is needed again")
+                elif written is None or time.monotonic() - began > SWEEP_LIMIT / 2:
+                    yield replace(item, why="this sweep took too long; run it again")
+                elif not self._objects.delete(item.key, item.generation):
+                    yield replace(item, state="kept", why="was renewed or deleted meanwhile")
+                else:
+                    yield self._deleted(item)
+        finally:
+            remove_record(self._objects, record)
+
+    def _deleted(self, item: Item) -> Item:
+        if item.kind == "manifest":
+            reference = item.key.removesuffix("/manifest.json")
+            for key in [*self._objects.list(reference), *pages_of(self.store, reference)]:
+                remove_record(self._objects, key)
+        return replace(item, state="deleted")
+
+    def _drop(self, item: Item) -> Item:
+        if item.kind != "temporary":
+            gone = self._objects.delete(item.key, item.generation)
+            return replace(item, state="deleted" if gone else "kept")
+        path = Path(self.store.address) / item.key
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        return replace(item, state="deleted")
+
+    def _remove_tombstones(self, outcome: list[Item]) -> None:
+        """Remove the tombstones whose candidates are all gone, written again, or needed again."""
+        kept = {item.key for item in outcome if item.state == "kept"} | self._needed.blobs
+        for key, body in read_records(self._objects, self._objects.list(TOMBSTONES)).items():
+            seen = {name: generation for name, generation in body["candidates"] if name not in kept}
+            found = self._objects.stats(seen)
+            if not any((now := found[name]) and now.generation == generation for name, generation in seen.items()):
+                remove_record(self._objects, key)
+
+    def _look(self) -> Needed:
+        self._needed = self._reachability.look(deprecated=self.wish.deprecated, forget=self.wish.forget)
+        return self._needed
+
+    def _tombstones(self) -> dict[tuple[str, str], float]:
+        """Key and generation of every candidate, with the time of its oldest tombstone."""
+        keys = list(self._objects.list(TOMBSTONES))
+        times = self._objects.stats(keys)
+        marked: dict[tuple[str, str], float] = {}
+        for key, body in read_records(self._objects, keys).items():
+            written = times[key]
+            for name, generation in body["candidates"] if written else ():
+                at = min(written.modified, marked.get((name, generation), written.modified)) if written else 0.0
+                marked[name, generation] = at
+        return marked
+
+    def _dated(self, item: Item, marked: dict[tuple[str, str], float]) -> Item:
+        at = marked.get((item.key, item.generation))
+        if at is None or item.kind not in ("blob", "manifest"):
+            return item
+        return replace(item, state="waiting", due=at + self.wish.grace)
+
+    def _garbage(self, needed: Needed, now: float) -> Iterator[Item]:
+        for reference, said in needed.broken.items():
+            key = f"{reference}/manifest.json"
+            found = self._objects.stat(key)
+            yield Item("manifest", key, found.bytes if found else 0, "", said, "broken")
+        yield from self._manifest_items(needed)
+        listed = {entry.blob for reference in needed.unneeded for entry in needed.manifests[reference].files}
+        orphans = [key for key in self._objects.list("blobs") if key not in needed.blobs]
+        for batch in _batches(orphans):
+            for key, found in self._objects.stats(batch).items():
+                if found is not None:
+                    why = "no manifest lists it"
+                    why = "was erased" if key in needed.erased else why
+                    why = "only deprecated artifacts that nothing needs list it" if key in listed else why
+                    if needed.needs_blob(key):
+                        yield Item("blob", key, found.bytes, found.generation, f"{why}, but {_MAY_NEED}", "kept")
+                    else:
+                        yield Item("blob", key, found.bytes, found.generation, why)
+        yield from self._lapsed("quarantined", QUARANTINE, now - _LOOKED_AT, "it was damaged, and put aside long ago")
+        yield from self._lapsed("lease", LEASES, now - LEASE_LIMIT, "its writer was killed")
+        for folder in (SWEEPS, CLOCK):
+            yield from self._lapsed("sweep", folder, now - SWEEP_LIMIT, "its collector was killed")
+        if isinstance(self._objects, LocalObjects):
+            yield from _leftovers(self._objects.root, now - self.wish.grace)
+
+    def _manifest_items(self, needed: Needed) -> Iterator[Item]:
+        if not self.wish.deprecated:
+            return
+        keys = {f"{reference}/manifest.json": reference for reference in needed.manifests}
+        markers = self._objects.stats(marker_of(reference) for reference in needed.manifests)
+        for key, found in self._objects.stats(keys).items():
+            reference = keys[key]
+            if found is None or markers[marker_of(reference)] is None:
+                continue
+            if not needed.needs_manifest(key):
+                yield Item("manifest", key, found.bytes, found.generation, "is deprecated, and nothing needs it")
+            else:
+                why = f"is deprecated, but {needed.holders.get(reference, _MAY_NEED)}"
+                yield Item("manifest", key, found.bytes, found.generation, why, "kept")
+
+    def _lapsed(self, kind: str, folder: str, before: float, why: str) -> Iterator[Item]:
+        for key, found in self._objects.stats(list(self._objects.list(folder))).items():
+            if found is not None and found.modified < before:
+                yield Item(kind, key, found.bytes, found.generation, why)
+
+
+def store_time(objects: ObjectStore) -> float:
+    """Seconds since 1970 by the store's own clock, which is read from a record that is written for it."""
+    key = f"{CLOCK}/{uuid.uuid4().hex}.json"
+    create_record(objects, key, {})
+    found = objects.stat(key)
+    remove_record(objects, key)
+    return found.modified if found else 0.0
+
+
+def _is_needed(item: Item, needed: Needed) -> bool:
+    return needed.needs_blob(item.key) if item.kind == "blob" else needed.needs_manifest(item.key)
+
+
+def _leftovers(root: Path, before: float) -> Iterator[Item]:
+    """Files and workspaces in a local store's `tmp` whose process has ended."""
+    for path in sorted((root / "tmp").iterdir()):
+        if path == root / LOCK or in_use(path):
+            continue
+        try:
+            inside = [each.lstat() for each in (path, *path.rglob("*"))]
+        except FileNotFoundError:
+            continue
+        if max(each.st_mtime for each in inside) < before:
+            size = sum(each.st_size for each in inside if stat.S_ISREG(each.st_mode))
+            yield Item("temporary", f"tmp/{path.name}", size, "", "its writer was killed")
+
+
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while batch := list(itertools.islice(iterator, _BATCH)):
+        yield batch

@@ -1,0 +1,112 @@
+"""Deprecation: a marker beside a manifest that says why an artifact should not be used, and what to use instead.
+
+The marker is no part of the artifact's identity. The environment variable `GATEHOUSE_DEPRECATED` says what happens when
+a deprecated artifact is read: `warn` (the default), `fail`, or `allow` (nothing).
+"""
+
+import logging
+import os
+from dataclasses import dataclass
+
+from gatehouse.errors import ConfigurationError, DeprecatedArtifactError
+from gatehouse.store.manifest import read_manifest
+from gatehouse.store.objects.base import ObjectStore
+from gatehouse.store.records import author, create_record, read_record
+from gatehouse.store.reference import Reference
+
+logger = logging.getLogger(__name__)
+
+POLICY = "GATEHOUSE_DEPRECATED"
+_POLICIES = ("warn", "fail", "allow")
+
+
+@dataclass(frozen=True)
+class Deprecation:
+    """Why an artifact should not be used; `successor` is the reference to use instead, or empty."""
+
+    reason: str
+    successor: str
+    by: str
+    at: str
+
+    def explain(self, reference: Reference) -> str:
+        """One sentence for a person."""
+        instead = f" Use {self.successor}." if self.successor else ""
+        return f"{reference} is deprecated since {self.at}: {self.reason.rstrip('.')}.{instead}"
+
+
+def marker_of(reference: Reference) -> str:
+    """The key of the marker."""
+    return f"{reference}/deprecated.json"
+
+
+def deprecation_of(objects: ObjectStore, reference: Reference) -> Deprecation | None:
+    """The deprecation of `reference`, or None."""
+    body = read_record(objects, marker_of(reference))
+    return None if body is None else Deprecation(body["reason"], body["successor"], body["by"], body["at"])
+
+
+def deprecate(
+    objects: ObjectStore, reference: Reference | str, reason: str, successor: Reference | str = "", by: str = ""
+) -> Deprecation:
+    """Mark an artifact as deprecated; repeating it changes nothing.
+
+    Args:
+        objects: The store that holds it.
+        reference: The artifact that should not be used any more.
+        reason: The reason.
+        successor: The artifact to use instead; empty for none.
+        by: The person; empty for the user of this process.
+
+    Raises:
+        MissingArtifactError: if the store does not hold the reference or its successor.
+        ConfigurationError: if there is no reason, the successor is the reference itself or deprecated, or the
+            reference is deprecated already for another reason.
+    """
+    reference = Reference.parse(reference)
+    read_manifest(objects, reference)
+    if not reason.strip():
+        raise ConfigurationError("A deprecation needs a reason: expected some words, found none. Give --reason.")
+    following = _successor(objects, reference, successor) if successor else ""
+    create_record(objects, marker_of(reference), author(by) | {"reason": reason, "successor": following})
+    held = deprecation_of(objects, reference)
+    assert held is not None
+    if (held.reason, held.successor) != (reason, following):
+        raise ConfigurationError(
+            f"{held.explain(reference)} A deprecation cannot be changed. To point readers to another artifact, "
+            "deprecate the successor."
+        )
+    return held
+
+
+def _successor(objects: ObjectStore, reference: Reference, successor: Reference | str) -> str:
+    following = Reference.parse(successor)
+    if following == reference:
+        raise ConfigurationError(f"--successor: expected another reference than the deprecated one, found {following}.")
+    read_manifest(objects, following)
+    held = deprecation_of(objects, following)
+    if held is not None:
+        raise ConfigurationError(f"--successor: expected a reference that is not deprecated; {held.explain(following)}")
+    return str(following)
+
+
+def require_in_use(objects: ObjectStore, reference: Reference) -> str:
+    """Apply `GATEHOUSE_DEPRECATED` to an artifact that is about to be read, if it is deprecated.
+
+    Returns:
+        The warning, or an empty text.
+
+    Raises:
+        DeprecatedArtifactError: under the policy `fail`.
+        ConfigurationError: if the policy is none of warn, fail and allow.
+    """
+    policy = os.environ.get(POLICY, "") or "warn"
+    if policy not in _POLICIES:
+        raise ConfigurationError(f"{POLICY}: expected one of {', '.join(_POLICIES)}, found {policy!r}.")
+    held = None if policy == "allow" else deprecation_of(objects, reference)
+    if held is None:
+        return ""
+    if policy == "fail":
+        raise DeprecatedArtifactError(f"{held.explain(reference)} Set {POLICY}=warn to read it nevertheless.")
+    logger.warning("%s", held.explain(reference))
+    return held.explain(reference)

@@ -1,0 +1,239 @@
+"""Erasure for readers and writers: records of what was erased on request, and markers beside manifests.
+
+`erasures/<n>.json` says who asked, when and why, and which blobs were removed. `<n>.done.json` says that they are gone,
+`<n>.lifted.json` that the same content may be published again. `<digest>.pulled.json` is a copy of another store's
+record. `<reference>/erased.json` marks an artifact whose data was removed, `<reference>/not-reproducible.json` an
+artifact derived from such a one. Both name the record.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gatehouse.errors import CorruptArtifactError, ErasedArtifactError
+from gatehouse.store.canonical import digest_of
+from gatehouse.store.manifest import FileEntry, Manifest, is_blob_key
+from gatehouse.store.objects.base import ObjectStore
+from gatehouse.store.records import create_record, read_record
+from gatehouse.store.reference import Reference, is_identity
+
+RECORDS = "erasures"
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """One record: a request to erase, and what it covers.
+
+    Attributes:
+        key: Key of the record in the store.
+        reason, by, at: Why, who, and when in UTC.
+        artifacts: Erased artifacts, as references.
+        dependants: Artifacts derived from them, as references.
+        blobs: Removed blobs: bytes by key.
+    """
+
+    key: str
+    reason: str
+    by: str
+    at: str
+    artifacts: frozenset[str]
+    dependants: frozenset[str]
+    blobs: dict[str, int]
+
+    @classmethod
+    def from_record(cls, key: str, body: dict[str, Any]) -> "Erasure":
+        """The erasure that a record describes.
+
+        Args:
+            key: Key of the record.
+            body: Its parsed JSON.
+
+        Raises:
+            CorruptArtifactError: if a removed key is no blob, or an artifact is no reference.
+        """
+        wrong = [blob["key"] for blob in body["blobs"] if not is_blob_key(blob["key"])]
+        wrong += [each for each in (*body["artifacts"], *body["dependants"]) if not is_identity(each)]
+        if wrong:
+            raise CorruptArtifactError(
+                f"{key}: expected keys of blobs and references, found {wrong[0]!r}. Restore it from a copy, or remove "
+                "it."
+            )
+        return cls(
+            key=key,
+            reason=body["reason"],
+            by=body["by"],
+            at=body["at"],
+            artifacts=frozenset(body["artifacts"]),
+            dependants=frozenset(body["dependants"]),
+            blobs={blob["key"]: blob["bytes"] for blob in body["blobs"]},
+        )
+
+    def explain(self, what: str) -> str:
+        """One sentence for a person."""
+        return f"{what} was erased on {self.at} by {self.by}: {self.reason.rstrip('.')} (record {self.key})."
+
+
+def erased_marker(reference: Reference | str) -> str:
+    """The key that marks an artifact as erased."""
+    return f"{reference}/erased.json"
+
+
+def dependant_marker(reference: Reference | str) -> str:
+    """The key that marks an artifact as derived from an erased one."""
+    return f"{reference}/not-reproducible.json"
+
+
+class Erasures:
+    """The erasures of a store. Each record is read once, because it never changes."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._read: dict[str, Erasure] = {}
+
+    def standing(self) -> list[Erasure]:
+        """Every erasure that was not lifted, in order of number."""
+        keys = set(self._objects.list(RECORDS))
+        return [self._record(key) for key in sorted(keys) if is_record(key) and _beside(key, "lifted") not in keys]
+
+    def unfinished(self) -> list[Erasure]:
+        """Every erasure whose blobs may not all be gone yet: its eraser was killed, or is running."""
+        return [each for each in self.standing() if self._objects.stat(_beside(each.key, "done")) is None]
+
+    def lifted(self, key: str) -> bool:
+        """Whether the content that the record `key` covers may be published again."""
+        return self._objects.stat(_beside(key, "lifted")) is not None
+
+    def of(self, reference: Reference) -> Erasure | None:
+        """The erasure of `reference`, or None. A lifted one counts until the artifact is published again."""
+        body = read_record(self._objects, erased_marker(reference))
+        return None if body is None else self._record(body["record"])
+
+    def behind(self, reference: Reference) -> Erasure | None:
+        """The erasure because of which `reference` cannot be reproduced, or None; lifted ones do not count."""
+        body = read_record(self._objects, dependant_marker(reference))
+        if body is None or self.lifted(body["record"]):
+            return None
+        return self._record(body["record"])
+
+    def mark_as(self, other: "Erasures", reference: Reference) -> None:
+        """Mark `reference` as not reproducible if another store marks it so.
+
+        The other store's record is copied. It does not forbid publishing here.
+
+        Args:
+            other: The erasures of the other store.
+            reference: The artifact that was copied from there.
+        """
+        behind = other.behind(reference)
+        body = None if behind is None else read_record(other._objects, behind.key)
+        if body is not None:
+            key = f"{RECORDS}/{digest_of(body)[:16]}.pulled.json"
+            create_record(self._objects, key, body)
+            create_record(self._objects, dependant_marker(reference), {"record": key})
+
+    def require_kept(self, reference: Reference) -> None:
+        """Check that `reference` was not erased.
+
+        Raises:
+            ErasedArtifactError: if it was; the message names the record.
+        """
+        erasure = self.of(reference)
+        if erasure is not None:
+            raise ErasedArtifactError(erasure.explain(str(reference)))
+
+    def refuse(self, manifest: Manifest) -> None:
+        """Check, before `manifest` is published, that neither it nor any of its blobs was erased.
+
+        Raises:
+            ErasedArtifactError: if it was. A blob that was stored ahead of the manifest is removed then.
+        """
+        hit = self._covering(manifest.files, str(manifest.reference))
+        if hit is not None:
+            self._remove(manifest.files, hit)
+            raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
+
+    def refuse_file(self, entry: FileEntry) -> None:
+        """Check that the content of one file was not erased.
+
+        Raises:
+            ErasedArtifactError: if it was.
+        """
+        hit = self._covering([entry])
+        if hit is not None:
+            raise ErasedArtifactError(_refusal(entry.path, [entry], hit))
+
+    def recheck(self, manifest: Manifest) -> None:
+        """Check again after a commit whether something was erased in the meantime.
+
+        A writer stores its blobs and then reads the records. An eraser writes its record, then deletes, then looks for
+        new manifests. So at least one of the two sees the other. Content that was erased meanwhile is removed again,
+        and artifacts derived from erased ones are marked.
+
+        Raises:
+            ErasedArtifactError: if the manifest, or a blob of it, was erased while it was published.
+        """
+        marker = erased_marker(manifest.reference)
+        marked = self._objects.stat(marker)
+        hit = self._covering(manifest.files, str(manifest.reference))
+        if hit is not None:
+            create_record(self._objects, marker, {"record": hit.key})
+            self._remove(manifest.files, hit)
+            raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
+        if marked is not None:
+            self._objects.delete(marker, marked.generation)
+        parents = [Reference.parse(parent) for parent in manifest.derived_from.values()] if self._any() else []
+        behind = next((found for each in parents if (found := self.of(each) or self.behind(each))), None)
+        if behind is not None:
+            create_record(self._objects, dependant_marker(manifest.reference), {"record": behind.key})
+
+    def _any(self) -> bool:
+        return next(iter(self._objects.list(RECORDS)), None) is not None
+
+    def _remove(self, files: Sequence[FileEntry], erasure: Erasure) -> None:
+        for key in erasure.blobs.keys() & {entry.blob for entry in files}:
+            remove_blob(self._objects, key)
+
+    def _covering(self, files: Sequence[FileEntry], reference: str = "") -> Erasure | None:
+        blobs = {entry.blob for entry in files}
+        standing = self.standing()
+        return next((each for each in standing if reference in each.artifacts or blobs & each.blobs.keys()), None)
+
+    def _record(self, key: str) -> Erasure:
+        if key not in self._read:
+            body = read_record(self._objects, key)
+            if body is None:
+                raise ErasedArtifactError(f"The record {key} of an erasure is gone. Restore it from a copy.")
+            self._read[key] = Erasure.from_record(key, body)
+        return self._read[key]
+
+
+def remove_blob(objects: ObjectStore, key: str) -> bool:
+    """Delete `key` in every generation, from the store and from this machine's cache.
+
+    Returns:
+        False if it was gone already.
+    """
+    removed = False
+    objects.forget(key)
+    while (found := objects.stat(key)) is not None:
+        removed = objects.delete(key, found.generation) or removed
+    return removed
+
+
+def is_record(key: str) -> bool:
+    """Whether `key` is a request to this store: `erasures/<n>.json`, and no other kind of record."""
+    return key.rsplit("/", 1)[1].count(".") == 1
+
+
+def _beside(key: str, word: str) -> str:
+    return f"{key.removesuffix('.json')}.{word}.json"
+
+
+def _refusal(name: str, files: Sequence[FileEntry], erasure: Erasure) -> str:
+    blobs = [entry.path for entry in files if entry.blob in erasure.blobs]
+    what = f"{name}: the content of {', '.join(blobs[:5])}" if blobs else name
+    number = erasure.key.rsplit("/", 1)[1].removesuffix(".json")
+    return (
+        f"{erasure.explain(what)} It is not published again. Remove the rows in question from the source; where the "
+        f"content may lawfully come back, `gatehouse data lift {number} --reason …` allows it."
+    )

@@ -1,0 +1,46 @@
+"""Chooses the image of a stage's task: the first that has everything that its stages and their pages import."""
+
+from functools import cache
+from typing import Any
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.runtime.images import HELD, image
+from gatehouse.store.carriers import ENGINES
+from gatehouse.store.code import closure_of, packages_of
+from gatehouse.store.stage import Stage, declared_stages, in_task
+
+
+@cache
+def image_of(stage: str) -> str:
+    """The image of a stage, as components give it to KFP."""
+    return image(image_name(declared_stages()[stage]))
+
+
+def image_name(stage: Stage[Any, Any]) -> str:
+    """Name of the image of a stage.
+
+    Raises:
+        ConfigurationError: if no image holds what it imports.
+    """
+    wanted = packages_of(modules_of(stage))
+    for name, held in HELD.items():
+        if wanted <= held:
+            return name
+    missing = {name: ", ".join(sorted(wanted - held)) for name, held in HELD.items()}
+    raise ConfigurationError(
+        f"Stage {stage.name}: no image holds all that it imports. "
+        f"{'; '.join(f'{name} lacks {what}' for name, what in missing.items())}. Add it to an image: its extra in "
+        "pyproject.toml, `make lock`, and HELD in gatehouse/runtime/images.py."
+    )
+
+
+def modules_of(stage: Stage[Any, Any]) -> frozenset[str]:
+    """Dotted names of our modules that the pod of a stage's task can load; modules for other engines run elsewhere."""
+    stages = in_task(stage)
+    entries = [one.function.__module__ for one in stages]
+    entries += [page.partition(":")[0] for one in stages for page in one.declared.pages.values()]
+    return frozenset().union(*(closure_of(entry, _elsewhere) for entry in entries))
+
+
+def _elsewhere(module: str) -> bool:
+    return bool({"component", *ENGINES} & set(module.split(".")))

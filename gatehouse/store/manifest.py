@@ -1,0 +1,230 @@
+"""Manifests: the contents of artifacts. The SHA-256 of a manifest's canonical JSON is the artifact's digest."""
+
+import json
+import re
+import reprlib
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+from gatehouse.errors import CorruptArtifactError, InvalidManifestError, InvalidReferenceError, MissingArtifactError
+from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
+from gatehouse.store.objects.base import ObjectStore
+from gatehouse.store.reference import Reference, is_identity
+
+FORMAT = "gatehouse/manifest/1"
+_DEEPEST = 100
+_DIGEST = re.compile("[0-9a-f]{64}")
+_SUFFIX = re.compile(r"(\.[A-Za-z0-9_+~-]{1,32})?")
+_BLOB = re.compile(rf"blobs/([0-9a-f]{{2}})/(?=\1){_DIGEST.pattern}{_SUFFIX.pattern}")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file of an artifact. `rows` is given for tables only; `suffix` ends the name of its blob.
+
+    Path, digest and suffix become paths and keys, so they are checked here, wherever an entry comes from.
+
+    Raises:
+        InvalidManifestError: if a field could refer to anything but a file of the artifact and its blob.
+    """
+
+    path: str
+    sha256: str
+    bytes: int
+    rows: int | None = None
+    suffix: str = ""
+
+    def __post_init__(self) -> None:
+        _require_path(self.path)
+        digest = isinstance(self.sha256, str) and _DIGEST.fullmatch(self.sha256)
+        _require("sha256", self.sha256, digest, "64 hexadecimal digits in lower case")
+        suffix = isinstance(self.suffix, str) and _SUFFIX.fullmatch(self.suffix)
+        _require("suffix", self.suffix, suffix, "nothing, or a dot with 1 to 32 letters and digits")
+        _require("bytes", self.bytes, _is_count(self.bytes), "a number of bytes")
+        _require("rows", self.rows, self.rows is None or _is_count(self.rows), "a number of rows, or none")
+
+    @property
+    def blob(self) -> str:
+        """The key of the bytes in the store."""
+        return f"blobs/{self.sha256[:2]}/{self.sha256}{self.suffix}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table artifact; `type` is the Arrow type's name."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A row range: `rows` rows from row `start` of one file, or of all files in order if `path` is empty."""
+
+    path: str
+    start: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything that identifies an artifact.
+
+    Nothing in it varies between two identical runs: no clock, no host, no user, no absolute path. `derived_from`
+    maps a role to the identity of an input; `configuration` is the canonical configuration of the stage that made
+    it; `details` are small deterministic facts about the content.
+
+    Raises:
+        InvalidManifestError: if two files have the same path, a shard has the path of no file, or an input is no
+            identity.
+    """
+
+    kind: str
+    name: str
+    files: tuple[FileEntry, ...]
+    columns: tuple[Column, ...] = ()
+    rows: int | None = None
+    shards: tuple[Shard, ...] = ()
+    derived_from: dict[str, str] = field(default_factory=dict)
+    configuration: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        paths = {entry.path for entry in self.files}
+        _require("files", [entry.path for entry in self.files], len(paths) == len(self.files), "each path once")
+        for shard in self.shards:
+            _require("shards", shard.path, shard.path in paths | {""}, "the path of one of the files, or none")
+        for name in ("configuration", "details"):
+            held = getattr(self, name)
+            _require(
+                name, held, isinstance(held, dict) and _nested(held) <= _DEEPEST, f"a dict of at most {_DEEPEST} levels"
+            )
+        for role, parent in self.derived_from.items():
+            known = isinstance(parent, str) and is_identity(parent)
+            _require(f"derived_from.{role}", parent, known, "<kind>/<name>/sha256-<64 hex>")
+
+    @property
+    def schema_sha256(self) -> str:
+        """Digest of the columns: equal for two tables with the same names, types and nullability in order."""
+        return digest_of([vars(column) for column in self.columns])
+
+    def to_json(self) -> str:
+        """Canonical JSON of the manifest; its SHA-256 is the digest."""
+        body = {one.name: getattr(self, one.name) for one in fields(self)}
+        body |= {name: [vars(one) for one in body[name]] for name in ("files", "columns", "shards")}
+        return canonical_json(body | {"format": FORMAT, "schema_sha256": self.schema_sha256})
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The identity that this manifest has in every store."""
+        return Reference(self.kind, self.name, sha256_bytes(self.to_json().encode()))
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> "Manifest":
+        """Rebuild a manifest from its parsed JSON.
+
+        Raises:
+            InvalidManifestError: if another version of Gatehouse wrote it in another format; or if a field could refer
+                to anything but a file of the artifact, its blob, or an input.
+        """
+        if body.get("format") != FORMAT:
+            raise InvalidManifestError(
+                f"expected the format {FORMAT!r}, found {body.get('format')!r}. Another version of Gatehouse wrote it; "
+                "read it with that one."
+            )
+        return cls(
+            kind=body["kind"],
+            name=body["name"],
+            files=tuple(FileEntry(**entry) for entry in body["files"]),
+            columns=tuple(Column(**column) for column in body["columns"]),
+            rows=body["rows"],
+            shards=tuple(Shard(**shard) for shard in body["shards"]),
+            derived_from=body["derived_from"],
+            configuration=body["configuration"],
+            details=body["details"],
+        )
+
+    def entry(self, path: str) -> FileEntry | None:
+        """The entry of one file, or None if the artifact has no such file."""
+        return next((entry for entry in self.files if entry.path == path), None)
+
+
+def is_blob_key(key: str) -> bool:
+    """Whether `key` has the form of a blob's key: `blobs/<2 hex>/<64 hex><suffix>`."""
+    return _BLOB.fullmatch(key) is not None
+
+
+def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:
+    """The manifest of `reference`, verified against its digest.
+
+    Raises:
+        MissingArtifactError: if the store does not hold it.
+        CorruptArtifactError: if its bytes do not have the digest of the reference. Bytes with the right digest that are
+            no manifest raise its subclass `InvalidManifestError`.
+    """
+    try:
+        data = objects.get_bytes(f"{reference}/manifest.json")
+    except MissingArtifactError:
+        raise MissingArtifactError(
+            f"{reference} is not in the store {objects.address}. Check the reference with `gatehouse data list`, and "
+            "the store with --store."
+        ) from None
+    if sha256_bytes(data) != reference.digest:
+        raise CorruptArtifactError(
+            f"{reference}: manifest.json was altered: expected SHA-256 {reference.digest}, found "
+            f"{sha256_bytes(data)}. Restore the store from a copy, or delete this reference and run again."
+        )
+    try:
+        manifest = Manifest.from_json(json.loads(data))
+        own = manifest.reference
+    except InvalidManifestError as error:
+        raise InvalidManifestError(f"{reference}: manifest.json: {error}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidReferenceError) as error:
+        raise InvalidManifestError(
+            f"{reference}: manifest.json: expected a manifest, found {_instead_of_one(error)}. {_CURE}"
+        ) from error
+    if own != reference:
+        raise InvalidManifestError(
+            f"{reference}: manifest.json: expected the canonical manifest of this reference, found that of {own}. "
+            f"{_CURE}"
+        )
+    return manifest
+
+
+_CURE = "Gatehouse did not write it so: restore the store from a copy, or remove the folder of this reference."
+
+
+def _instead_of_one(error: Exception) -> str:
+    """What was read in place of a manifest, by what happened at the first place that is none."""
+    if isinstance(error, UnicodeDecodeError | json.JSONDecodeError):
+        return "a text that is no JSON"
+    if isinstance(error, RecursionError):
+        return "one that is nested too deeply"
+    if isinstance(error, KeyError):
+        return f"one without the key {error}"
+    return "JSON that has another form"
+
+
+def _require_path(path: Any) -> None:
+    """Check a path inside an artifact: its parts have names, do not lead up, and contain no line breaks."""
+    known = isinstance(path, str) and path.isprintable() and "\\" not in path
+    _require("path", path, known and not {"", ".", ".."} & set(path.split("/")), "a path inside the artifact")
+
+
+def _require(name: str, value: Any, holds: object, expected: str) -> None:
+    if not holds:
+        raise InvalidManifestError(f"{name}: expected {expected}, found {reprlib.repr(value)}. {_CURE}")
+
+
+def _nested(value: Any, above: int = 0) -> int:
+    """Nesting depth of lists and dicts, counted up to one above the limit, as deep values would break recursion."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    if above > _DEEPEST:
+        return above
+    return max((_nested(each, above + 1) for each in inside), default=above)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

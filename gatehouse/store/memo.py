@@ -1,0 +1,69 @@
+"""The stage memo: the results of stages by key, so that nothing is computed twice."""
+
+import json
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+from gatehouse.store.canonical import digest_of
+from gatehouse.store.reference import Reference, references_in
+from gatehouse.store.store import ArtifactStore
+
+logger = logging.getLogger(__name__)
+
+
+def memo_key(stage: str, code: str, request: dict[str, Any]) -> str:
+    """The key of one computation, as 64 hexadecimal digits.
+
+    Args:
+        stage: Name of the stage.
+        code: Its code digest.
+        request: The identity of its request.
+    """
+    return digest_of({"stage": stage, "code": code, "request": request})
+
+
+def recall(
+    store: ArtifactStore,
+    stage: str,
+    key: str,
+    tell: Callable[[str], None] = logger.warning,
+    inputs: Collection[Reference] | None = None,
+) -> dict[str, Any] | None:
+    """The last recorded result under `key`; None if there is none, or if one of its artifacts is damaged.
+
+    Damaged files are put aside, so that the stage can make them again.
+
+    Args:
+        store: The artifact store with the memo.
+        stage: Name of the stage.
+        key: Key of the computation.
+        tell: Called with a sentence about each damaged file.
+        inputs: The references in the request, by which `ArtifactStore.intact` knows what else the stage made.
+    """
+    result = last(store, stage, key)
+    if result is None:
+        return None
+    found = [store.intact(reference, tell, inputs=inputs) for reference in references_in(result)]
+    return result if all(found) else None
+
+
+def last(store: ArtifactStore, stage: str, key: str) -> dict[str, Any] | None:
+    """The last recorded result under `key`, whether or not its artifacts still exist."""
+    records = list(store.objects.list(f"memo/{stage}/{key}"))
+    if not records:
+        return None
+    result: dict[str, Any] = json.loads(store.objects.get_bytes(records[-1]))["result"]
+    return result
+
+
+def remember(store: ArtifactStore, stage: str, key: str, result: dict[str, Any]) -> bool:
+    """Append `result` under `key`.
+
+    Returns:
+        False if another result was recorded before: the stage is not deterministic.
+    """
+    before = last(store, stage, key)
+    if before != result:
+        store.append(f"memo/{stage}/{key}", {"result": result})
+    return before is None or before == result

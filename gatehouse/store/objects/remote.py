@@ -1,0 +1,214 @@
+"""A store on a network: retries, lost answers, parallel requests, and a cache on this machine.
+
+Each protocol implements `Bucket`; everything else is the same for all protocols.
+"""
+
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
+from gatehouse.store.canonical import sha256_of
+from gatehouse.store.objects.base import Stat
+from gatehouse.store.objects.cache import BlobCache, KnownKeys, cache_folder, digest_of_blob
+from gatehouse.store.objects.parallel import side_by_side
+from gatehouse.store.objects.retry import TransientError, retried
+
+PARALLEL = 16
+T = TypeVar("T")
+_BLOBS = "blobs/"
+
+
+class _Altered(Exception):
+    """The received bytes do not match the key; the text is their SHA-256."""
+
+
+class Bucket(Protocol):
+    """The operations of a protocol; each needs a request or two. Keys are without the prefix in the bucket.
+
+    Every method may raise TransientError for temporary failures, and StoreError for permanent ones. `fetch` and `read`
+    raise FileNotFoundError for a missing key.
+    FileNotFoundError for a missing key.
+    """
+
+    address: str
+
+    def create(self, key: str, content: bytes | Path, writer: str) -> bool:
+        """Create `key`, marked with `writer`. Returns False if it exists. The bytes on the server are verified."""
+
+    def wrote(self, key: str, content: bytes | Path, writer: str) -> bool:
+        """Whether `writer` created `key` with this content."""
+
+    def fetch(self, key: str, target: Path) -> None:
+        """Write the verified bytes of `key` to a new file."""
+
+    def read(self, key: str) -> bytes:
+        """The verified bytes of `key`."""
+
+    def stat(self, key: str) -> Stat | None:
+        """Length, generation and time of `key`, or None if it is missing."""
+
+    def renew(self, key: str) -> bool:
+        """Give `key` a new generation and time. Returns False if it is missing."""
+
+    def delete(self, key: str, generation: str) -> bool:
+        """Delete `key` if it has this generation. Returns False if it has another one, or is missing."""
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Keys below the folder `prefix`."""
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Names of the folders directly below `prefix`."""
+
+
+class RemoteObjects:
+    """The object store over a bucket. Blobs are cached on this machine; everything else is read again each time."""
+
+    parallel = PARALLEL
+
+    def __init__(self, bucket: Bucket, cache: BlobCache, known: KnownKeys) -> None:
+        self.address = bucket.address
+        self._bucket = bucket
+        self._cache = cache
+        self._known = known
+
+    def put_bytes(self, key: str, data: bytes) -> bool:
+        """Create `key`; False if it exists."""
+        return self._create(key, data)
+
+    def put_file(self, key: str, path: Path) -> bool:
+        """Create `key` from a file, streamed; False if it exists."""
+        return self._create(key, path)
+
+    def _create(self, key: str, content: bytes | Path) -> bool:
+        if key.startswith(_BLOBS):
+            # Checking first costs less than sending bytes that the server refuses.
+            if key in self._known or self.stat(key) is not None:
+                self._known.add(key)
+                return False
+            created = self._send(key, content)
+            self._known.add(key)
+            return created
+        return self._send(key, content)
+
+    def _send(self, key: str, content: bytes | Path) -> bool:
+        writer = uuid.uuid4().hex
+
+        def attempt(_: bool) -> bool:
+            if self._bucket.create(key, content, writer):
+                return True
+            # It exists. Perhaps an earlier attempt of this call created it, and only the answer was lost.
+            return self._bucket.wrote(key, content, writer)
+
+        return self._asked(attempt, f"writing {key}")
+
+    def get_bytes(self, key: str) -> bytes:
+        """The bytes of `key`.
+
+        Raises:
+            MissingArtifactError: if there is no such key.
+        """
+        try:
+            return self._asked(lambda _: self._bucket.read(key), f"reading {key}")
+        except FileNotFoundError:
+            raise self._missing(key) from None
+
+    def local_path(self, key: str) -> Path:
+        """The file in the cache with the bytes of a blob.
+
+        Raises:
+            MissingArtifactError: if there is no such key.
+            CorruptArtifactError: if the store holds bytes that differ from the key's digest.
+        """
+        try:
+            return self._cache.get(key, lambda target: self._fetch(key, target))
+        except FileNotFoundError:
+            raise self._missing(key) from None
+
+    def sha256(self, key: str) -> str:
+        """Digest of a blob. The blob is not cached, because verification must not fill the disk.
+
+        Raises:
+            MissingArtifactError: if there is no such key.
+            CorruptArtifactError: if the store holds bytes that differ from the key's digest.
+        """
+        with tempfile.TemporaryDirectory(prefix="verify-", dir=cache_folder()) as folder:
+            try:
+                self._fetch(key, Path(folder) / "blob")
+            except FileNotFoundError:
+                raise self._missing(key) from None
+        return digest_of_blob(key)
+
+    def _fetch(self, key: str, target: Path) -> None:
+        wanted = digest_of_blob(key)
+
+        def attempt(_: bool) -> None:
+            target.unlink(missing_ok=True)
+            self._bucket.fetch(key, target)
+            if (found := sha256_of(target)) != wanted:
+                raise TransientError(_Altered(found))
+
+        try:
+            self._asked(attempt, f"fetching {key}")
+        except StoreError as error:
+            if not isinstance(error.__cause__, _Altered):
+                raise
+            raise CorruptArtifactError(
+                f"{key} has SHA-256 {error.__cause__} in the store {self.address}: expected the SHA-256 in its name. "
+                "Run again: the stage that wrote it writes it again. If no stage writes it, restore it from a copy."
+            ) from None
+
+    def forget(self, key: str) -> None:
+        """Delete the cached bytes of `key`. Only blobs are cached."""
+        if key.startswith(_BLOBS):
+            self._cache.forget(key)
+
+    def stat(self, key: str) -> Stat | None:
+        """The store's metadata of `key`."""
+        found = self._asked(lambda _: self._bucket.stat(key), f"looking for {key}")
+        if found is None:
+            self._known.forget(key)
+        return found
+
+    def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
+        """`stat` of many keys, in parallel."""
+        wanted = list(dict.fromkeys(keys))
+        return dict(zip(wanted, side_by_side(self, self.stat, wanted), strict=True))
+
+    def renew(self, key: str) -> bool:
+        """Give `key` a new generation and time."""
+        return self._asked(lambda _: self._bucket.renew(key), f"renewing {key}")
+
+    def delete(self, key: str, generation: str) -> bool:
+        """Delete `key` if it has this generation. If an answer was lost and the key is gone, we deleted it."""
+
+        def attempt(again: bool) -> bool:
+            gone = self._bucket.delete(key, generation)
+            return gone or (again and self._bucket.stat(key) is None)
+
+        self._known.forget(key)
+        return self._asked(attempt, f"deleting {key}")
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Keys below the folder `prefix`, sorted."""
+        yield from sorted(self._asked(lambda _: list(self._bucket.list(prefix)), f"listing {prefix}"))
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Names of the folders directly below `prefix`, sorted."""
+        yield from sorted(self._asked(lambda _: list(self._bucket.folders(prefix)), f"listing {prefix}"))
+
+    def _asked(self, request: Callable[[bool], T], what: str) -> T:
+        try:
+            return retried(request, what)
+        except TransientError as error:
+            raise StoreError(
+                f"The store {self.address} does not answer: {what} failed again and again, the last time with "
+                f"{type(error.cause).__name__}: {error}. Nothing was lost; run again when it is back."
+            ) from error.cause
+
+    def _missing(self, key: str) -> MissingArtifactError:
+        return MissingArtifactError(
+            f"{key} is not in the store {self.address}. Check the reference and the store's address."
+        )

@@ -1,0 +1,54 @@
+"""Pages of artifacts: drawn from an artifact, stored under its identity, and drawn again when the drawing code changes.
+
+A page is for people. It is in no manifest, so a change of its looks causes no new computation.
+"""
+
+import importlib
+from collections.abc import Iterator
+
+from gatehouse.store.canonical import digest_of
+from gatehouse.store.code import closure_of, text_digests
+from gatehouse.store.erasure import remove_blob
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+
+_FOLDER = "reports"
+
+
+def page_key(reference: Reference, page: str) -> str:
+    """The key of a page in the store: it depends on the artifact, and on the code that draws the page.
+
+    Args:
+        reference: The artifact.
+        page: The function that draws it, as `package.module:name`.
+    """
+    module = page.partition(":")[0]
+    shows = closure_of(module, lambda name: ".artifacts." in name)
+    return f"{_FOLDER}/{reference}/{digest_of(text_digests(shows))[:16]}.html"
+
+
+def draw(store: ArtifactStore, reference: Reference, page: str) -> str:
+    """Draw the page of an artifact and store it; returns its key. An existing page is not drawn again.
+
+    Args:
+        store: The artifact store.
+        reference: The artifact.
+        page: The function that draws it, as `package.module:name`.
+
+    Raises:
+        ErasedArtifactError: if the artifact was erased.
+    """
+    key = page_key(reference, page)
+    if store.objects.stat(key) is None:
+        module, _, name = page.partition(":")
+        html: str = getattr(importlib.import_module(module), name)(store, str(reference))
+        store.objects.put_bytes(key, html.encode())
+        if store.erasures.of(reference) is not None:  # while the page was drawn
+            remove_blob(store.objects, key)
+            store.erasures.require_kept(reference)
+    return key
+
+
+def pages_of(store: ArtifactStore, reference: Reference | str) -> Iterator[str]:
+    """The keys of all pages of an artifact, including those by older code."""
+    return store.objects.list(f"{_FOLDER}/{reference}")

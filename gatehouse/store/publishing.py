@@ -1,0 +1,173 @@
+"""Publishing: stores blobs, then the manifest, then checks the blobs again, all under a lease.
+
+A killed writer leaves no reference to an incomplete artifact, and two writers of the same artifact agree.
+docs/decisions/garbage-collection.md explains why this is safe beside a collector.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
+from gatehouse.store.canonical import sha256_bytes, sha256_of
+from gatehouse.store.erasure import Erasures
+from gatehouse.store.leases import Lease
+from gatehouse.store.manifest import FileEntry, Manifest
+from gatehouse.store.objects.base import ObjectStore, Stat
+from gatehouse.store.objects.parallel import side_by_side
+from gatehouse.store.quarantine import put_aside
+from gatehouse.store.records import remove_record
+
+logger = logging.getLogger(__name__)
+
+NO_KINDS = frozenset(
+    [
+        "blobs",
+        "code",
+        "erasures",
+        "gc",
+        "jobs",
+        "leases",
+        "measurements",
+        "memo",
+        "provenance",
+        "quarantine",
+        "registry",
+        "reports",
+        "runs",
+        "scratch",
+        "server",
+        "sources",
+        "tmp",
+        "turns",
+    ]
+)
+"""Folders of a store that hold no manifests. No kind of artifact may have such a name."""
+Content = Path | bytes | FileEntry | Callable[[], Path | bytes]
+"""The content of a file: a local file, bytes, the entry of a stored blob, or a function that fetches it."""
+
+
+class Publisher:
+    """Writes artifacts into one object store."""
+
+    def __init__(self, objects: ObjectStore, erasures: Erasures) -> None:
+        self._objects = objects
+        self._erasures = erasures
+
+    def commit(self, manifest: Manifest, contents: Mapping[str, Content]) -> None:
+        """Make an artifact visible: its blobs, then its manifest.
+
+        Args:
+            manifest: The artifact. It is published under its own digest.
+            contents: The content of every file in the manifest, by path.
+
+        Raises:
+            ConfigurationError: if the kind has the name of a folder that the store uses for something else.
+            StoreError: if writing fails; nothing is visible then.
+            MissingArtifactError: if a blob that should be stored already is missing or incomplete; nothing is visible
+                then.
+            ErasedArtifactError: if this content was erased on request.
+        """
+        _require_kind(manifest)
+        key = f"{manifest.reference}/manifest.json"
+        parents = [f"{parent}/manifest.json" for parent in manifest.derived_from.values()]
+        blobs = [entry.blob for entry in manifest.files]
+        with Lease(self._objects, [*blobs, key, *parents]) as lease:
+            self._erasures.refuse(manifest)
+            self._put_files(manifest.files, contents)
+            ours = self._objects.put_bytes(key, manifest.to_json().encode())
+            lease.wait_for_sweeps()
+            found = self._objects.stats([*blobs, key])
+            try:
+                self._put_files([each for each in manifest.files if not self._right(each, found[each.blob])], contents)
+            except GatehouseError:
+                if ours:
+                    remove_record(self._objects, key)
+                raise
+            if found[key] is None:
+                self._objects.put_bytes(key, manifest.to_json().encode())
+            self._erasures.recheck(manifest)
+
+    def keep(self, path: str, content: Path | bytes, rows: int | None) -> FileEntry:
+        """Store one file ahead of its artifact, as `ArtifactStore.keep` says.
+
+        Raises:
+            ErasedArtifactError: if this content was erased on request.
+        """
+        entry = entry_of(path, content, rows)
+        self._erasures.refuse_file(entry)
+        # The store itself is asked, because this machine's record of a remote store may be out of date by `publish`.
+        if not self._right(entry, self._objects.stat(entry.blob)) or self._objects.parallel == 1:
+            self._put_blob(entry, content)
+        return entry
+
+    def _put_files(self, entries: Sequence[FileEntry], contents: Mapping[str, Content]) -> None:
+        """Store files. Before content is fetched, the store is asked whether it has it already."""
+        named = [entry for entry in entries if not isinstance(contents[entry.path], (Path, bytes))]
+        found = self._objects.stats(entry.blob for entry in named)
+        there = {entry.path for entry in named if (held := found[entry.blob]) and held.bytes == entry.bytes}
+        for entry in named:
+            if entry.path not in there and isinstance(contents[entry.path], FileEntry):
+                raise MissingArtifactError(
+                    f"{entry.path} was not published: its blob {entry.blob} is missing or incomplete in the store "
+                    f"{self._objects.address}. Run again to store it again."
+                )
+
+        def put(entry: FileEntry) -> None:
+            content = contents[entry.path]
+            if not isinstance(content, FileEntry):
+                self._put_blob(entry, content() if callable(content) else content)
+
+        side_by_side(self._objects, put, [entry for entry in entries if entry.path not in there])
+
+    def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
+        objects, key = self._objects, entry.blob
+        while not (objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content)):
+            # A remote server verified the blob when it was sent, and `commit` compares its length.
+            # If the lease has lapsed, the collector may delete the blob right now. Then it is stored again.
+            with contextlib.suppress(MissingArtifactError, FileNotFoundError):
+                if objects.parallel > 1 or objects.sha256(key) == entry.sha256:
+                    return
+                self._put_aside(entry)
+
+    def _right(self, entry: FileEntry, held: Stat | None) -> bool:
+        """Whether a blob is stored with its right length. A wrong one is put aside."""
+        if held is not None and held.bytes != entry.bytes:
+            self._put_aside(entry)
+        return held is not None and held.bytes == entry.bytes
+
+    def _put_aside(self, entry: FileEntry) -> None:
+        if aside := put_aside(self._objects, entry.blob, entry.sha256):
+            logger.warning("%s held other bytes; they lie in %s now.", entry.blob, aside)
+
+
+def entry_of(path: str, content: Path | bytes | FileEntry, rows: int | None = None) -> FileEntry:
+    """The entry of a file in a manifest.
+
+    Args:
+        path: Path of the file inside the artifact.
+        content: The file, its bytes, or the entry of a stored blob.
+        rows: Row count, for tables.
+    """
+    suffix = Path(path).suffix
+    if isinstance(content, FileEntry):
+        return replace(content, path=path, rows=content.rows if rows is None else rows)
+    if isinstance(content, bytes):
+        return FileEntry(path, sha256_bytes(content), len(content), rows, suffix)
+    return FileEntry(path, sha256_of(content), os.path.getsize(content), rows, suffix)
+
+
+def manifest_of(kind: str, name: str, files: Mapping[str, bytes]) -> Manifest:
+    """The manifest of an artifact with these files and nothing else. It needs no store."""
+    return Manifest(kind, name, tuple(entry_of(path, files[path]) for path in sorted(files)))
+
+
+def _require_kind(manifest: Manifest) -> None:
+    if manifest.kind in NO_KINDS:
+        raise ConfigurationError(
+            f"{manifest.reference.short}: expected another kind of artifact than {manifest.kind!r}, which is a folder "
+            f"of the store with another purpose. Reserved names: {', '.join(sorted(NO_KINDS))}."
+        )

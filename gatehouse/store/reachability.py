@@ -1,0 +1,179 @@
+"""Finds which artifacts and blobs are still needed, and by what. The collector deletes none of them.
+
+Everything is read from the store: manifests, the ledger, memos, run records, deprecations and erasures.
+"""
+
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+
+from gatehouse.errors import CorruptArtifactError, MissingArtifactError
+from gatehouse.store.deprecation import marker_of
+from gatehouse.store.erasure import Erasures, dependant_marker
+from gatehouse.store.manifest import Manifest
+from gatehouse.store.objects.parallel import side_by_side
+from gatehouse.store.records import read_records
+from gatehouse.store.reference import Reference, references_in
+from gatehouse.store.store import ArtifactStore
+
+LEDGER = "registry"
+WORK = ("memo", "runs")
+
+
+class Manifests:
+    """The manifests of a store. Each is read and verified once, because a manifest never changes.
+
+    Attributes:
+        unreadable: Manifests that were altered or are invalid, at the last look. What they name is unknown.
+    """
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+        self._known: dict[Reference, Manifest] = {}
+        self.unreadable: dict[Reference, CorruptArtifactError] = {}
+
+    def read(self) -> dict[Reference, Manifest]:
+        """All readable manifests in the store now; the others are in `unreadable`."""
+        present = list(self._store.references())
+        new = [reference for reference in present if reference not in self._known]
+        found = dict(zip(new, side_by_side(self._store.objects, self._one, new), strict=True))
+        self._known |= {reference: each for reference, each in found.items() if isinstance(each, Manifest)}
+        self.unreadable = {key: each for key, each in found.items() if isinstance(each, CorruptArtifactError)}
+        return {reference: self._known[reference] for reference in present if reference in self._known}
+
+    def read_all(self) -> dict[Reference, Manifest]:
+        """All manifests in the store now.
+
+        Raises:
+            CorruptArtifactError: if one cannot be read, because what it names is unknown.
+        """
+        present = self.read()
+        for error in self.unreadable.values():
+            raise error
+        return present
+
+    def _one(self, reference: Reference) -> Manifest | CorruptArtifactError | None:
+        try:
+            return self._store.manifest(reference)
+        except MissingArtifactError:
+            return None
+        except CorruptArtifactError as error:
+            return error
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The needed objects at one look at the store.
+
+    Attributes:
+        manifests: Every manifest of the store.
+        holders: For each needed manifest, what needs it, in words.
+        unneeded: The deprecated manifests that nothing needs.
+        erased: Keys of the blobs that were erased on request. They are not needed, even if a manifest lists them.
+        blobs: Keys of the blobs that needed manifests list.
+        broken: For each manifest that is unreadable, or missing although a needed manifest was derived from it, what is
+            wrong. It may need any blob or artifact, so as long as there is one, everything is needed.
+    """
+
+    manifests: dict[Reference, Manifest]
+    holders: dict[Reference, str]
+    unneeded: frozenset[Reference] = frozenset()
+    erased: frozenset[str] = frozenset()
+    blobs: frozenset[str] = field(default=frozenset(), repr=False)
+    broken: dict[Reference, str] = field(default_factory=dict)
+
+    def needs_manifest(self, key: str) -> bool:
+        """Whether the manifest at `key` is needed."""
+        return bool(self.broken) or all(key != f"{reference}/manifest.json" for reference in self.unneeded)
+
+    def needs_blob(self, key: str) -> bool:
+        """Whether the blob at `key` is needed. An erased blob never is."""
+        return key in self.blobs or (bool(self.broken) and key not in self.erased)
+
+
+class Reachability:
+    """Finds what is needed in a store, repeatedly. A manifest or record is read once, because it never changes."""
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+        self._manifests = Manifests(store)
+        self._in_use: set[Reference] = set()
+        self._names: dict[str, tuple[Reference, ...]] = {}
+
+    def look(self, *, deprecated: bool, forget: bool) -> Needed:
+        """What is needed now.
+
+        Args:
+            deprecated: Whether a deprecated manifest is needed only where something else needs it. Otherwise every
+                manifest is needed.
+            forget: Whether memos and run records do not count as something that needs an artifact.
+
+        Raises:
+            CorruptArtifactError: if a record cannot be read.
+        """
+        present = self._manifests.read()
+        holders = dict.fromkeys(present, "is in use")
+        if deprecated:
+            holders = _held(present, self._deprecated(present), self._named(forget))
+        standing = Erasures(self._store.objects).standing()
+        erased = frozenset(key for erasure in standing for key in erasure.blobs)
+        gone = frozenset(reference for erasure in standing for reference in erasure.artifacts)
+        readable = [present[reference] for reference in holders if str(reference) not in gone]
+        blobs = frozenset(entry.blob for manifest in readable for entry in manifest.files)
+        broken = {reference: str(error) for reference, error in self._manifests.unreadable.items()}
+        broken |= self._missing(
+            {reference: present[reference] for reference in holders}, present.keys() | broken.keys()
+        )
+        return Needed(present, holders, frozenset(present) - holders.keys(), erased, blobs - erased, broken)
+
+    def _missing(self, needed: dict[Reference, Manifest], known: Set[Reference]) -> dict[Reference, str]:
+        """Missing inputs of needed artifacts, except those that were erased before a pull into this store."""
+        found: dict[Reference, str] = {}
+        for child, manifest in needed.items():
+            for parent in map(Reference.parse, manifest.derived_from.values()):
+                if parent in known or parent in found:
+                    continue
+                held = self._store.objects.stats([f"{parent}/manifest.json", dependant_marker(child)])
+                if not any(held.values()):
+                    found[parent] = f"{parent} is missing, and {child} was made from it. Restore the store from a copy."
+        return found
+
+    def _deprecated(self, present: Iterable[Reference]) -> frozenset[Reference]:
+        """Deprecated artifacts. One deprecated after the first look counts as in use until the collector ends."""
+        markers = {marker_of(reference): reference for reference in present if reference not in self._in_use}
+        found = self._store.objects.stats(markers)
+        deprecated = frozenset(markers[key] for key, held in found.items() if held is not None)
+        self._in_use.update(set(markers.values()) - deprecated)
+        return deprecated
+
+    def _named(self, forget: bool) -> dict[Reference, str]:
+        """The references in records, each with the first record that names it, in words."""
+        named: dict[Reference, str] = {}
+        for folder in (LEDGER,) if forget else (LEDGER, *WORK):
+            keys = [key for key in self._store.objects.list(folder) if key.endswith(".json")]
+            new = read_records(self._store.objects, [key for key in keys if key not in self._names])
+            self._names |= {key: references_in(body) for key, body in new.items()}
+            for key in keys:
+                for reference in self._names.get(key, ()):
+                    named.setdefault(reference, f"{key} names it")
+        return named
+
+
+def _held(
+    present: dict[Reference, Manifest], deprecated: frozenset[Reference], named: dict[Reference, str]
+) -> dict[Reference, str]:
+    """What needs each manifest: it is in use, a record names it, or a needed artifact was derived from it."""
+    holders = {reference: "is in use" for reference in present if reference not in deprecated}
+    holders |= {reference: by for reference, by in named.items() if reference in deprecated and reference in present}
+    pending = list(holders)
+    while pending:
+        current = pending.pop()
+        for parent in lineage_of(present[current]):
+            if parent in present and parent not in holders:
+                holders[parent] = f"{current.short} was made from it"
+                pending.append(parent)
+    return holders
+
+
+def lineage_of(manifest: Manifest) -> Iterator[Reference]:
+    """All references in a manifest: its inputs, its configuration, and its details."""
+    yield from references_in([manifest.derived_from, manifest.configuration, manifest.details])

@@ -1,0 +1,192 @@
+"""The run record: events of each stage of a run, and how the run ended. Records are only added.
+
+A stage may give several warnings, and a run that is tried again ends again: these are numbered from the second on.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from gatehouse.runtime.redaction import redacted
+from gatehouse.store.records import read_record, whoami
+from gatehouse.store.store import ArtifactStore
+
+logger = logging.getLogger(__name__)
+
+RUN_ID = "GATEHOUSE_RUN_ID"
+REASON = "GATEHOUSE_REASON"
+MACHINE = "GATEHOUSE_MACHINE"
+"""Environment variables: the run of a process, why a person started it, and the type of machine."""
+LAST_STAGE = "GATEHOUSE_LAST_STAGE"
+"""Environment variable of a run on this machine: the stage after which its task ends."""
+REPORT = "report_end"
+"""The stage that records the end of its run."""
+END = "end.json"
+"""The record of a run's first end; later ones are `end.2.json` and so on."""
+_RETRY_SECONDS = 900.0
+_REPEATED = ("warned", "paused")
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event of one attempt of a stage.
+
+    `event` is `started`, then `hit`, `finished`, `failed`, `stopped` or `tolerated`; between them `paused`, `warned`,
+    and `trial` for the end of each trial of an experiment. If the same request is made again in a run, for example by a
+    KFP retry, `asked` is the same.
+    """
+
+    stage: str
+    attempt: int
+    event: str
+    body: dict[str, Any]
+
+
+class Attempt:
+    """One attempt at a stage in the run of `GATEHOUSE_RUN_ID`. Without a run nothing is recorded."""
+
+    def __init__(self, store: ArtifactStore, stage: str, asked: str = "") -> None:
+        """Start an attempt, and record the start.
+
+        Args:
+            store: The artifact store with the run record.
+            stage: The stage.
+            asked: Identity of the request.
+        """
+        self._store = store
+        self._stage = stage
+        self._asked = asked
+        self._run = os.environ.get(RUN_ID, "")
+        self._number = 1
+        self._began = time.time()
+        self.facts: dict[str, Any] = {}
+        """Fields of every later event of this attempt, besides its own body."""
+        self._means: dict[str, tuple[float, int]] = {}
+        self._measuring = threading.Lock()
+        if self._run:
+            while not self._write("started", {"pid": os.getpid()}):
+                self._number += 1
+
+    def _write(self, event: str, body: dict[str, Any]) -> bool:
+        key = f"runs/{self._run}/{self._stage}.{self._number}.{event}.json"
+        asked = {"asked": self._asked} if self._asked else {}
+        return self._store.record(
+            key, body | asked | {"at": time.time(), "seconds": round(time.time() - self._began, 3)}
+        )
+
+    def note(self, event: str, **body: Any) -> None:
+        """Record an event of this attempt, without secrets; `warned` and `paused` each time, others once."""
+        if not self._run:
+            return
+        if "message" in body:
+            body["message"] = redacted(str(body["message"]))
+        name, number = event, 1
+        while not self._write(name, self.facts | body) and event in _REPEATED:
+            number += 1
+            name = f"{event}-{number}"
+
+    def measure(self, name: str, values: Sequence[float]) -> None:
+        """Add the mean of this attempt's measurements so far to every later event; from any thread."""
+        with self._measuring:
+            total, count = self._means.get(name, (0.0, 0))
+            total, count = self._means[name] = total + sum(values), count + len(values)
+            self.facts[name] = round(total / count, 3)
+
+    @contextmanager
+    def as_task(self) -> Iterator[None]:
+        """In this context, measurements belong to this attempt, unless it is part of another attempt."""
+        token = TASK.set(TASK.get() or self)
+        try:
+            yield
+        finally:
+            TASK.reset(token)
+
+    @property
+    def number(self) -> int:
+        """Number of the attempt at the stage, from 1."""
+        return self._number
+
+    def found_before(self) -> dict[str, Any] | None:
+        """The permanent error that an earlier attempt at the same request had in this run, or None.
+
+        An older error does not count: somebody may have fixed the cause, and restarted the task of the same run.
+        """
+        for number in range(1, self._number):
+            body = read_record(self._store.objects, f"runs/{self._run}/{self._stage}.{number}.failed.json")
+            if body and body.get("permanent") and body.get("asked") == self._asked and "message" in body:
+                return body if time.time() - float(body["at"]) < _RETRY_SECONDS else None
+        return None
+
+    def warn(self, message: str) -> None:
+        """Log and record a warning, without secrets."""
+        message = redacted(message)
+        logger.warning("%s", message)
+        self.note("warned", message=message)
+
+    def provenance(self, references: Iterable[str]) -> None:
+        """Record for each reference who made it, in which run, when, and with which key and code."""
+        for reference in references:
+            body = {"run": self._run, "stage": self._stage, "attempt": self._number, "at": time.time(), "by": whoami()}
+            body |= {"why": os.environ.get(REASON, "")} | self.facts
+            self._store.append(f"provenance/{reference}", body)
+
+
+TASK: ContextVar[Attempt | None] = ContextVar("gatehouse_task", default=None)
+"""The attempt of the outermost stage in this context."""
+
+
+def events(
+    store: ArtifactStore, run: str, known: Set[str] = frozenset(), *, trials: bool = False
+) -> Iterator[tuple[str, Event]]:
+    """The events of a run, as pairs of key and event in order of keys.
+
+    Args:
+        store: The artifact store with the run record.
+        run: Id of the run.
+        known: Keys to leave out, because they were read before.
+        trials: Whether to read the end of every trial of an experiment. There may be thousands, each in its own object;
+            otherwise only the one with the highest number is read, as a sign of life.
+    """
+    keys = list(store.objects.list(f"runs/{run}"))
+    if not trials:
+        known = known | set(sorted((key for key in keys if ".trial-" in key), key=lambda key: (len(key), key))[:-1])
+    for key in keys:
+        parts = key.rsplit("/", 1)[1].split(".")
+        if key not in known and len(parts) == 4 and parts[1].isdigit() and parts[3] == "json":
+            yield (
+                key,
+                Event(parts[0], int(parts[1]), parts[2].partition("-")[0], json.loads(store.objects.get_bytes(key))),
+            )
+
+
+def recorded_runs(store: ArtifactStore) -> dict[str, set[str]]:
+    """The names of the records of every run, by its id."""
+    found: dict[str, set[str]] = {}
+    for key in store.objects.list("runs"):
+        _, run, name = key.split("/", 2)
+        found.setdefault(run, set()).add(name)
+    return found
+
+
+def end_name(number: int) -> str:
+    """The name of the record of a run's first end (1), or of a later one."""
+    return END if number == 1 else f"end.{number}.json"
+
+
+def end_number(names: Iterable[str]) -> int:
+    """How often a run has ended, from the names of its records; more than once if it was tried again."""
+    return sum(name == END or (name.startswith("end.") and name.endswith(".json")) for name in names)
+
+
+def end_of(store: ArtifactStore, run: str) -> dict[str, Any] | None:
+    """The record of a run's last end, with its number as `number`, or None if no end is recorded."""
+    number = end_number(key.rsplit("/", 1)[1] for key in store.objects.list(f"runs/{run}"))
+    body = read_record(store.objects, f"runs/{run}/{end_name(number)}") if number else None
+    return None if body is None else body | {"number": number}

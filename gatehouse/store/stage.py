@@ -1,0 +1,448 @@
+"""Makes a plain function a stage: adds memo, verification of its outputs, run record, provenance and pages."""
+
+import contextlib
+import contextvars
+import functools
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, NoReturn, TypeVar, cast, get_origin, get_type_hints
+
+from pydantic import ValidationError, model_validator
+
+import gatehouse
+from gatehouse.errors import (
+    GatehouseError,
+    HiddenValueError,
+    InvalidReferenceError,
+    LauncherError,
+    OutOfMemoryError,
+    RepeatedError,
+    StageResultError,
+    StaleSpecError,
+    StoppedError,
+    StoreError,
+    is_interruption,
+)
+from gatehouse.runtime import limits
+from gatehouse.runtime.process import follow_owner
+from gatehouse.runtime.redaction import redacted
+from gatehouse.store import memo
+from gatehouse.store.atomic_file import disk_full
+from gatehouse.store.canonical import digest_of
+from gatehouse.store.code import Code, code_of
+from gatehouse.store.database import out_of_memory
+from gatehouse.store.declaration import PURE, USUAL, Declaration, Effects, Resources
+from gatehouse.store.hidden_values import hiding, without_values
+from gatehouse.store.identity import Spec, identity_of
+from gatehouse.store.pages import draw
+from gatehouse.store.reference import Reference, references_in
+from gatehouse.store.run import RUN_ID, Attempt
+from gatehouse.store.store import ArtifactStore
+
+logger = logging.getLogger(__name__)
+
+FAULT = "GATEHOUSE_FAULT"
+ATTEMPTS = "GATEHOUSE_ATTEMPTS"
+"""Environment variable: how often a task is tried in a run, by its pods themselves: docs/specs.md#retries."""
+TOLERATE = "GATEHOUSE_TOLERATE"
+"""Environment variable: if the stage fails and is not tried again, its task succeeds with a warning."""
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 15.0, 300.0
+_SENSITIVE = "gatehouse.data.validation.sensitivity:sensitive_columns"
+"""Says of which columns no value may be shown. Named, not imported: it decides results, and this room decides none."""
+_HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "pyarrow")
+_outer: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage", default="")
+_forced: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage_forced", default="")
+
+
+class StageModel(Spec):
+    """Base of requests and results: frozen, strict about names, and holding identities, never addresses."""
+
+    @property
+    def provisional(self) -> bool:
+        """Whether the next call may not take this result from the memo, because the work was ended early."""
+        return False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_addresses(cls, data: Any) -> Any:
+        return {name: _identity(value) for name, value in data.items()} if isinstance(data, dict) else data
+
+
+def _identity(value: Any) -> Any:
+    if isinstance(value, str) and "/sha256-" in value and "\n" not in value and " " not in value:
+        try:
+            return str(Reference.parse(value))
+        except InvalidReferenceError:
+            return value
+    return value
+
+
+Req = TypeVar("Req", bound=StageModel)
+Res = TypeVar("Res", bound=StageModel)
+
+
+class Stage(Generic[Req, Res]):
+    """A stage: call it with a request and a store.
+
+    A call looks up the memo, runs the function if there is no entry, verifies that its results exist, and writes memo,
+    run record and provenance. The stage's declaration says whether the memo is used.
+    """
+
+    def __init__(
+        self,
+        declared: Declaration,
+        function: Callable[[Req, ArtifactStore], Res],
+        outside: Callable[[Req], str] | None = None,
+        sensitive: Callable[[Req], Collection[str]] | None = None,
+    ) -> None:
+        self.declared = declared
+        self.name = declared.name
+        self.function = function
+        self.outside = outside
+        self.sensitive = sensitive
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self.request: type[Req]
+        self.result: type[Res]
+        self.request, _, self.result = get_type_hints(function).values()
+
+    @property
+    def cacheable(self) -> bool:
+        """Whether KFP's cache may keep its results: it has a memo, and no result of it is provisional."""
+        return self.declared.effects.memo and self.result.provisional is StageModel.provisional
+
+    def sources(self) -> Code:
+        """The code that decides this stage's result, as it is on disk."""
+        return code_of(self.function.__module__)
+
+    def code(self) -> str:
+        """The digest of this stage's sources, as they are on disk: compiled specs hold it."""
+        return self.sources().source
+
+    def code_here(self, code: str = "") -> str:
+        """The code digest in keys: of these sources, or of those of a compiled spec, with what is installed here."""
+        return self.sources().digest_with(code)
+
+    def key(self, request: Req, code: str = "") -> str:
+        """The memo key of `request`. It includes user code that the request names, which no compiled spec knows."""
+        return memo.memo_key(self.name, self.code_here(code) + self._own_code(request), identity_of(request))
+
+    def _own_code(self, request: Req) -> str:
+        return self.outside(request) if self.outside else ""
+
+    def require_current(self, code: str) -> None:
+        """Check that the digest in a compiled spec is that of the sources on disk; an empty digest passes.
+
+        Raises:
+            StaleSpecError: if it differs.
+        """
+        if code and code != self.code():
+            raise StaleSpecError(
+                f"Stage {self.name}: the spec was compiled from code {code[:12]}, but the code installed here is "
+                f"{self.code()[:12]}. Compile again (`gatehouse compile`), or run the image "
+                f"that the spec was compiled for."
+            )
+
+    def __call__(self, request: Req, store: ArtifactStore, *, code: str = "", force: str = "") -> Res:
+        """Return the stage's result for `request`.
+
+        Args:
+            request: Everything that the result depends on.
+            store: The artifact store.
+            code: Digest of the sources, from the compiled spec; empty to use those on disk.
+            force: A nonce; if it is not empty, the memo is not read. It also applies to calls of the stage to itself.
+
+        Raises:
+            StaleSpecError: if `code` is not the digest of the sources that would run.
+            StageResultError: if the function returns a reference that is not complete in the store.
+            RepeatedError: if an earlier attempt in this run had a permanent error.
+        """
+        outer = _outer.get()
+        label = f"{outer}:{self.name}" if outer else self.name
+        if outer.rpartition(":")[2] == self.name:
+            force = force or _forced.get()  # Forcing a stage that calls itself, such as a refit, applies to both calls.
+        if not outer:
+            follow_owner()
+            _end_on_sigterm()
+        attempt = Attempt(store, label, digest_of([identity_of(request), code, force]))
+        pause = 0.0
+        with _inside(label, force, functools.partial(self._sensitive, request, store)):
+            try:
+                _require_no_verdict(attempt)
+                inject_fault(self.name, "start", attempt)
+                with attempt.as_task():
+                    result, hit = self._recall_or_run(request, store, attempt, code, force)
+                inject_fault(self.name, "finish", attempt)
+            except Exception as raised:
+                error = without_values(_explained(raised))
+                pause = 0.0 if outer else _pause_before_another(error, attempt)
+                tolerated = not outer and not pause and _is_tolerated(error, self.name)
+                with contextlib.suppress(StoreError):  # The original error matters more than a failure to record it.
+                    ended = "stopped" if isinstance(error, StoppedError) else "tolerated" if tolerated else "failed"
+                    attempt.note(ended, **_told(error))
+                if tolerated:
+                    attempt.warn(f"{self.name} failed, and the run goes on without it: {_told(error)['message']}")
+                    return _empty_result(self.result)
+                if not pause and error is raised:
+                    raise
+                if not pause:
+                    raise error from (None if isinstance(error, HiddenValueError) else raised)
+                logger.warning("%s failed, and is tried again in %g s: %s", label, pause, _told(error)["message"])
+                del error  # It holds what the attempt had in memory.
+            except SystemExit as ended:
+                if ended.code == 128 + signal.SIGTERM:
+                    # KFP does not tell an exit task a terminated run from one whose pod was killed, as for memory.
+                    told = StoppedError(f"{self.name} was stopped before it ended.")
+                    with contextlib.suppress(StoreError):  # The signal ends the stage, on the record or not.
+                        attempt.note("stopped", **_told(told))
+                raise
+        if pause:
+            time.sleep(pause)
+            return self(request, store, code=code, force=force)
+        loaded = [name for name in _HEAVY if name in sys.modules]
+        body = result.model_dump(mode="json")
+        facts = {"memo": self.declared.effects.memo, "tracked": body.get(self.declared.tracked, "")}
+        attempt.note("hit" if hit else "finished", result=body, imported=loaded, **facts)
+        return result
+
+    def _recall_or_run(
+        self, request: Req, store: ArtifactStore, attempt: Attempt, code: str, force: str
+    ) -> tuple[Res, bool]:
+        inputs = references_in(request.model_dump(mode="json"))
+        if deprecated := list(filter(None, map(store.require_readable, inputs))):
+            attempt.note("warned", message=" ".join(deprecated))
+        if not self.declared.effects.memo:
+            result = self.function(request, store)
+            found = references_in(result.model_dump(mode="json"))
+            # Artifacts that it found and did not make have their provenance already.
+            attempt.provenance(
+                [str(one) for one in found if next(store.objects.list(f"provenance/{one}"), None) is None]
+            )
+            self._draw_pages(store, found, attempt)
+            return result, False
+        key = self.key(request, code)
+        facts = {"key": key, "code": self.code_here(code), "outside": self._own_code(request)}
+        attempt.facts = facts | {"request": identity_of(request)}
+        known = None if force else self._known(store, key, attempt, inputs)
+        if known is not None:
+            return known, True
+        self.require_current(code)
+        record_code(store, self.sources())
+        limits.confine_arrow()
+        result = self.function(request, store)
+        body = result.model_dump(mode="json")
+        outputs = references_in(body)
+        missing = [str(reference) for reference in outputs if not store.exists(reference)]
+        if missing:
+            raise StageResultError(
+                f"Stage {self.name} returned references that are not in the store: {', '.join(missing)}."
+            )
+        if not result.provisional and not memo.remember(store, self.name, key, body):
+            attempt.warn(f"NonDeterministicStage: {self.name} gave another result than before for the same key {key}.")
+        attempt.provenance(tuple(str(reference) for reference in outputs))
+        self._draw_pages(store, outputs, attempt)
+        return result, False
+
+    def _known(self, store: ArtifactStore, key: str, attempt: Attempt, inputs: Collection[Reference]) -> Res | None:
+        """The result in the memo; None if it has another form than results have now."""
+        known = memo.recall(store, self.name, key, attempt.warn, inputs)
+        try:
+            return None if known is None else self.result.model_validate(known)
+        except ValidationError:
+            return None
+
+    def _sensitive(self, request: Req, store: ArtifactStore) -> Collection[str]:
+        """The sensitive columns of a request and of what it names; where that cannot be read, any may be."""
+        module, _, name = _SENSITIVE.partition(":")
+        columns = getattr(importlib.import_module(module), name)
+        declared = set(self.sensitive(request)) if self.sensitive else set()
+        try:
+            named = references_in(request.model_dump(mode="json"))
+            return declared | {each for one in named for each in columns(store, one)}
+        except GatehouseError:
+            return ("unknown, as a manifest cannot be read",)
+
+    def _draw_pages(self, store: ArtifactStore, outputs: Sequence[Reference], attempt: Attempt) -> None:
+        """Draw the pages of new artifacts; an error becomes a warning, because no result depends on pages."""
+        for reference in outputs:
+            page = self.declared.pages.get(reference.kind)
+            if page is None:
+                continue
+            try:
+                draw(store, reference, page)
+            except Exception as error:
+                attempt.warn(f"The page of {reference} was not drawn: {type(error).__name__}: {error}")
+
+
+@contextlib.contextmanager
+def _inside(label: str, force: str, sensitive: Callable[[], Collection[str]]) -> Iterator[None]:
+    """What is called in this context is called by the stage of this label, and shows no value that it may not show."""
+    token, forced = _outer.set(label), _forced.set(force)
+    try:
+        with hiding(sensitive):
+            yield
+    finally:
+        _outer.reset(token)
+        _forced.reset(forced)
+
+
+STAGES: dict[str, Stage[Any, Any]] = {}
+"""The stages whose modules are imported, by name; `declared_stages` imports all of them."""
+
+
+def stage(
+    name: str,
+    *,
+    title: str,
+    effects: Effects = PURE,
+    resources: Resources = USUAL,
+    pages: Mapping[str, str] | None = None,
+    inner: bool = False,
+    section: str = "",
+    tracked: str = "",
+    task: tuple[str, ...] = (),
+    outside: Callable[[Any], str] | None = None,
+    sensitive: Callable[[Any], Collection[str]] | None = None,
+) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
+    """Make a function `(request, store) -> result` a stage.
+
+    Args:
+        name: Name of the stage, of its KFP component, and of its rows in records and tables.
+        title: Name for people.
+        effects: What it reads and writes besides artifacts; a pure function by default.
+        resources: Resources of its pod.
+        pages: For each kind of artifact the function `(store, reference) -> HTML` that draws its page, named as
+            `package.module:name`.
+        inner: Whether only other stages call it, and no task does.
+        section: The section, or key, of a project without which a pipeline has no task of it.
+        tracked: The field of its result that names an artifact with an MLflow run of its own.
+        task: The stages that its KFP task can run, in order, itself among them; empty for itself alone.
+        outside: Digest of code outside `gatehouse` that a request names and its result depends on; empty for none.
+        sensitive: The columns that a request itself declares sensitive, besides those of the references that it names.
+    """
+
+    def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
+        declared = Declaration(name, title, effects, resources, pages or {}, inner, section, tracked, task)
+        STAGES[name] = Stage(declared, function, outside, sensitive)
+        return STAGES[name]
+
+    return decorate
+
+
+def declared_stages() -> dict[str, Stage[Any, Any]]:
+    """All stages by name, from every `stage.py` below `components`, in order of their paths."""
+    _import_stages()
+    return STAGES
+
+
+@functools.cache
+def _import_stages() -> None:
+    root = Path(gatehouse.__file__).parent
+    for path in sorted((root / "components").rglob("stage.py")):
+        importlib.import_module(".".join(("gatehouse", *path.relative_to(root).with_suffix("").parts)))
+
+
+def record_code(store: ArtifactStore, code: Code) -> None:
+    """Store the parts of a code digest beside the memo, so that two runs can be compared later."""
+    store.record(f"code/{code.digest}.json", code.to_json())
+
+
+def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
+    """For tests: pause, exit or raise at one point of one stage, as in `GATEHOUSE_FAULT=<stage>:<point>:<action>`.
+
+    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed. Only the
+    first attempt of a run has the fault.
+
+    Raises:
+        RuntimeError: if the action is `raise`.
+    """
+    wanted, _, action = os.environ.get(FAULT, "").rpartition(":")
+    if wanted != f"{stage_name}:{point}" or attempt.number > 1:
+        return
+    if action == "pause":
+        attempt.note("paused")
+        time.sleep(600)
+    elif action == "exit":
+        os._exit(70)
+    elif action == "raise":
+        raise RuntimeError(f"injected fault at {wanted}")
+
+
+def _require_no_verdict(attempt: Attempt) -> None:
+    """Raise at once the permanent error of an earlier attempt at the same request: KFP may start the task again."""
+    before = attempt.found_before()
+    if before is not None:
+        raise RepeatedError(before["message"], before["error"], before["exit_code"])
+
+
+def _pause_before_another(error: Exception, attempt: Attempt) -> float:
+    """Seconds until this pod tries the stage again, as KFP may not; 0 where no attempt is left, or none would help.
+
+    A launcher has restarts of its own, and each takes as long as this pod may; more memory needs another pod.
+    """
+    left = attempt.number < int(os.environ.get(ATTEMPTS, "1")) and bool(os.environ.get(RUN_ID))
+    hopeless = isinstance(error, StoppedError | LauncherError | OutOfMemoryError)
+    if not left or hopeless or (isinstance(error, GatehouseError) and error.permanent):
+        return 0.0
+    return float(min(_PAUSE_SECONDS * 2 ** (attempt.number - 1), _LONGEST_PAUSE_SECONDS))
+
+
+def _is_tolerated(error: Exception, stage_name: str) -> bool:
+    """Whether the project lets a run continue without this stage."""
+    return stage_name in os.environ.get(TOLERATE, "").split(",") and not isinstance(error, StoppedError)
+
+
+def in_task(stage: Stage[Any, Any]) -> list[Stage[Any, Any]]:
+    """The stages that the KFP task of a stage can run, in order."""
+    names = stage.declared.task or (stage.name,)
+    return [stage if name == stage.name else declared_stages()[name] for name in names]
+
+
+def leads() -> dict[str, str]:
+    """Maps each stage without a task of its own to the stage whose task runs it."""
+    declared = declared_stages().values()
+    return {name: stage.name for stage in declared for name in stage.declared.task if name != stage.name}
+
+
+def _empty_result(result: type[Res]) -> Res:
+    """A result without content: empty text, only zeros, no entries. No deciding stage uses it."""
+    fields = result.model_fields.items()
+    empty: dict[str, Any] = {name: _empty(get_origin(field.annotation) or field.annotation) for name, field in fields}
+    return cast(Res, result.model_construct(None, **empty))
+
+
+def _empty(kind: Any) -> Any:
+    return kind() if kind in (int, float, bool, tuple, list, dict) else ""
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """The fields of an error in the record of a failure."""
+    said = redacted(str(error))
+    if not isinstance(error, GatehouseError):
+        return {"error": type(error).__name__, "message": said, "exit_code": 1, "permanent": False, "unexpected": True}
+    name = error.name if isinstance(error, RepeatedError) else type(error).__name__
+    return {"error": name, "message": said, "exit_code": error.exit_code, "permanent": error.permanent}
+
+
+def _end_on_sigterm() -> None:
+    def end(number: int, frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
+
+
+def _explained(error: Exception) -> Exception:
+    """A full disk, full memory, or a signal during a query as an error in words; other errors unchanged."""
+    if known := disk_full(error) or out_of_memory(error):
+        return known
+    if is_interruption(error):
+        return StoppedError("A signal stopped the run while a query ran. Run again: what was finished is kept.")
+    return error

@@ -1,0 +1,419 @@
+"""The artifact store: publishes immutable artifacts under references, and verifies what it reads."""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError, StoreError
+from gatehouse.store.canonical import sha256_bytes, sha256_of
+from gatehouse.store.deprecation import require_in_use
+from gatehouse.store.erasure import Erasures, erased_marker
+from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard, read_manifest
+from gatehouse.store.objects.base import ObjectStore
+from gatehouse.store.objects.cache import cache_folder
+from gatehouse.store.objects.local import LocalObjects
+from gatehouse.store.objects.opening import open_objects
+from gatehouse.store.objects.parallel import side_by_side
+from gatehouse.store.publishing import NO_KINDS, Publisher, entry_of
+from gatehouse.store.quarantine import put_aside
+from gatehouse.store.records import create_record, read_records
+from gatehouse.store.reference import Reference, references_in
+from gatehouse.store.workspaces import sweep, workspace_in
+
+
+class ArtifactStore:
+    """Artifacts by reference. Bytes are stored once under their own digest, and so are manifests."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self.objects = objects
+        self.erasures = Erasures(objects)
+        self._publisher = Publisher(objects, self.erasures)
+        self._verified: set[str] = set()
+        self._warnings: dict[Reference, str] = {}
+
+    @classmethod
+    def open(cls, address: str | Path) -> "ArtifactStore":
+        """Open the store at `address`: a directory, or a `file://`, `gs://`, `s3://` or other fsspec address.
+
+        Raises:
+            StoreError: if the place cannot be opened, or no client supports its scheme.
+        """
+        return cls(open_objects(str(address)))
+
+    @property
+    def address(self) -> str:
+        """Address of the store, without a trailing slash."""
+        return self.objects.address
+
+    def address_of(self, reference: Reference | str) -> str:
+        """`<store>/<identity>`, for task parameters and for people. It is never hashed."""
+        return f"{self.address}/{Reference.parse(reference)}"
+
+    @contextmanager
+    def workspace(self) -> Iterator[Path]:
+        """A private directory, removed at the end: next to the objects of a local store, else on this machine."""
+        with workspace_in(self.local_folder / "tmp") as directory:
+            yield directory
+
+    def sweep(self) -> int:
+        """Remove the workspaces of killed processes; returns their number."""
+        return sweep(self.local_folder / "tmp")
+
+    def scratch(self, name: str) -> Path:
+        """A directory that stays when the process ends, for checkpoints of unfinished work. The caller removes it."""
+        directory = self.local_folder / "scratch" / name
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    @property
+    def local_folder(self) -> Path:
+        """The local directory for a store's files that are no artifacts: logs and unfinished work."""
+        if isinstance(self.objects, LocalObjects):
+            return Path(self.address)
+        root = cache_folder() / "work" / sha256_bytes(self.address.encode())[:16]
+        (root / "tmp").mkdir(parents=True, exist_ok=True)
+        return root
+
+    def publish(
+        self,
+        kind: str,
+        name: str,
+        files: Mapping[str, Path | bytes | str | FileEntry],
+        *,
+        columns: Sequence[Column] = (),
+        rows: int | None = None,
+        rows_per_file: Mapping[str, int] | None = None,
+        shards: Sequence[Shard] = (),
+        derived_from: Mapping[str, Reference | str] | None = None,
+        configuration: Mapping[str, Any] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> Reference:
+        """Publish an artifact and return its reference; publishing it again changes nothing.
+
+        Args:
+            kind: The plural noun at the start of the reference, e.g. `datasets`.
+            name: Its name within the kind.
+            files: Content by path inside the artifact: a local file, bytes, text, or the entry of a stored blob. Do not
+                change a file afterwards: a local store may link it.
+            columns: Schema, for tables.
+            rows: Row count, for tables.
+            rows_per_file: Row count of each file, for tables.
+            shards: Balanced row ranges over the files.
+            derived_from: The reference of every input, by its role.
+            configuration: The canonical configuration that made it.
+            details: Small facts that are the same in every run.
+
+        Raises:
+            StoreError: if writing fails; nothing is visible then.
+            ConfigurationError: if the kind has the name of a folder that the store uses for something else.
+            MissingArtifactError: if a blob that should be stored already is missing or incomplete; nothing is visible
+                then.
+            ErasedArtifactError: if this content was erased on request.
+        """
+        counts = rows_per_file or {}
+        given = {path: each.encode() if isinstance(each, str) else each for path, each in files.items()}
+        manifest = Manifest(
+            kind=kind,
+            name=name,
+            files=tuple(entry_of(path, given[path], counts.get(path)) for path in sorted(given)),
+            columns=tuple(columns),
+            rows=rows,
+            shards=tuple(shards),
+            derived_from={role: str(Reference.parse(ref)) for role, ref in (derived_from or {}).items()},
+            configuration=dict(configuration or {}),
+            details=dict(details or {}),
+        )
+        self._publisher.commit(manifest, given)
+        return manifest.reference
+
+    def keep(self, path: str, content: Path | bytes, rows: int | None = None) -> FileEntry:
+        """Store one file before its artifact, so that a large file need not stay on this machine.
+
+        Pass the entry to `publish`. Until then no manifest lists the blob, so the collector may delete it; `publish`
+        then raises an error.
+
+        Args:
+            path: Path of the file inside the artifact.
+            content: The file, or its bytes.
+            rows: Row count, for tables.
+
+        Raises:
+            ErasedArtifactError: if this content was erased on request.
+        """
+        return self._publisher.keep(path, content, rows)
+
+    def adopt(self, manifest: Manifest, fetch: Callable[[FileEntry], Path | bytes]) -> Reference:
+        """Publish an artifact with a known manifest, for example one of another store; raises as `publish` does.
+
+        Args:
+            manifest: The artifact.
+            fetch: Called for each file that is not here yet; returns its verified content.
+        """
+        self._publisher.commit(manifest, {entry.path: partial(fetch, entry) for entry in manifest.files})
+        return manifest.reference
+
+    def manifest(self, reference: Reference | str) -> Manifest:
+        """The manifest of `reference`, verified against its digest.
+
+        Raises:
+            MissingArtifactError: if the store does not hold it.
+            CorruptArtifactError: if its bytes do not have the digest of the reference. Bytes with the right digest that
+                are no manifest raise its subclass `InvalidManifestError`.
+        """
+        return read_manifest(self.objects, Reference.parse(reference))
+
+    def require_readable(self, reference: Reference | str) -> str:
+        """Check that an artifact may be read, and warn once if it is deprecated. `manifest` does not do this.
+
+        Returns:
+            The warning, or an empty text.
+
+        Raises:
+            ErasedArtifactError: if it was erased; the message names the record.
+            DeprecatedArtifactError: if it is deprecated and `GATEHOUSE_DEPRECATED` is `fail`.
+            ConfigurationError: if `GATEHOUSE_DEPRECATED` is not warn, fail or allow.
+        """
+        reference = Reference.parse(reference)
+        if reference not in self._warnings:
+            self.erasures.require_kept(reference)
+            self._warnings[reference] = require_in_use(self.objects, reference)
+        return self._warnings[reference]
+
+    def path(self, reference: Reference | str, file: str) -> Path:
+        """A local file with the verified bytes of one file of an artifact. Read it; never write to it.
+
+        Raises:
+            MissingArtifactError: if the store does not hold the artifact, or the artifact has no such file.
+            CorruptArtifactError: if the bytes are missing or altered, or their number is wrong.
+            ErasedArtifactError, DeprecatedArtifactError, ConfigurationError: as `require_readable` does.
+        """
+        manifest = self.manifest(reference)
+        self.require_readable(reference)
+        entry = manifest.entry(file)
+        if entry is None:
+            names = ", ".join(item.path for item in manifest.files) or "none"
+            raise MissingArtifactError(f"{Reference.parse(reference)} has no file {file!r}; it has: {names}.")
+        return self.verified_path(Reference.parse(reference), entry)
+
+    def paths(self, reference: Reference | str, prefix: str = "") -> list[Path]:
+        """Verified local files of an artifact whose path starts with `prefix`, in the manifest's order.
+
+        Raises:
+            GatehouseError: as `path` does.
+        """
+        reference = Reference.parse(reference)
+        entries = [entry for entry in self.manifest(reference).files if entry.path.startswith(prefix)]
+        self.require_readable(reference)
+        return side_by_side(self.objects, lambda entry: self.verified_path(reference, entry), entries)
+
+    def read_bytes(self, reference: Reference | str, file: str) -> bytes:
+        """The verified bytes of one file; raises as `path` does."""
+        return self.path(reference, file).read_bytes()
+
+    def read_text(self, reference: Reference | str, file: str) -> str:
+        """The verified text (UTF-8) of one file; raises as `path` does."""
+        return self.read_bytes(reference, file).decode()
+
+    def read_json(self, reference: Reference | str, file: str) -> Any:
+        """The verified and parsed JSON of one file; raises as `path` does."""
+        return json.loads(self.read_bytes(reference, file))
+
+    def copy(self, reference: Reference | str, file: str, target: Path | str) -> None:
+        """Copy the verified bytes of one file to `target`; raises as `path` does."""
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self.path(reference, file), target)
+
+    def verified_path(self, reference: Reference, entry: FileEntry) -> Path:
+        """A local file with the verified bytes of one entry of a manifest. Call `require_readable` before.
+
+        Raises:
+            CorruptArtifactError: if the bytes are missing or altered, or their number is wrong. Wrong bytes are put
+                aside, so that their stage makes them again.
+            ErasedArtifactError: if they are missing because they were erased.
+        """
+        try:
+            return self._verified_path(reference, entry)
+        except CorruptArtifactError:
+            self._put_aside(entry.blob, entry.sha256)
+            raise
+
+    def _put_aside(self, key: str, sha256: str) -> str:
+        """Call `put_aside` and return its result; with read-only access nothing is moved, and the result is empty."""
+        self._verified.discard(key)
+        with contextlib.suppress(StoreError):
+            return put_aside(self.objects, key, sha256)
+        return ""
+
+    def _verified_path(self, reference: Reference, entry: FileEntry) -> Path:
+        if self.objects.parallel == 1 or entry.blob not in self._verified:
+            self._require_whole(reference, entry)
+        path = self.objects.local_path(entry.blob)
+        if entry.blob not in self._verified:
+            digest = sha256_of(path)
+            if digest != entry.sha256:
+                # Perhaps only this machine's copy was altered. Fetch the store's own bytes.
+                self.objects.forget(entry.blob)
+                path = self.objects.local_path(entry.blob)
+                digest = sha256_of(path)
+            if digest != entry.sha256:
+                raise _corrupt(reference, entry, f"has SHA-256 {digest}")
+            self._verified.add(entry.blob)
+        return path
+
+    def _require_whole(self, reference: Reference, entry: FileEntry) -> None:
+        found = self.objects.stat(entry.blob)
+        if found is None or found.bytes != entry.bytes:
+            self.erasures.require_kept(reference)
+            raise _corrupt(reference, entry, "is missing" if found is None else f"has {found.bytes} bytes")
+
+    def _require_intact(self, reference: Reference, entry: FileEntry) -> None:
+        """Read the store's own bytes, not this machine's copies."""
+        self._require_whole(reference, entry)
+        digest = self.objects.sha256(entry.blob)
+        if digest != entry.sha256:
+            raise _corrupt(reference, entry, f"has SHA-256 {digest}")
+
+    def exists(self, reference: Reference | str) -> bool:
+        """Whether the artifact is complete here and not erased.
+
+        The manifest is verified against its digest, blobs by their lengths only.
+
+        Raises:
+            CorruptArtifactError: if the manifest was altered.
+        """
+        try:
+            manifest = self.manifest(reference)
+        except MissingArtifactError:
+            return False
+        marker = erased_marker(manifest.reference)
+        found = self.objects.stats([marker, *(entry.blob for entry in manifest.files)])
+        if found[marker] is not None and self.erasures.of(manifest.reference) is not None:
+            return False
+        held = {key: None if stat is None else stat.bytes for key, stat in found.items()}
+        return all(held[entry.blob] == entry.bytes for entry in manifest.files)
+
+    def intact(
+        self,
+        reference: Reference | str,
+        tell: Callable[[str], None],
+        *,
+        inputs: Collection[Reference] | None = None,
+        lengths: bool = False,
+    ) -> bool:
+        """Whether the artifact is complete here with the right bytes, and not erased. Wrong bytes are put aside.
+
+        Blobs on this machine are read again. For blobs of a remote store only the lengths are compared, because its
+        server keeps checksums and each reader verifies the bytes.
+
+        Args:
+            reference: The artifact.
+            tell: Called with one sentence about each file that was damaged.
+            inputs: The inputs of the stage that made it. If they are given and the artifact has no files of its own,
+                its content is what it was derived from besides them, as the tables of `feature-tables` are. That must
+                be complete too, by its lengths: whoever reads it verifies the bytes, and puts wrong ones aside.
+            lengths: Whether to compare the lengths only, also on this machine.
+
+        Raises:
+            InvalidManifestError: if the manifest has the right digest, but is invalid.
+        """
+        reference = Reference.parse(reference)
+        try:
+            manifest = self.manifest(reference)
+        except MissingArtifactError:
+            return False
+        except CorruptArtifactError as error:
+            if not (aside := self._put_aside(f"{reference}/manifest.json", reference.digest)):
+                raise
+            tell(f"{error} Its bytes lie in {aside} now.")
+            return False
+        if self.erasures.of(reference) is not None:
+            return False
+        check = self._require_whole if lengths or self.objects.parallel > 1 else self._require_intact
+
+        def damage(entry: FileEntry) -> str:
+            try:
+                check(reference, entry)
+            except CorruptArtifactError as error:
+                aside = self._put_aside(entry.blob, entry.sha256)
+                return f"{error} Its bytes lie in {aside} now." if aside else str(error)
+            return ""
+
+        damaged = [said for said in side_by_side(self.objects, damage, manifest.files) if said]
+        for said in damaged:
+            tell(said)
+        content = () if inputs is None or manifest.files else map(Reference.parse, manifest.derived_from.values())
+        found = [self.intact(each, tell, lengths=True) for each in content if each not in (inputs or ())]
+        return not damaged and all(found)
+
+    def verify(self, reference: Reference | str) -> int:
+        """Verify every byte of an artifact and of all artifacts that it was derived from.
+
+        Returns:
+            The number of artifacts verified.
+
+        Raises:
+            MissingArtifactError, CorruptArtifactError, ErasedArtifactError: at the first problem.
+        """
+        seen: set[Reference] = set()
+        pending = [Reference.parse(reference)]
+        while pending:
+            current = pending.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            manifest = self.manifest(current)
+            for entry in manifest.files:
+                self._require_intact(current, entry)
+            pending.extend(Reference.parse(parent) for parent in manifest.derived_from.values())
+        return len(seen)
+
+    def problems(self, reference: Reference | str) -> list[GatehouseError]:
+        """All problems of one artifact; every byte is read again. An erased artifact has one problem."""
+        reference = Reference.parse(reference)
+        try:
+            manifest = self.manifest(reference)
+            self.erasures.require_kept(reference)
+        except GatehouseError as error:
+            return [error]
+        found: list[GatehouseError] = []
+        for entry in manifest.files:
+            try:
+                self._require_intact(reference, entry)
+            except GatehouseError as error:
+                found.append(error)
+        return found
+
+    def references(self, kind: str | None = None, name: str | None = None) -> Iterator[Reference]:
+        """All references in the store, sorted; only those of the given kind and name, if given."""
+        for each in [kind] if kind else sorted(set(self.objects.folders()) - NO_KINDS):
+            keys = self.objects.list(f"{each}/{name}" if name else each)
+            found = [key.removesuffix("/manifest.json") for key in keys if key.endswith("/manifest.json")]
+            yield from sorted(Reference.parse(identity) for identity in found if references_in(identity))
+
+    def record(self, key: str, body: Mapping[str, Any]) -> bool:
+        """Create a JSON record under `key` (run records, measurements, provenance); False if it exists."""
+        return create_record(self.objects, key, body)
+
+    def append(self, prefix: str, body: Mapping[str, Any]) -> int:
+        """Create the next free `<prefix>/<n>.json` and return n, from 1 on. Several writers may do so at once."""
+        number = sum(1 for _ in self.objects.list(prefix)) + 1
+        while not self.record(f"{prefix}/{number:06d}.json", body):
+            number += 1
+        return number
+
+    def measurements(self, reference: Reference | str, stage: str) -> list[dict[str, Any]]:
+        """A stage's measurements of an artifact, newest first."""
+        found = read_records(self.objects, self.objects.list(f"measurements/{reference}"))
+        return [body for _, body in sorted(found.items(), reverse=True) if body.get("stage") == stage]
+
+
+def _corrupt(reference: Reference, entry: FileEntry, found: str) -> CorruptArtifactError:
+    return CorruptArtifactError(
+        f"{reference}: {entry.path} {found}: expected {entry.bytes} bytes with SHA-256 {entry.sha256} in {entry.blob}. "
+        "Run again: the stage that wrote it writes it again. If no stage writes it, restore it from a copy."
+    )

@@ -1,0 +1,176 @@
+"""Reads runs from MLflow: whole pages with their latest metrics, and metric histories only when needed."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.tracking.mlflow_client import PAGE, PARENT, every, quiet_client
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+SYSTEM = "system/"
+_INFINITE = 1.797e308
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """One run in MLflow; times in seconds since 1970.
+
+    Attributes:
+        id: MLflow's id.
+        name: Its name.
+        experiment: Name of its experiment.
+        status: RUNNING, FINISHED, FAILED, KILLED or SCHEDULED.
+        user: Who started it.
+        started: Start time.
+        ended: End time; None while it runs.
+        params: Parameters, as MLflow's text.
+        metrics: The last value of each metric.
+        tags: Tags.
+    """
+
+    id: str
+    name: str
+    experiment: str
+    status: str
+    user: str
+    started: float
+    ended: float | None
+    params: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def parent(self) -> str:
+        """Id of the parent run, or empty."""
+        return self.tags.get(PARENT, "")
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from start to end; None while it runs."""
+        return None if self.ended is None else round(self.ended - self.started, 3)
+
+    @cached_property
+    def attributes(self) -> Mapping[str, Any]:
+        """Its values besides params, metrics and tags, by the names that a query uses."""
+        names = ("id", "name", "experiment", "status", "user", "started", "ended", "duration")
+        return {name: getattr(self, name) for name in names}
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as JSON; numbers that JSON lacks (NaN, infinity) become null."""
+        metrics = {name: _jsonable(value) for name, value in self.metrics.items()}
+        return asdict(self) | {"duration": self.duration, "parent": self.parent, "metrics": metrics}
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One value of a metric: its step, and when it was logged, in seconds since 1970."""
+
+    step: int
+    value: float
+    at: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON; numbers that JSON lacks become null."""
+        return asdict(self) | {"value": _jsonable(self.value)}
+
+
+class RunReader:
+    """Reads runs of one MLflow, from a database or a server."""
+
+    def __init__(self, uri: str, experiment: str = "") -> None:
+        """Use the experiment with this name, or all that are not deleted.
+
+        Raises:
+            ConfigurationError: if there is no such experiment.
+        """
+        self._client = quiet_client(uri)
+        self._experiments = {str(each.experiment_id): str(each.name) for each in every(self._client.search_experiments)}
+        if experiment:
+            known = self._experiments
+            self._experiments = {key: name for key, name in known.items() if name == experiment}
+            if not self._experiments:
+                listed = ", ".join(sorted(known.values())) or "(none)"
+                raise ConfigurationError(f"--experiment: expected one of {listed}, found {experiment!r}.")
+
+    def runs(self, condition: str = "", limit: int | None = None) -> Iterator[TrackedRun]:
+        """Runs that match an MLflow filter, newest first; one call per thousand runs."""
+        token: str | None = None
+        left = math.inf if limit is None else limit
+        while self._experiments and left > 0:
+            page = self._client.search_runs(
+                list(self._experiments),
+                condition,
+                max_results=int(min(PAGE, left)),
+                order_by=["attributes.start_time DESC"],
+                page_token=token,
+            )
+            yield from map(self._read, page)
+            left -= len(page)
+            token = page.token
+            if not token:
+                return
+
+    def find(self, text: str) -> TrackedRun:
+        """The run with the id `text`, with an id that begins with `text`, or with this name if it is unique.
+
+        Raises:
+            ConfigurationError: if there is no such run, or several.
+        """
+        found: list[TrackedRun] = []
+        if re.fullmatch(r"[0-9a-fA-F]{4,}", text):
+            found = list(self.runs(f"attributes.run_id LIKE '{text.lower()}%'", limit=6))
+        if not found and "'" not in text:
+            found = list(self.runs(f"attributes.run_name = '{text}'", limit=6))
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise ConfigurationError(
+                f"{text}: expected the id of a run, its beginning (4 characters and more) or its name, found no such "
+                "run. See `gatehouse runs list`."
+            )
+        several = ", ".join(f"{each.id[:12]} ({each.name})" for each in found[:5])
+        raise ConfigurationError(f"{text} names several runs: {several}{', …' * (len(found) > 5)}. Give an id.")
+
+    def children(self, run: TrackedRun) -> list[TrackedRun]:
+        """The runs directly below a run, the oldest first."""
+        return list(self.runs(f"tags.`{PARENT}` = '{run.id}'"))[::-1]
+
+    def history(self, run: TrackedRun, names: Sequence[str]) -> dict[str, list[Observed]]:
+        """All values of these metrics by step and time; one call per metric."""
+        found: dict[str, list[Observed]] = {}
+        for name in names:
+            points = self._client.get_metric_history(run.id, name)
+            seen = sorted((int(each.step), float(each.timestamp) / 1000, _logged(each.value)) for each in points)
+            found[name] = [Observed(step, value, at) for step, at, value in seen]
+        return found
+
+    def _read(self, run: "Run") -> TrackedRun:
+        info = run.info
+        ended = None if info.end_time is None else info.end_time / 1000
+        return TrackedRun(
+            id=str(info.run_id),
+            name=str(info.run_name or ""),
+            experiment=self._experiments[str(info.experiment_id)],
+            status=str(info.status),
+            user=str(info.user_id or ""),
+            started=info.start_time / 1000,
+            ended=ended,
+            params=dict(run.data.params),
+            metrics={name: _logged(value) for name, value in run.data.metrics.items()},
+            tags=dict(run.data.tags),
+        )
+
+
+def _logged(value: float) -> float:
+    """The value that was logged: MLflow's databases store infinity as their largest number."""
+    return math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
+
+
+def _jsonable(value: float) -> float | None:
+    return value if math.isfinite(value) else None

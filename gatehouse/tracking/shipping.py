@@ -1,0 +1,370 @@
+"""Ships spooled metrics to MLflow: from a process beside the training loop, or in later runs for what was left.
+
+The spool of a job is a folder that outlives the job's directory and process: in the store's scratch folder, or in
+`GATEHOUSE_SPOOL`, a volume that the next pod mounts too. It holds the metrics, facts about the job (`about.json`), the
+MLflow run (`run.json`), the shipped position (`shipped.json`), and a second spool with samples of the machine.
+
+A batch may be sent twice, if a process is killed between sending it and recording that. Its points are still stored
+once: they carry the time at which they were logged, and MLflow keeps one point per name, step, time and value.
+
+A job that resumes from a checkpoint logs the steps after the checkpoint again, with identical values. The run keeps
+only the first points of each step: `run.json` records the last step of every metric (read from MLflow at the start).
+"""
+
+import fcntl
+import json
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from gatehouse.runtime.process import die_with_parent
+from gatehouse.store.atomic_file import write_json
+from gatehouse.store.run import RUN_ID
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.environment import capture_environment
+from gatehouse.tracking.following import RUN_TITLE
+from gatehouse.tracking.kfp_task import kept_task
+from gatehouse.tracking.machine import PREFIX, SAMPLING, Machine, gpus_noted
+from gatehouse.tracking.mlflow_client import (
+    JOB,
+    REFERENCE,
+    Tracking,
+    create_run,
+    find_run,
+    flat,
+    log,
+    log_points,
+    metric_name,
+    pipeline_run,
+    tracking_of,
+)
+from gatehouse.tracking.shown import warning_on_failure
+from gatehouse.tracking.spool import Point, Position, SpoolWriter, discard, dropped, in_use, read, use
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+SPOOL = "GATEHOUSE_SPOOL"
+INTERVAL = 0.5
+_DELAY = 3.0  # Of a training that is shorter nobody watches the metrics, and all of them are shipped when it has ended.
+BATCH = 1000
+_ABOUT, _RUN, _SHIPPED, _CLOSED, _LOCK, _MACHINE = "about.json", "run.json", "shipped.json", "closed", "lock", "machine"
+_STOPPED = "TrainingStoppedError"
+_LONGEST_WAIT = 30.0
+_BUDGET, _PAUSE = 60.0, 0.002
+_held: dict[Path, IO[str]] = {}  # Spools in use by jobs of this process.
+
+
+def open_spool(
+    store: ArtifactStore,
+    job: str,
+    experiment: str,
+    link: Path,
+    *,
+    params: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> Path:
+    """Open the spool folder of a training job. It outlives the job's directory; a resumed job uses it again.
+
+    Args:
+        store: The store that the job publishes to.
+        job: The job's key.
+        experiment: MLflow's experiment.
+        link: Link through which the job finds the folder.
+        params: The job's configuration, shown from the start, so that a failed job also shows it.
+        inputs: References of the job's inputs, by role.
+    """
+    folder = _spools(store) / job
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder)
+    about: dict[str, Any] = {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, "")}
+    about |= {"title": RUN_TITLE.get(), "began": time.time(), "model": "", "error": "", "task": _task(store)}
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Another process may be shipping the finished spool of the same job; it removes the spool before this one
+        # starts.
+        with suppress(FileNotFoundError), _exclusive(folder, wait=True):
+            if (folder / _LOCK).exists():
+                (folder / _CLOSED).unlink(missing_ok=True)
+                (folder / _RUN).unlink(missing_ok=True)
+                _release(folder)
+                _held[folder] = use(folder)
+                write_json(folder / _ABOUT, about | {"params": flat(params or {}), "inputs": dict(inputs or {})})
+                return folder
+
+
+def _task(store: ArtifactStore) -> dict[str, str]:
+    """KFP's task run below which the job is shown, whichever process ships it."""
+    tracking = tracking_of(store)
+    return tracking.task.to_json() if tracking and tracking.task else {}
+
+
+def is_spooled(store: ArtifactStore, job: str) -> bool:
+    """Whether a job has metrics that are not shipped yet."""
+    return (_spools(store) / job).exists()
+
+
+def is_left(store: ArtifactStore) -> bool:
+    """Whether metrics of a job are left that no process is appending to, and so are to be shipped."""
+    return any(_finished(path.parent) for path in _spools(store).glob(f"*/{_ABOUT}"))
+
+
+def close_spool(store: ArtifactStore, folder: Path, model: str, error: str = "") -> None:
+    """Record the job's model, or the class of the `error` if there is none; nothing is appended afterwards.
+
+    Without tracking, the spool is deleted.
+    """
+    _release(folder)
+    if tracking_of(store) is None:
+        shutil.rmtree(folder)
+        return
+    write_json(folder / _ABOUT, _about(folder) | {"model": model, "error": error})
+    (folder / _CLOSED).touch()
+
+
+def _release(folder: Path) -> None:
+    held = _held.pop(folder, None)
+    if held:
+        held.close()
+
+
+@contextmanager
+def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled: bool = True) -> Iterator[None]:
+    """Ship a spool every half second from a separate process, which also samples the machine if `sampled`.
+
+    It begins after three seconds. The run record then also gets the GPU utilisation, with or without tracking. If the
+    body of this context fails, the spool is closed with the error, so that the run shows it. Without tracking, or with
+    `live` false, nothing is shipped in this context.
+    """
+    process = None
+    try:
+        if live and tracking_of(store) is not None:
+            command = [sys.executable, "-m", __name__, store.address, str(folder), *(["sampled"] if sampled else [])]
+            quiet = subprocess.DEVNULL
+            process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
+        with gpus_noted() if sampled else nullcontext():
+            yield
+    except Exception as error:
+        close_spool(store, folder, "", type(error).__name__)
+        raise
+    finally:
+        # The rest is shipped by `deliver`, which this process or a later one calls when the model is known.
+        if process is not None:
+            process.terminate()
+            process.wait()
+
+
+def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
+    """Ship the rest of finished spools, of this process or of others, and remove them.
+
+    If the process of a job is gone without a recorded end, its run is marked as killed; if the job resumes, its run is
+    reopened. An error becomes a warning in the run record, and the spool stays for the next attempt.
+
+    Args:
+        store: The store that the jobs published to.
+        seconds: Time limit, because this may run before or after a training; the rest stays for the next time.
+
+    Returns:
+        The models whose metrics are now complete.
+    """
+    tracking, until = tracking_of(store), time.monotonic() + seconds
+    folders: list[Path] = []
+    delivered: set[str] = set()
+    if tracking is None:
+        return delivered
+    with warning_on_failure(store, "metrics:tracking"):
+        folders = [path.parent for path in sorted(_spools(store).glob(f"*/{_ABOUT}")) if _finished(path.parent)]
+    for folder in folders:
+        # A spool that cannot be shipped, for example because its run was deleted in MLflow, does not block others.
+        # Another process that ships at the same time removes what it has shipped.
+        with warning_on_failure(store, "metrics:tracking"), suppress(FileNotFoundError):
+            delivered.add(_deliver(tracking, folder, until))
+    return delivered - {""}
+
+
+def _finished(folder: Path) -> bool:
+    """Whether a spool is finished and not in use; a spool that is being removed is left to the process that does it."""
+    try:
+        return (folder / _CLOSED).exists() or not in_use(folder)
+    except FileNotFoundError:
+        return False
+
+
+def _deliver(tracking: Tracking, folder: Path, until: float) -> str:
+    """Ship a finished spool and remove it. Returns the model; empty if shipping is not complete, or there is no model.
+
+    The lock is released after each batch, so that the same job, if it starts again, waits for one batch at most.
+    """
+    while time.monotonic() < until:
+        with _exclusive(folder) as mine:
+            # Checked first: points that are appended after the last batch belong to a resumed job.
+            if not mine or not _finished(folder):
+                return ""
+            if not ship(tracking, folder):
+                with tracking.client() as client:
+                    _end(client, _run(tracking, client, folder)["id"], folder)
+                model = str(_about(folder)["model"])
+                shutil.rmtree(folder)
+                return model
+        time.sleep(_PAUSE)
+    return ""
+
+
+def ship(tracking: Tracking, folder: Path) -> bool:
+    """Send one batch of a job's metrics and one of the machine's. Returns False if there is nothing new."""
+    found = False
+    for part in (folder, folder / _MACHINE):
+        before = _position(part)
+        points, after = read(part, before, BATCH) if part.exists() else ([], before)
+        if points:
+            with tracking.client() as client:
+                run = _run(tracking, client, folder)
+                log_points(client, run["id"], _once(points, run))
+            write_json(folder / _RUN, run)
+        if after != before:
+            write_json(part / _SHIPPED, asdict(after))
+            discard(part, after)
+        found |= bool(points)
+    return found
+
+
+def _once(points: Sequence[Point], run: Mapping[str, Any]) -> list[Point]:
+    """The points that a run lacks; updates the run's `reached`. Steps of machine samples are seconds of the run."""
+    kept: list[Point] = []
+    for point in points:
+        name = metric_name(point.name)
+        if name.startswith(PREFIX):
+            kept.append(replace(point, step=max(0, round(point.at - run["began"]))))
+        elif point.step > run["reached"].get(name, -1):
+            run["reached"][name] = point.step
+            kept.append(point)
+    return kept
+
+
+def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, Any]:
+    """The MLflow run of a job; it is created if it is missing, and reopened if it was ended.
+
+    The result has its `id`, when it `began` in seconds since 1970, and by metric the last step `reached`.
+    """
+    with suppress(FileNotFoundError):
+        known: dict[str, Any] = json.loads((folder / _RUN).read_text())
+        if known["server"] == tracking.name:
+            return known
+    about = _about(folder)
+    tracking = replace(tracking, task=kept_task(about.get("task", {}), tracking.name))
+    experiment = tracking.experiment(client, about["experiment"])
+    above = pipeline_run(tracking, client, experiment, about["run"])
+    run = find_run(client, experiment, JOB, about["job"], newest=True)
+    # A job that starts again after its run finished gets a new run.
+    if run is None or (run.info.status == "FINISHED" and run.info.end_time < about["began"] * 1000):
+        tags = capture_environment().tags()
+        title = about.get("title", "train")
+        run = create_run(client, experiment, JOB, about["job"], title, tags, above, about["began"])
+    read_tags = {f"gatehouse.input.{role}": reference for role, reference in about.get("inputs", {}).items()}
+    log(client, run, about.get("params", {}), tags=read_tags)
+    if run.info.status in ("FAILED", "KILLED"):
+        client.update_run(run.info.run_id, status="RUNNING")
+    # MLflow returns the point with the greatest step of each metric.
+    reached = {metric.key: metric.step for metric in run.data.to_proto().metrics}
+    known = {"server": tracking.name, "id": run.info.run_id, "began": run.info.start_time / 1000, "reached": reached}
+    write_json(folder / _RUN, known)
+    return known
+
+
+def _end(client: "MlflowClient", run: str, folder: Path) -> None:
+    """End the run: tag it with the model, so that its parameters and lineage are added there, or with the error."""
+    about = _about(folder)
+    if lost := dropped(folder):
+        client.set_tag(run, "gatehouse.metrics_dropped", str(lost))
+    if about["model"]:
+        client.set_tag(run, REFERENCE, about["model"])
+        client.set_terminated(run)
+        return
+    failed = (folder / _CLOSED).exists() and about["error"] != _STOPPED
+    client.set_tag(run, "gatehouse.error", about.get("error") or "The job's process ended without a word.")
+    client.set_terminated(run, "FAILED" if failed else "KILLED")
+
+
+def main() -> None:
+    """Ship a spool until the parent process ends; retry while a server is down.
+
+    The command line has the store's address and the spool, and `sampled` if the machine is to be sampled.
+    """
+    die_with_parent()
+    os.nice(10)  # Shipping can wait; the training loop cannot.
+    logging.disable(logging.CRITICAL)
+    store, folder = ArtifactStore.open(sys.argv[1]), Path(sys.argv[2])
+    tracking = tracking_of(store)
+    wait = INTERVAL
+    if tracking is None:
+        return
+    # Another process that ships an earlier attempt's metrics holds the lock for one batch.
+    with _exclusive(folder, wait=True):
+        if sys.argv[3:] == ["sampled"]:
+            threading.Thread(target=_sample, args=(folder / _MACHINE,), daemon=True).start()
+        time.sleep(_DELAY)
+        while True:
+            try:
+                with tracking.client() as client:
+                    _run(tracking, client, folder)
+                while ship(tracking, folder):
+                    pass
+                wait = INTERVAL
+            except Exception:
+                wait = min(2 * wait, _LONGEST_WAIT) * random.uniform(0.8, 1.2)
+            time.sleep(wait)
+
+
+def _sample(folder: Path) -> None:
+    """Add samples of the machine to a spool; their steps follow from their times (`_once`)."""
+    machine, writer = Machine(os.getppid()), SpoolWriter(folder)
+    while True:
+        time.sleep(SAMPLING)
+        writer.log(machine.sample(), 0)
+
+
+@contextmanager
+def _exclusive(folder: Path, wait: bool = False) -> Iterator[bool]:
+    """Whether this is the only process that ships the spool; with `wait`, wait until it is."""
+    with open(folder / _LOCK, "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def _spools(store: ArtifactStore) -> Path:
+    volume = os.environ.get(SPOOL, "")
+    if not volume:
+        return store.scratch("metrics")
+    Path(volume).mkdir(parents=True, exist_ok=True)
+    return Path(volume)
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / _ABOUT).read_text())
+    return found
+
+
+def _position(folder: Path) -> Position:
+    try:
+        return Position(**json.loads((folder / _SHIPPED).read_text()))
+    except FileNotFoundError:
+        return Position()
+
+
+if __name__ == "__main__":
+    main()

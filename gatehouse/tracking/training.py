@@ -1,0 +1,263 @@
+"""Shows finished training runs and experiments in MLflow, once each, from their artifacts."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.store.reference import Reference
+from gatehouse.store.run import RUN_ID
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.cost import cost_here
+from gatehouse.tracking.lineage import lineage_of, lineage_tags
+from gatehouse.tracking.mlflow_client import (
+    JOB,
+    PARENT,
+    REFERENCE,
+    RUN_NAME,
+    Point,
+    Tracking,
+    end_above,
+    ensure_run,
+    find_anywhere,
+    find_run,
+    flat,
+    log,
+    metric_name,
+    pipeline_run,
+    require_server,
+    tracking_of,
+)
+from gatehouse.tracking.shipping import deliver, is_spooled
+from gatehouse.tracking.shown import is_shown_later, warning_on_failure
+from gatehouse.tracking.stages import is_number
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+COMPLETE = "gatehouse.complete"
+OBJECTIVE = "objective."
+"""Before the names of a trial's metrics that the search went by: under the bare names stand those of every epoch."""
+BEST = "best_"
+"""Before the names of the values of the epoch whose weights a model kept."""
+_NOTE = "mlflow.note.content"
+_OF_TRIAL = (
+    "`objective.*` are the values that the search chose by: those of the model that the trial kept, at its best epoch. "
+    "Under its bare name a metric has one value for each epoch, and MLflow shows the last one."
+)
+
+
+def track_training(store: ArtifactStore, model: str) -> bool:
+    """Show the training run of `model` in MLflow: parameters, metrics of every epoch, lineage, environment.
+
+    It also gets duration and cost, and is a child of the MLflow run of its pipeline run. If the model was shown before,
+    this needs one look-up and does not import MLflow. If the run is shown later, this only checks that the server can
+    be reached. An error becomes a warning in the run record.
+
+    Args:
+        store: The store that holds the model.
+        model: Reference of the model.
+    """
+    tracking = tracking_of(store)
+    if tracking is None or _is_left(tracking, "train:tracking"):
+        return True
+    delivered, reference = deliver(store), Reference.parse(model)
+    # Another job may have made an identical model now: it has its own run.
+    if str(reference) not in delivered and tracking.is_shown(str(reference)):
+        return True
+    with warning_on_failure(store, "train:tracking") as showing:
+        with tracking.client() as client:
+            show_training(tracking, client, reference, new=True)
+        tracking.mark_shown(str(reference))
+    return not showing.failed
+
+
+def track_experiment(store: ArtifactStore, experiment: str) -> bool:
+    """Show an experiment in MLflow: one run, with one child run per trial, including failed trials.
+
+    Like `track_training`, it does nothing the second time and never raises.
+
+    Args:
+        store: The store that holds the experiment.
+        experiment: Its reference; `trials.json` lists number, parameters, state, model and reason of each trial.
+    """
+    tracking = tracking_of(store)
+    if tracking is None or _is_left(tracking, "tune:tracking"):
+        return True
+    deliver(store)
+    reference = Reference.parse(experiment)
+    if tracking.is_shown(str(reference)):
+        return True
+    with warning_on_failure(store, "tune:tracking") as showing:
+        with tracking.client() as client:
+            _show_experiment(tracking, client, reference)
+        tracking.mark_shown(str(reference))
+    return not showing.failed
+
+
+def _is_left(tracking: Tracking, label: str) -> bool:
+    """Whether the run is shown later; then a server that is away is a warning of the task already."""
+    if not is_shown_later():
+        return False
+    with warning_on_failure(tracking.store, label):
+        require_server(tracking.uri)
+    return True
+
+
+def show_training(
+    tracking: Tracking,
+    client: "MlflowClient",
+    model: Reference,
+    *,
+    name: str = "train",
+    parent: str = "",
+    new: bool = False,
+) -> "Run":
+    """The MLflow run of a model; it is created or completed if it is missing or was interrupted.
+
+    Args:
+        tracking: The MLflow to write to.
+        client: An open client of it.
+        model: The model.
+        name: Name of the run.
+        parent: Id of the parent MLflow run; by default that of the current pipeline run.
+        new: Whether this process made the model, so that environment and pipeline run of the process apply to it.
+    """
+    store = tracking.store
+    manifest = store.manifest(model)
+    if trained := manifest.derived_from.get("model"):  # A calibrated model has the training run of its source.
+        return show_training(tracking, client, Reference.parse(trained), name=name, parent=parent, new=new)
+    experiment = tracking.experiment(client, model.name.removesuffix("-trial"))
+    tags = lineage_tags(lineage_of(store, model))
+    measured = next(iter(store.measurements(model, "train")), {})
+    if new:
+        tags |= _environment(measured) | measured.get("place", {}).get("environment", {})
+        parent = parent or pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
+    seconds = measured.get("seconds")
+    started = None if seconds is None else time.time() - seconds
+    job = measured.get("job", "")
+    run = find_run(client, experiment, JOB, job, newest=True) if job else None
+    if run is None and not new and not tracking.embedded:
+        # The task that trained it may have shown it already, in an experiment of KFP.
+        run = find_anywhere(client, REFERENCE, str(model))
+    if run is None:
+        # The job's key is a tag too, so that metrics which arrive later find this run.
+        made = tags | ({JOB: job} if job else {})
+        run = ensure_run(client, experiment, REFERENCE, str(model), name, made, parent, started)
+    if COMPLETE not in run.data.tags:
+        # A job spools its own history; here points are added that were lost, or of a model from elsewhere.
+        known = job and is_spooled(store, job)
+        history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
+        # The run may have started with the job, before the model's lineage and the run's place were known.
+        placed = {RUN_NAME: name, REFERENCE: str(model)} | ({PARENT: parent} if parent else {})
+        _log_inputs(client, run, manifest.derived_from)
+        points = (
+            ([] if known else _points(history, run))
+            + _kept(history, manifest.details)
+            + _spent(seconds, measured.get("place", {}), new)
+        )
+        settings = measured.get("settings", manifest.configuration)
+        log(client, run, flat(settings), points, tags | placed | {COMPLETE: "true"})
+        _end(tracking, client, run, parent, seconds)
+    return run
+
+
+def _spent(seconds: float | None, place: Mapping[str, Any], here: bool) -> list[Point]:
+    """Duration, and its cost at present prices, if the model was made here; a later viewer may have other prices."""
+    if seconds is None:
+        return []
+    spent = {"duration_seconds": seconds}
+    if here:
+        spent |= cost_here(seconds, place.get("machine", ""), place.get("machines", 1))
+    return [(name, value, 0) for name, value in spent.items()]
+
+
+def _log_inputs(client: "MlflowClient", run: "Run", derived_from: Mapping[str, str]) -> None:
+    """Log the model's inputs as MLflow data sets, which its pages show as links."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    entries = []
+    for role, identity in derived_from.items():
+        reference = Reference.parse(identity)
+        source = json.dumps({"reference": str(reference)})
+        entry = Dataset(reference.name, reference.digest[:36], "gatehouse", source)
+        entries.append(DatasetInput(entry, [InputTag("mlflow.data.context", role)]))
+    if entries:
+        client.log_inputs(run.info.run_id, entries)
+
+
+def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Reference) -> None:
+    store = tracking.store
+    manifest = store.manifest(reference)
+    experiment = tracking.experiment(client, reference.name)
+    above = pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
+    tags = lineage_tags(lineage_of(store, reference)) | _environment({})
+    measured = next(iter(store.measurements(reference, "tune")), {})
+    run = ensure_run(client, experiment, REFERENCE, str(reference), "tune", tags, above, measured.get("began"))
+    for trial in store.read_json(reference, "trials.json"):
+        name = f"trial {trial['number']}"
+        if trial.get("model"):
+            above_it = str(run.info.run_id)
+            shown = show_training(
+                tracking, client, Reference.parse(trial["model"]), name=name, parent=above_it, new=True
+            )
+            found = [(f"{OBJECTIVE}{metric}", float(value), 0) for metric, value in trial.get("values", {}).items()]
+            log(client, shown, {}, found, {_NOTE: _OF_TRIAL} if found else {})
+        else:
+            job = measured.get("jobs", {}).get(str(trial["number"]), "")
+            _show_failed_trial(client, experiment, run, name, trial, job)
+    value = manifest.details.get("value")
+    points: list[Point] = [] if value is None else [("best_value", float(value), 0)]
+    points += _spent(measured.get("seconds"), {}, True)
+    log(client, run, flat(manifest.configuration), points, {COMPLETE: "true"})
+    _end(tracking, client, run, above, measured.get("seconds"))
+
+
+def _show_failed_trial(
+    client: "MlflowClient", experiment: str, above: "Run", name: str, trial: Mapping[str, Any], job: str
+) -> None:
+    # A job that was tracked while it ran has its own run, with the metrics up to its failure.
+    known = find_run(client, experiment, JOB, job, newest=True) if job else None
+    key = f"{above.data.tags[REFERENCE]}#{trial['number']}"
+    tags = {"gatehouse.error": str(trial.get("reason", "")), RUN_NAME: name, PARENT: str(above.info.run_id)}
+    run = known or ensure_run(client, experiment, REFERENCE, key, name, tags, tags[PARENT])
+    log(client, run, flat(trial["parameters"]), tags=tags)
+    client.set_terminated(run.info.run_id, "FAILED" if trial["state"] == "failed" else "KILLED")
+
+
+def _end(tracking: Tracking, client: "MlflowClient", run: "Run", parent: str, seconds: float | None = None) -> None:
+    """End a run, `seconds` after it began or now, and then its parent."""
+    ended = None if seconds is None else int(run.info.start_time + seconds * 1000)
+    client.set_terminated(run.info.run_id, end_time=ended)
+    end_above(tracking, client, parent)
+
+
+def _environment(measured: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of a job as it was measured, which may have changed since; else that of this process."""
+    from gatehouse.tracking.environment import Environment, capture_environment
+
+    known = measured.get("environment")
+    return (Environment(**known) if known else capture_environment()).tags()
+
+
+def _kept(history: list[dict[str, float]], details: Mapping[str, Any]) -> list[Point]:
+    """The epoch whose weights the model has, and its values: under the bare names MLflow shows the last epoch's."""
+    best = details.get("best_epoch")
+    if best is None or best >= len(history):
+        return []
+    shown = {f"{BEST}{name}": value for name, value in history[best].items() if name != "epoch" and is_number(value)}
+    return [(name, float(value), 0) for name, value in ({f"{BEST}epoch": best} | shown).items()]
+
+
+def _points(history: list[dict[str, float]], run: "Run") -> list[Point]:
+    """All numbers of the epochs that the run lacks; the step is the epoch."""
+    reached = {metric.key: metric.step for metric in run.data.to_proto().metrics}
+    return [
+        (name, float(value), step)
+        for step, epoch in enumerate(history)
+        for name, value in epoch.items()
+        if name != "epoch" and is_number(value)
+        if step > reached.get(metric_name(name), -1)
+    ]

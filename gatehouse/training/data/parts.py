@@ -1,0 +1,96 @@
+"""The rows of one part of a split, read column by column or batch by batch: never as a whole table."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.transformation.columns import FeatureError
+
+AT_ONCE = 65_536
+Numbers = npt.NDArray[np.int64]
+
+
+class Part:
+    """The rows of a training set that belong to a part (`train`, `validation` or `test`), in the part's order."""
+
+    def __init__(self, paths: Sequence[Path], rows: Numbers) -> None:
+        """Read from the training set's files the rows with these numbers."""
+        self._paths, self._rows = paths, rows
+        self.schema: pa.Schema = pq.read_schema(paths[0])
+
+    @property
+    def column_names(self) -> list[str]:
+        """All columns of the training set."""
+        return list(self.schema.names)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of this part."""
+        return len(self._rows)
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        """One column."""
+        found = list(self.batches([name]))
+        column = pa.chunked_array([chunk for _, table in found for chunk in table[name].chunks], self._type(name))
+        places = np.concatenate([places for places, _ in found]) if found else np.zeros(0, np.int64)
+        return column if _ascending(places) else column.take(pa.array(np.argsort(places)))
+
+    def thinned(self, share: float) -> "Part":
+        """An evenly spaced share of the rows; one at least."""
+        count = max(1, round(self.num_rows * share))
+        return Part(self._paths, self._rows[np.linspace(0, self.num_rows - 1, count).astype(np.int64)])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[tuple[Numbers, pa.Table]]:
+        """Every row once, as the files hold them: places in the part, shape (some,), and rows with these columns."""
+        order = None if _ascending(self._rows) else np.argsort(self._rows, kind="stable")
+        ascending = self._rows if order is None else self._rows[order]
+        types = pa.schema([pa.field(name, self._type(name)) for name in columns])
+        for start, batch in self._stored(columns, ascending):
+            first, last = np.searchsorted(ascending, (start, start + batch.num_rows))
+            if first < last:
+                places = np.arange(first, last) if order is None else order[first:last]
+                table = pa.Table.from_batches([batch]).select(columns).cast(types)
+                yield places, table.take(pa.array(ascending[first:last] - start))
+
+    def _stored(self, columns: Sequence[str], ascending: Numbers) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches of the training set with the number of their first row; row groups of other parts are passed over."""
+        start = 0
+        for path in self._paths:
+            with pq.ParquetFile(path) as file:
+                for group in range(file.num_row_groups):
+                    end = start + file.metadata.row_group(group).num_rows
+                    first, last = np.searchsorted(ascending, (start, end))
+                    if first < last:
+                        for batch in file.iter_batches(AT_ONCE, row_groups=[group], columns=list(columns)):
+                            yield start, batch
+                            start += batch.num_rows
+                    start = end
+        if len(ascending) and not 0 <= ascending[0] <= ascending[-1] < start:
+            rows = f"{ascending[0]} to {ascending[-1]}"
+            raise FeatureError(f"The split has the rows {rows} of a training set of {start} rows. Split it again.")
+
+    def _type(self, name: str) -> pa.DataType:
+        return self.schema.field(name).type
+
+
+def read_part(store: ArtifactStore, training_set: str, split: str, *parts: str) -> Part:
+    """A part of a split (`train`, `validation` or `test`), or several of them one after another.
+
+    Raises:
+        FeatureError: if the split divides another training set.
+    """
+    divided = store.manifest(split).derived_from.get("training_set", "")
+    if divided != str(Reference.parse(training_set)):
+        raise FeatureError(f"{split} divides {divided or 'nothing'}, expected {training_set}. Split that training set.")
+    rows = [pq.read_table(store.path(split, f"{part}.parquet"))["row"].to_numpy() for part in parts]
+    return Part(store.paths(training_set), np.concatenate(rows))
+
+
+def _ascending(numbers: Numbers) -> bool:
+    return bool((numbers[1:] >= numbers[:-1]).all())

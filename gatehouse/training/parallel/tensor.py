@@ -1,0 +1,75 @@
+"""Tensor parallelism: linear layers cut by columns or rows over the processes of the tensor axis."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+
+from gatehouse.errors import GatehouseError
+from gatehouse.training.parallel.mesh import Layout
+
+
+class CutDropout(ParallelStyle):
+    """Dropout of an activation that is cut by columns: each process draws the whole mask, and takes its own columns.
+
+    Tensor neighbours draw alike, so the mask is the one that a single process draws, and no two columns share theirs.
+    """
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        assert isinstance(module, nn.Dropout)
+        rank, size, share = device_mesh.get_local_rank(), device_mesh.size(), module.p
+
+        def forward(values: Tensor) -> Tensor:
+            width = values.shape[-1]
+            whole = torch.ones(*values.shape[:-1], width * size, dtype=values.dtype, device=values.device)
+            mask = nn.functional.dropout(whole, share, module.training)
+            return values * mask.narrow(-1, rank * width, width)
+
+        module.forward = forward  # type: ignore[method-assign, assignment]  # the module keeps its place and name
+        return module
+
+
+_STYLES: dict[str, type[ParallelStyle]] = {
+    "columns": ColwiseParallel,
+    "rows": RowwiseParallel,
+    "dropout": CutDropout,
+}
+
+
+class NotDivisibleError(GatehouseError):
+    """A model lacks what a parallelism needs of it."""
+
+    permanent = True
+
+
+def plan_of(model: nn.Module) -> dict[str, str]:
+    """How a whole model's layers are cut, by module name: `columns` or `rows`; `dropout` of what is cut by columns.
+
+    Raises:
+        NotDivisibleError: if the model has no `tensor_plan()`.
+    """
+    plan: Callable[[], dict[str, str]] | None = getattr(model, "tensor_plan", None)
+    if plan is None:
+        raise NotDivisibleError(
+            f"{type(model).__name__} cannot be tensor-parallel: give it a method tensor_plan() that returns `columns` "
+            "or `rows` by the name of a linear layer, and `dropout` by the name of a dropout between the two, or set "
+            "parallelism.tensor to 1."
+        )
+    return plan()
+
+
+def divide(part: nn.Module, plan: dict[str, str], layout: Layout) -> None:
+    """Cut the layers that `plan` names, in place; what it does not name is whole on every process.
+
+    Args:
+        part: A model or a stage of one.
+        plan: Of the whole model; a stage takes what it has of it.
+        layout: Holds the mesh.
+    """
+    assert layout.mesh is not None
+    here = {name for name, _ in part.named_modules()}
+    parallelize_module(
+        part, layout.mesh["tensor"], {name: _STYLES[how]() for name, how in plan.items() if name in here}
+    )

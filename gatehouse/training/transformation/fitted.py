@@ -1,0 +1,155 @@
+"""Fitted transformations: raw feature columns to the arrays that a model reads, the same in training and serving."""
+
+import hashlib
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gatehouse.training.transformation.columns import FeatureError as FeatureError
+from gatehouse.training.transformation.columns import numbers_of, require_columns, texts_of
+
+FILE = "transformation.json"
+"""The file of a published transformation."""
+MISSING, UNKNOWN, FIRST_KNOWN = 0, 1, 2
+
+Doubles = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """How one numeric column is transformed.
+
+    Attributes:
+        name: Of the feature.
+        low, high: Values beyond are clipped; None for no bound.
+        fill: Stands for a missing value.
+        centre, scale: What is left is (value - centre) / scale.
+        indicator: Whether one more column says where values are missing.
+        knots: For ranks: values in ascending order, each with its rank from 0 to 1; between them it is interpolated.
+        type: Arrow type in training; empty for any.
+    """
+
+    name: str
+    low: float | None
+    high: float | None
+    fill: float
+    centre: float
+    scale: float
+    indicator: bool
+    knots: tuple[tuple[float, float], ...] = ()
+    type: str = ""
+
+    def apply(self, values: Doubles) -> Doubles:
+        """The column of the model's array for values of shape (rows,), NaN where one is missing."""
+        filled = np.where(np.isnan(values), self.fill, np.clip(values, self.low, self.high))
+        if self.knots:
+            filled = np.interp(filled, *np.array(self.knots).T)
+        scaled: Doubles = (filled - self.centre) / self.scale
+        return scaled
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """The known values of one categorical column, in order of their ids from `FIRST_KNOWN`.
+
+    Attributes:
+        name: Of the feature.
+        vocabulary: The known values.
+        buckets: How many ids follow those of the vocabulary, for the hashes of other values; 0 for none.
+        type: Arrow type in training; empty for any.
+    """
+
+    name: str
+    vocabulary: tuple[str, ...]
+    buckets: int = 0
+    type: str = ""
+
+    @property
+    def cardinality(self) -> int:
+        """Number of ids, with those of missing and unknown values."""
+        return FIRST_KNOWN + len(self.vocabulary) + self.buckets
+
+    @cached_property
+    def _known(self) -> pa.StringArray:
+        return pa.array(self.vocabulary, pa.string())
+
+    def apply(self, texts: pa.ChunkedArray) -> Ids:
+        """The id of each value, shape (rows,)."""
+        found = pc.index_in(texts, value_set=self._known)
+        ids: Ids = pc.fill_null(pc.add(pc.cast(found, pa.int64()), FIRST_KNOWN), UNKNOWN).to_numpy().copy()
+        if self.buckets:
+            other = ids == UNKNOWN
+            ids[other] = [self._bucket(text) for text in texts.filter(pa.array(other)).to_pylist()]
+        ids[pc.is_null(texts).to_numpy()] = MISSING
+        return ids
+
+    def _bucket(self, text: str | None) -> int:
+        digest = hashlib.sha256((text or "").encode()).digest()
+        return FIRST_KNOWN + len(self.vocabulary) + int.from_bytes(digest[:8], "big") % self.buckets
+
+
+@dataclass(frozen=True)
+class Transformation:
+    """All columns' transformations, fitted on the train part only."""
+
+    numeric: tuple[Numeric, ...]
+    categorical: tuple[Categorical, ...]
+
+    @property
+    def columns(self) -> tuple["Numeric | Categorical", ...]:
+        """All columns that it reads, numeric ones first."""
+        return (*self.numeric, *self.categorical)
+
+    @property
+    def width(self) -> int:
+        """Columns of the numeric array: one a column, and one more for each indicator."""
+        return len(self.numeric) + sum(column.indicator for column in self.numeric)
+
+    def apply(self, table: pa.Table) -> tuple[Floats, Ids]:
+        """Transform a table: float32 of shape (rows, width) and int64 ids of shape (rows, categorical columns).
+
+        Raises:
+            FeatureError: if a column is missing, is not of the kind it was in training, or holds an infinity.
+        """
+        require_columns(table, [column.name for column in self.columns])
+        numbers = np.empty((table.num_rows, self.width), dtype=np.float32)
+        extra = len(self.numeric)
+        for index, column in enumerate(self.numeric):
+            values = numbers_of(column.name, table[column.name], column.type)
+            with np.errstate(over="ignore"):
+                numbers[:, index] = column.apply(values)
+            if not np.isfinite(numbers[:, index]).all():
+                told = f"Feature {column.name}: values are too large for single precision. Clip them."
+                raise FeatureError(told, feature=column.name)
+            if column.indicator:
+                numbers[:, extra] = np.isnan(values)
+                extra += 1
+        ids = np.empty((table.num_rows, len(self.categorical)), dtype=np.int64)
+        for index, group in enumerate(self.categorical):
+            ids[:, index] = group.apply(texts_of(group.name, table[group.name], group.type))
+        return numbers, ids
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON, for `transformation.json` and `model.json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> "Transformation":
+        """Rebuild from `to_json`."""
+        return cls(
+            tuple(_numeric_of(column) for column in body["numeric"]),
+            tuple(
+                Categorical(**{**column, "vocabulary": tuple(column["vocabulary"])}) for column in body["categorical"]
+            ),
+        )
+
+
+def _numeric_of(body: dict[str, Any]) -> Numeric:
+    return Numeric(**{**body, "knots": tuple((value, rank) for value, rank in body["knots"])})

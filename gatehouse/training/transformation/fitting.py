@@ -1,0 +1,134 @@
+"""Fits a transformation on the train part: bounds, fills, scales and vocabularies, one column after another."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gatehouse.training.transformation.columns import (
+    Columns,
+    FeatureError,
+    numbers_of,
+    require_columns,
+    texts_of,
+    type_of,
+)
+from gatehouse.training.transformation.fitted import Categorical, Doubles, Numeric, Transformation
+from gatehouse.training.transformation.refusal import misplaced_settings
+from gatehouse.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
+
+_KNOTS = 1001
+
+
+def fit(
+    table: Columns,
+    numeric: list[str],
+    categorical: list[str],
+    spec: TransformationSpec = TransformationSpec(),  # noqa: B008  # frozen
+) -> Transformation:
+    """Fit on the rows of `table`, whatever their order; one column after another is in memory.
+
+    Args:
+        table: The train part.
+        numeric: Names of the numeric features.
+        categorical: Names of the categorical features.
+        spec: What is done to them.
+
+    Raises:
+        FeatureError: if a column is missing, cannot be used, or holds an infinity; or if the settings of single
+            columns do not fit the columns.
+    """
+    require_columns(table, [*numeric, *categorical])
+    if spec.misplaced(numeric, categorical):
+        raise FeatureError(misplaced_settings(spec, numeric, categorical))
+    return Transformation(
+        tuple(_fit_numeric(name, table, spec.of_numeric(name)) for name in numeric),
+        tuple(_fit_categorical(name, table[name], spec.of_categorical(name)) for name in categorical),
+    )
+
+
+def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
+    """All sums run over sorted values, so that the order of rows changes no bit."""
+    column = table[name]
+    values = numbers_of(name, column, table=table)
+    known = np.sort(values[~np.isnan(values)]) + 0.0  # Of equal zeros, the negative one would be first or not.
+    absent = len(values) - len(known)
+    indicator = spec.indicator == "always" or (spec.indicator == "when_missing" and absent > 0)
+    low, high = (_quantile(known, q) for q in spec.clip) if spec.clip and len(known) else (None, None)
+    clipped = np.clip(known, low, high)
+    fill = _imputed(known, clipped, spec)
+    filled = _Filled(clipped, absent, fill)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre, scale = _normalised(filled, spec)
+    if not (math.isfinite(centre) and math.isfinite(scale)):
+        raise FeatureError(f"Feature {name}: values are too large to be normalised. Clip them.", feature=name)
+    knots = _knots(filled) if spec.normalisation == "quantile" else ()
+    return Numeric(name, low, high, fill, centre, scale, indicator, knots, type_of(column))
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """The values of a column once clipped and imputed: `known` in ascending order, and `absent` times `fill`."""
+
+    known: Doubles
+    absent: int
+    fill: float
+
+    @property
+    def rows(self) -> int:
+        return len(self.known) + self.absent
+
+    def mean(self) -> float:
+        return float((self.known.sum() + self.absent * self.fill) / self.rows) if self.rows else 0.0
+
+    def deviation(self) -> float:
+        mean = self.mean()
+        squares = ((self.known - mean) ** 2).sum() + self.absent * (self.fill - mean) ** 2
+        return float(np.sqrt(squares / self.rows)) if self.rows else 0.0
+
+    def every(self) -> Doubles:
+        """All of them in ascending order."""
+        return np.insert(self.known, np.searchsorted(self.known, self.fill), np.full(self.absent, self.fill))
+
+
+def _quantile(known: Doubles, share: float) -> float:
+    return float(known[int(share * (len(known) - 1))])
+
+
+def _imputed(known: Doubles, clipped: Doubles, spec: NumericSpec) -> float:
+    if spec.imputation == "constant":
+        return spec.constant
+    if len(known) == 0:
+        return 0.0
+    return _quantile(known, 0.5) if spec.imputation == "median" else float(clipped.mean())
+
+
+def _normalised(filled: _Filled, spec: NumericSpec) -> tuple[float, float]:
+    """Centre and scale; a column with one value only is not scaled."""
+    if spec.normalisation == "standard":
+        return filled.mean(), filled.deviation() or 1.0
+    if spec.normalisation == "min_max" and filled.rows:
+        every = filled.every()
+        return float(every[0]), float(every[-1] - every[0]) or 1.0
+    return 0.0, 1.0
+
+
+def _knots(filled: _Filled) -> tuple[tuple[float, float], ...]:
+    """Values at evenly spaced ranks; a value that has several ranks has their mean."""
+    if not filled.rows:
+        return ((0.0, 0.5),)
+    every, ranks = filled.every(), np.linspace(0.0, 1.0, _KNOTS)
+    values = every[(ranks * (len(every) - 1)).astype(np.int64)]
+    distinct, where = np.unique(values, return_inverse=True)
+    means = np.bincount(where, weights=ranks) / np.bincount(where)
+    return tuple(zip(distinct.tolist(), means.tolist(), strict=True))
+
+
+def _fit_categorical(name: str, column: pa.ChunkedArray, spec: CategoricalSpec) -> Categorical:
+    counts = pc.value_counts(texts_of(name, column))
+    pairs = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
+    frequent = sorted((-count, value) for value, count in pairs if value is not None and count >= spec.min_count)
+    kept = frequent[: spec.max_size] if spec.max_size else frequent
+    return Categorical(name, tuple(sorted(value for _, value in kept)), spec.buckets, type_of(column))

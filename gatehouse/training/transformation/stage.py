@@ -1,0 +1,61 @@
+"""The stage that fits a transformation on the train part of a split."""
+
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.declaration import Resources
+from gatehouse.store.identity import identity_of
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.transformation.spec import TransformationSpec
+
+
+class FitRequest(StageModel):
+    """The rows to fit on, and what to fit.
+
+    Attributes:
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        spec: What is fitted, as a TransformationSpec.
+        model_name: Name of the model.
+    """
+
+    training_set: str
+    split: str
+    spec: TransformationSpec = TransformationSpec()
+    model_name: str
+
+
+class FitResult(StageModel):
+    """The fitted transformation."""
+
+    transformation: str
+
+
+@stage("fit_transformation", title="Fit the transformation", resources=Resources(cpu="2", memory="4G"))
+def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
+    """Fit on the train part, which is all that is read; the artifact holds `transformation.json`.
+
+    Raises:
+        FeatureError: if a feature or the split cannot be used, or the spec names what is no feature.
+    """
+    from gatehouse.training.data.parts import read_part
+    from gatehouse.training.transformation.columns import FeatureError
+    from gatehouse.training.transformation.fitted import FILE
+    from gatehouse.training.transformation.fitting import fit
+
+    details = store.manifest(request.training_set).details
+    numeric, categorical = details["numeric"], details["categorical"]
+    rows = read_part(store, request.training_set, request.split, "train")
+    if rows.num_rows == 0:
+        raise FeatureError(
+            f"The train part of {request.split} has no rows to fit on. Move the boundaries of the split."
+        )
+    fitted = fit(rows, numeric, categorical, request.spec)
+    reference = store.publish(
+        "transformations",
+        request.model_name,
+        {FILE: canonical_json(fitted.to_json())},
+        derived_from={"training_set": request.training_set, "split": request.split},
+        configuration=identity_of(request.spec),
+        details={"rows": rows.num_rows, "width": fitted.width},
+    )
+    return FitResult(transformation=str(reference))

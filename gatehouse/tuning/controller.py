@@ -1,0 +1,297 @@
+"""The controller of an experiment: it asks for suggestions, runs trials, and stops unpromising ones."""
+
+import logging
+import math
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.tuning import waits
+from gatehouse.tuning.access.journal import SecondControllerError
+from gatehouse.tuning.ending import LAST_TRIALS_END, Ending, Endings, Spent
+from gatehouse.tuning.refusal import failure
+from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Runner, Succeeded
+from gatehouse.tuning.selection import best_trial, is_undominated, pareto_front
+from gatehouse.tuning.spec import MEASURES
+from gatehouse.tuning.study import ExperimentStudy, objective_values
+from gatehouse.tuning.trial import State, Trial, words
+
+logger = logging.getLogger(__name__)
+
+_HOUR = 3600.0
+
+
+class ExperimentFailedError(GatehouseError):
+    """Too many trials of an experiment failed, or none gave a usable model."""
+
+
+class ExperimentStoppedError(ExperimentFailedError):
+    """A person stopped an experiment before a trial succeeded; the task must not be retried."""
+
+    permanent = True
+
+
+class Inbox(Protocol):
+    """A queue of events, which may come from any thread."""
+
+    def put(self, item: Event) -> None:
+        """Add an event."""
+
+    def get(self, *, timeout: float) -> Event:
+        """The next event.
+
+        Raises:
+            queue.Empty: if there is none for so many seconds.
+        """
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The result of an experiment.
+
+    Attributes:
+        trials: All trials, by number.
+        best: The best trial, or the knee of the front.
+        settings: The settings of `training` that the best was trained with, by dotted name.
+        front: Numbers of the trials that no other trial dominates.
+        ended: Why it ended.
+        steps: Total steps of all trials.
+        seconds: Duration of each trial, by number; it varies between runs, and so is in no artifact.
+        provisional: The trials that the next run tries again.
+    """
+
+    trials: tuple[Trial, ...]
+    best: Trial
+    settings: dict[str, Any]
+    front: tuple[int, ...]
+    ended: Ending
+    steps: int
+    seconds: dict[int, float]
+    provisional: tuple[Trial, ...] = ()
+
+
+@dataclass
+class _Running:
+    handle: Handle
+    began: float
+    retries: int = 0
+    ending: Trial | None = None
+    """How the trial ends once its job is stopped."""
+
+
+class Controller:
+    """Runs an experiment to its end, from the present state of its study."""
+
+    def __init__(
+        self,
+        study: ExperimentStudy,
+        runner: Runner,
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+        told: Callable[[int, str], None] = lambda number, line: None,
+        price: float | None = None,
+        inbox: Inbox | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create a controller.
+
+        Args:
+            study: The trials, including those that an earlier controller left running.
+            runner: Runs trials.
+            stopped: Whether a person asked the experiment to end; called every second.
+            told: Called with the number of each trial that ends, and a line about its result and the best trial so far.
+            price: Price of an hour of trials; None if no price is known.
+            inbox: Queue of events.
+            clock: Monotonic clock in seconds.
+
+        Raises:
+            ConfigurationError: if the budget limits the cost and there is no price.
+        """
+        self._study, self._runner, self._stopped, self._price, self._clock = study, runner, stopped, price, clock
+        self._told, self._best = told, best_trial(study.trials, study.spec)
+        self._inbox: Inbox = inbox or queue.SimpleQueue()
+        self._endings = Endings(study)
+        self._running: dict[int, _Running] = {}
+        self._began, self._looked, self._flushed = clock() - study.elapsed, -math.inf, clock()
+        self._is_stopped = False
+        if study.spec.budget.cost is not None and price is None:
+            raise ConfigurationError(
+                "tuning.budget.cost: expected a price of this machine, found none; name it under prices.per_hour"
+            )
+
+    def run(self) -> Experiment:
+        """Run the experiment.
+
+        Raises:
+            ExperimentFailedError: if too many trials failed, or none is feasible.
+            StoreError: if the store cannot be read or written.
+            SecondControllerError: if another controller took the experiment over.
+        """
+        ending: Ending | None = None
+        try:
+            for trial in self._study.running:
+                self._start(trial)
+                if step := self._study.pruned_at(trial.number):
+                    self._stop_early(trial.number, step)
+            while True:
+                if ending is None or ending in LAST_TRIALS_END:
+                    ending = self._fill()  # Another reason may occur while the last trials run.
+                if ending and ending not in LAST_TRIALS_END:
+                    self._stop_all(ending)
+                if ending and not self._running:
+                    return self._experiment(ending)
+                self._handle_one()
+        except SecondControllerError:
+            self._running.clear()  # The other controller continues them.
+            raise
+        finally:
+            for running in self._running.values():
+                running.handle.stop()
+
+    def _reason(self) -> Ending | None:
+        if self._clock() - self._looked >= waits.LOOK_SECONDS:
+            self._looked, self._is_stopped = self._clock(), self._is_stopped or self._stopped()
+        return self._endings.reason(self._spent(), self._is_stopped)
+
+    def _spent(self) -> Spent:
+        now = self._clock()
+        seconds = sum(self._study.seconds.values()) + sum(now - each.began for each in self._running.values())
+        return Spent(now - self._began, None if self._price is None else self._price * seconds / _HOUR)
+
+    def _fill(self) -> Ending | None:
+        """Start trials up to the allowed number at once, first those that an earlier run set aside.
+
+        Returns:
+            Why the experiment ends; None if it continues.
+        """
+        study = self._study
+        while True:
+            ending = self._reason()
+            again = bool(study.waiting) and (ending is None or ending in LAST_TRIALS_END)
+            if len(self._running) >= study.spec.parallel_trial_count or not (again or (not ending and study.can_ask)):
+                return ending
+            self._start(study.again() if again else study.ask())
+
+    def _start(self, trial: Trial, retries: int = 0) -> None:
+        logger.info("trial %d started: %s", trial.number, words(trial.parameters))
+        settings = self._study.training(trial) | self._study.length(trial)
+        handle = self._runner.start(trial.number, settings, self._inbox.put)
+        self._running[trial.number] = _Running(handle, self._clock(), retries)
+
+    def _handle_one(self) -> None:
+        try:
+            event = self._inbox.get(timeout=waits.LOOK_SECONDS)
+        except queue.Empty:
+            return
+        running = self._running.get(event.number)
+        if isinstance(event, Broken):
+            raise event.error  # The next controller continues this trial and all running ones.
+        if running is None:
+            return
+        if isinstance(event, Reported):
+            self._reported(event, running)
+        elif running.ending is not None:
+            # Also for a trial that finished after it was told to stop.
+            self._end(replace(running.ending, job=event.job))
+        elif isinstance(event, Succeeded):
+            self._succeeded(event)
+        elif isinstance(event, Failed):
+            self._failed(event, running)
+        else:
+            self._end(replace(self._trial(event), state="killed", reason="stopped from outside", job=event.job))
+
+    def _trial(self, event: Event) -> Trial:
+        return self._study.trials[event.number]
+
+    def _reported(self, event: Reported, running: _Running) -> None:
+        """Pass a value to the pruner. Values reported after a trial was told to stop are ignored."""
+        objective, whole = self._study.spec.objective[0].metric, self._study.steps
+        step = self._study.step_of(event.done, event.total)
+        if running.ending is not None or not step or objective in MEASURES or objective not in event.values:
+            return
+        value = event.values[objective]
+        if not math.isfinite(value):
+            self._stop(event.number, "failed", "NonFiniteValue", f"{objective} is {value} at step {step} of {whole}")
+        elif self._study.report(event.number, step, value):
+            self._stop_early(event.number, step)
+        if self._clock() - self._flushed >= waits.LOOK_SECONDS:
+            # If the controller is killed before this, the runner reports the value again.
+            self._study.flush()
+            self._flushed = self._clock()
+
+    def _stop_early(self, number: int, step: int) -> None:
+        self._stop(number, "early_stopped", f"pruned at step {step} of {self._study.steps}")
+
+    def _stop(self, number: int, state: State, reason: str, told: str = "", *, provisional: bool = False) -> None:
+        running = self._running[number]
+        if running.ending is None:
+            ending = replace(self._study.trials[number], state=state, reason=reason, told=told)
+            running.ending = replace(ending, provisional=provisional)
+            running.handle.stop()
+
+    def _stop_all(self, ending: Ending) -> None:
+        provisional = ending == "max_failed_trial_count"  # Those that failed may succeed in the next run.
+        for number in self._running:
+            self._stop(number, "killed", f"the experiment ended: {ending}", provisional=provisional)
+
+    def _succeeded(self, event: Succeeded) -> None:
+        trial = replace(
+            self._trial(event), model=event.model, metrics=event.values, measures=event.measures, job=event.job
+        )
+        values = objective_values(self._study.spec, event.values, event.measures)
+        if wrong := [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]:
+            self._end(replace(trial, state="failed", reason="NonFiniteValue", told=", ".join(wrong)))
+        else:
+            self._end(replace(trial, state="succeeded", values=values))
+
+    def _failed(self, event: Failed, running: _Running) -> None:
+        if event.retry and running.retries < waits.RETRIES and not self._is_stopped:
+            logger.warning("trial %d is begun again: %s: %s", event.number, event.error, event.told)
+            began = running.began
+            self._start(self._trial(event), running.retries + 1)
+            self._running[event.number].began = began
+        else:
+            failed = replace(self._trial(event), state="failed", reason=event.error, told=event.told, job=event.job)
+            self._end(replace(failed, provisional=event.provisional))
+
+    def _end(self, trial: Trial) -> None:
+        now, running = self._clock(), self._running.pop(trial.number)
+        ended = self._study.end(trial, now - running.began, now - self._began)
+        line = self._line(ended)
+        logger.log(logging.WARNING if ended.state == "failed" else logging.INFO, "%s", line)
+        self._told(ended.number, line)
+
+    def _line(self, ended: Trial) -> str:
+        """How a trial ended, and which trial is the best so far, if there is one objective and it is another trial."""
+        if ended.state == "succeeded":
+            trials, spec = self._study.trials, self._study.spec
+            one = len(spec.objective) == 1  # Then the first of equals is the best.
+            best = best_trial(trials, spec) is ended if one else is_undominated(ended, trials, spec)
+            self._best = ended if best else self._best
+            line = f"trial {ended.number}: {words(ended.values)}" + ", breaks a constraint" * (not ended.feasible)
+            if best:
+                return f"{line}, {'best' if one else 'on the Pareto front'} so far"
+        else:
+            told = f": {ended.told}" if ended.told else ""
+            line = f"trial {ended.number} {ended.state.replace('_', ' ')}: {ended.reason}{told}"
+            line += "; it is tried again when the experiment goes on" * ended.provisional
+        known = self._best
+        if known is None or len(self._study.spec.objective) > 1:
+            return line
+        return f"{line}; best so far is trial {known.number} with {words(known.values)}"
+
+    def _experiment(self, ending: Ending) -> Experiment:
+        study, trials = self._study, tuple(self._study.trials)
+        best = best_trial(trials, study.spec)
+        if ending == "max_failed_trial_count" or best is None:
+            if ending == "stopped":
+                raise ExperimentStoppedError(failure(trials, study.spec, ending, study.name))
+            raise ExperimentFailedError(failure(trials, study.spec, ending, study.name))
+        front = tuple(trial.number for trial in pareto_front(trials, study.spec))
+        open_ended = ending in LAST_TRIALS_END or ending == "stopped"  # Otherwise the next run would stop them at once.
+        provisional = tuple(trial for trial in trials if trial.provisional and open_ended)
+        steps, seconds = self._endings.steps, dict(study.seconds)
+        return Experiment(trials, best, study.training(best), front, ending, steps, seconds, provisional)

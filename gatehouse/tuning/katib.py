@@ -1,0 +1,429 @@
+"""Converts a Katib Experiment (kubeflow.org/v1beta1) to our format, and says what cannot be converted."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from gatehouse.configuration.yaml_text import not_yaml, require_bounded
+from gatehouse.errors import ConfigurationError
+from gatehouse.metrics.catalogue.watchable import ALIASES, WATCHABLE
+from gatehouse.metrics.tasks.direction import is_minimized
+from gatehouse.training.spec import SETTINGS
+from gatehouse.tuning.spec import MEASURES, ExperimentSpec
+
+_KIND, _VERSION = "Experiment", "kubeflow.org/v1beta1"
+_SHORT = {
+    "lr": "optimizer.learning_rate", "eta": "optimizer.learning_rate", "wd": "optimizer.weight_decay",
+    "num_epochs": "stopping.epochs", "n_epochs": "stopping.epochs", "number_epochs": "stopping.epochs",
+    "num_boost_round": "stopping.rounds", "n_estimators": "stopping.rounds", "depth": "model.max_depth",
+    "subsample": "optimizer.row_share", "colsample_bytree": "optimizer.column_share", "gamma": "model.min_split_loss",
+    "reg_alpha": "optimizer.l1", "alpha": "optimizer.l1", "reg_lambda": "optimizer.l2", "lambda": "optimizer.l2",
+    "dropout_rate": "model.dropout", "embedding_dim": "model.embedding_size", "max_bin": "model.bins",
+}  # fmt: skip
+"""Names of settings in other training programs, besides the last part of our own name."""
+_METRICS = {"loss": "log_loss", **ALIASES}
+_RANDOM_STATE = "the seed is that of the project, so that the same project gives the same trials"
+
+
+@dataclass
+class Imported:
+    """The result of a conversion.
+
+    Attributes:
+        tuning: The `tuning` section of a project, as it would be in YAML.
+        left: What was not converted: its position in Katib's file, and why.
+        valid: Whether the section is valid as it is; otherwise `left` says what to change by hand.
+    """
+
+    tuning: dict[str, Any] = field(default_factory=dict)
+    left: list[tuple[str, str]] = field(default_factory=list)
+    valid: bool = True
+
+    def text(self) -> str:
+        """The section as YAML, with one line per parameter."""
+        body = {"tuning": {name: value for name, value in self.tuning.items() if name != "parameters"}}
+        lines = [yaml.safe_dump(body, sort_keys=False, allow_unicode=True).rstrip()]
+        if parameters := self.tuning.get("parameters"):
+            flow = [yaml.safe_dump(one, default_flow_style=True, sort_keys=False, width=10_000) for one in parameters]
+            lines += ["  parameters:", *(f"    - {one.rstrip()}" for one in flow)]
+        return "\n".join(lines) + "\n"
+
+
+def imported(text: str, names: Mapping[str, str] | None = None) -> Imported:
+    """Convert a Katib Experiment.
+
+    Args:
+        text: The YAML; if it has several documents, the one that is an Experiment is used.
+        names: Our names of Katib's parameters and metrics, as `{"lr": "optimizer.learning_rate"}`.
+
+    Raises:
+        ConfigurationError: if it is no YAML, or does not hold exactly one Experiment.
+    """
+    spec, name = _experiment(text)
+    found = Imported()
+    reading = _Reading(spec, dict(names or {}), found)
+    for part in (reading.objective, reading.algorithm, reading.counts, reading.parameters, reading.surroundings):
+        part()
+    for unknown in sorted(set(reading.names) - reading.used):
+        found.left.append((f"--map {unknown}", f"{name} has no parameter and no objective of this name"))
+    try:
+        ExperimentSpec.model_validate(found.tuning)
+    except ValidationError as error:
+        found.valid = False
+        for each in error.errors():
+            where = ".".join(map(str, each["loc"])) or "tuning"
+            found.left.append((f"here: {where}", f"{each['msg'].removeprefix('Value error, ')}; change it by hand"))
+    return found
+
+
+def _experiment(text: str) -> tuple[dict[str, Any], str]:
+    try:
+        require_bounded(text)
+        documents = [one for one in yaml.safe_load_all(text) if one is not None]
+    except yaml.YAMLError as error:
+        raise ConfigurationError(not_yaml("the Experiment", text, error)) from error
+    kinds = [one.get("kind") if isinstance(one, dict) else type(one).__name__ for one in documents]
+    matching = [one for one, kind in zip(documents, kinds, strict=True) if kind == _KIND]
+    if len(matching) != 1:
+        told = ", ".join(map(str, kinds)) or "nothing"
+        raise ConfigurationError(f"expected one document with kind: {_KIND} and apiVersion: {_VERSION}, found {told}")
+    (body,) = matching
+    if body.get("apiVersion") != _VERSION:
+        raise ConfigurationError(f"expected apiVersion: {_VERSION}, found {body.get('apiVersion')!r}")
+    if not isinstance(body.get("spec"), dict):
+        raise ConfigurationError("expected spec: with the experiment, found none")
+    return body["spec"], str((body.get("metadata") or {}).get("name", "the experiment"))
+
+
+class _Reading:
+    """Converts a spec part by part."""
+
+    def __init__(self, spec: Mapping[str, Any], names: dict[str, str], found: Imported) -> None:
+        self._spec = spec
+        self._tuning = found.tuning
+        self._left = found.left
+        self.names = names
+        self.used: set[str] = set()
+        self._resource = ""
+        self._rungs: dict[str, int] = {}
+
+    def _leave(self, where: str, why: str) -> None:
+        self._left.append((where, why))
+
+    def objective(self) -> None:
+        """Metric, goal, direction."""
+        body = _mapping(self._spec.get("objective"))
+        theirs = str(body.get("objectiveMetricName", ""))
+        metric = self._metric(theirs)
+        if metric is None:
+            known = ", ".join([*WATCHABLE, *MEASURES])
+            why = f"{theirs!r} is none of {known}; say which with --map {theirs or 'NAME'}=METRIC"
+            self._leave("objective.objectiveMetricName", f"{why}. Until then: the metric of training.stopping")
+        elif metric not in MEASURES and (body.get("type") == "minimize") != is_minimized(metric):
+            better = "minimized" if is_minimized(metric) else "maximized"
+            self._leave("objective.type", f"{metric} is always {better}, and the file says {body.get('type')}")
+        goal = _number(body.get("goal"))
+        if goal is not None and metric is None:
+            self._leave("objective.goal", "it is a value of the metric that is not known here")
+        if metric:
+            self._tuning["objective"] = metric if goal is None else {"metric": metric, "goal": goal}
+        if more := body.get("additionalMetricNames"):
+            why = "every metric that training measures is recorded of each trial, and stands in its run"
+            self._leave(f"objective.additionalMetricNames {', '.join(map(str, more))}", why)
+        for each in _mappings(body.get("metricStrategies")):
+            why = "the value of a trial is that of the model that it keeps, which is the one of its best epoch"
+            self._leave(f"objective.metricStrategies {each.get('name')}: {each.get('value')}", why)
+
+    def _metric(self, theirs: str) -> str | None:
+        if theirs in self.names:
+            self.used.add(theirs)
+            return self.names[theirs]
+        plain = re.sub(r"^(validation|valid|val|eval|test)_", "", _plain(theirs))
+        plain = _METRICS.get(plain, plain)
+        return plain if plain in WATCHABLE or plain in MEASURES else None
+
+    def algorithm(self) -> None:
+        """Convert a suggestion service to Optuna's sampler, and early stopping."""
+        body = _mapping(self._spec.get("algorithm"))
+        name, settings = str(body.get("algorithmName", "")), _settings(body)
+        read = _ALGORITHMS.get(name)
+        if read is None:
+            why = _REFUSED.get(name, "there is no such algorithm here") + ". In its place: tpe"
+            self._leave(f"algorithm.algorithmName {name}", why)
+            self._tuning["algorithm"] = "tpe"
+            return
+        ours, known = read
+        chosen: dict[str, Any] = dict(ours)
+        for setting, value in settings.items():
+            target = known.get(setting, "Optuna's sampler has no such setting")
+            where = f"algorithm.algorithmSettings {setting}: {value}"
+            if setting == "random_state":
+                self._leave(where, _RANDOM_STATE)
+            elif callable(target):
+                if problem := target(self, chosen, value):
+                    self._leave(where, problem)
+            else:
+                self._leave(where, target)
+        self._tuning["algorithm"] = chosen if len(chosen) > 1 else chosen["name"]
+        self._stopping(_mapping(self._spec.get("earlyStopping")))
+        if name == "hyperband":
+            self._tuning["early_stopping"] = {"name": "hyperband", **self._rungs}
+            why = "there it suggests and stops; here random suggests, and early_stopping: hyperband stops at its rungs"
+            self._leave("algorithm.algorithmName hyperband", why)
+
+    def _stopping(self, body: Mapping[str, Any]) -> None:
+        if not body:
+            return
+        if body.get("algorithmName") != "medianstop":
+            self._leave(f"earlyStopping.algorithmName {body.get('algorithmName')}", "expected medianstop")
+            return
+        settings = _settings(body)
+        trials, steps = (_number(settings.pop(name, None)) for name in ("min_trials_required", "start_step"))
+        # The defaults are Katib's own.
+        startup, warmup = int(3 if trials is None else trials), int(4 if steps is None else steps)
+        self._tuning["early_stopping"] = {"name": "median", "startup_trials": startup, "warmup_steps": warmup}
+        why = (
+            "Katib compares means of what was reported first, Optuna the best value until a step with the median there"
+        )
+        self._leave("earlyStopping.algorithmName medianstop", why)
+        for name, value in settings.items():
+            self._leave(f"earlyStopping.algorithmSettings {name}: {value}", "Katib knows no such setting either")
+
+    def counts(self) -> None:
+        """Convert the numbers of trials, and the behaviour after an interruption."""
+        ours = {
+            "max_trial_count": ("maxTrialCount", None),
+            "parallel_trial_count": ("parallelTrialCount", 3),  # Katib's own default.
+            "max_failed_trial_count": ("maxFailedTrialCount", None),
+        }
+        for name, (theirs, default) in ours.items():
+            count = _number(self._spec.get(theirs, default))
+            if count is not None:
+                self._tuning[name] = int(count)
+        if "max_trial_count" not in self._tuning:
+            self._leave("maxTrialCount", "left out, Katib has no end; here it is 8. Write how many trials you want")
+        policy = self._spec.get("resumePolicy")
+        if policy == "Never":
+            self._tuning["resume_policy"] = "never"
+        elif policy == "FromVolume":
+            self._tuning["resume_policy"] = "from_volume"
+        elif policy is not None:
+            why = "no service has to stay: an experiment goes on from its journal in the store (from_volume)"
+            self._leave(f"resumePolicy {policy}", why)
+
+    def parameters(self) -> None:
+        """The search space."""
+        described = _mapping(self._spec.get("trialTemplate")).get("trialParameters")
+        called: dict[str, list[str]] = {}
+        for each in _mappings(described):
+            called.setdefault(str(each.get("reference", "")), []).append(str(each.get("name", "")))
+        found, taken = [], set()
+        for each in _mappings(self._spec.get("parameters")):
+            theirs = str(each.get("name", ""))
+            if theirs == self._resource:
+                lengths = self._tuning.get("trial_settings") or {"training.stopping": "as it stands there"}
+                length = ", ".join(f"{name} is {value}" for name, value in lengths.items())
+                why = f"it is how long a trial trains, so it is not searched: its rungs are steps, and {length}"
+                self._leave(f"parameters {theirs}", why)
+                continue
+            ours = self._setting([theirs, *called.get(theirs, ())])
+            if ours is None:
+                why = f"no setting of training is called so; say which with --map {theirs}=SETTING"
+                self._leave(f"parameters {theirs}", why)
+            elif inner := [name for name in SETTINGS if name.startswith(f"{ours}.")]:
+                why = f"{ours} is a whole section of training; say which of its settings is meant with --map {theirs}="
+                self._leave(f"parameters {theirs}", f"{why}…: {', '.join(inner)}")
+            elif ours in taken:
+                self._leave(f"parameters {theirs}", f"{ours} is searched already")
+            elif parameter := self._parameter(theirs, ours, each):
+                taken.add(ours)
+                found.append(parameter)
+        self._tuning["parameters"] = found
+
+    def _setting(self, theirs: Sequence[str]) -> str | None:
+        """The setting of training for a parameter's names; None if no name matches."""
+        if theirs[0] in self.names:
+            self.used.add(theirs[0])
+            return self.names[theirs[0]]
+        for name in theirs:
+            if name in SETTINGS:
+                return name
+            plain = _plain(name)
+            ending = [setting for setting in SETTINGS if setting.endswith(f".{plain}")]
+            if len(ending) == 1 or plain in _SHORT:
+                return ending[0] if len(ending) == 1 else _SHORT[plain]
+        return None
+
+    def _parameter(self, theirs: str, ours: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        kind, space = str(body.get("parameterType", "")), _mapping(body.get("feasibleSpace"))
+        where = f"parameters {theirs}"
+        if kind in ("discrete", "categorical") or (kind in ("double", "int") and space.get("list")):
+            listed = space["list"] if isinstance(space.get("list"), list) else []
+            values = [_number(one) if kind != "categorical" else one for one in listed]
+            if not values or None in values:
+                self._leave(where, f"expected a list of {'values' if kind == 'categorical' else 'numbers'}")
+                return None
+            whole = [int(one) for one in values if isinstance(one, float) and one.is_integer()]
+            return {"name": ours, "type": "categorical", "choices": whole if len(whole) == len(values) else values}
+        low, high = (_number(space.get(end)) for end in ("min", "max"))
+        if kind not in ("double", "int") or low is None or high is None:
+            self._leave(where, f"expected double or int with min and max, discrete or categorical; found {kind!r}")
+            return None
+        number: Callable[[float], float] = int if kind == "int" else float
+        parameter: dict[str, Any] = {"name": ours, "type": kind, "min": number(low), "max": number(high)}
+        distribution, step = str(space.get("distribution") or "uniform"), _number(space.get("step"))
+        if distribution in ("logUniform", "logNormal") and low > 0:
+            parameter["log"] = True
+        if distribution not in ("uniform", "logUniform") or (distribution == "logUniform" and low <= 0):
+            why = "Optuna's samplers draw uniformly, or uniformly of the logarithm of numbers above 0"
+            self._leave(f"{where} distribution: {distribution}", why)
+        if step is not None and not parameter.get("log"):
+            parameter["step"] = number(step)
+        elif step is not None:
+            self._leave(f"{where} step: {space['step']}", "values of a logarithm have no even steps")
+        return parameter
+
+    def surroundings(self) -> None:
+        """Report the fields about pods, which training and its launcher define here."""
+        reasons = {
+            "trialTemplate": "a trial is a training run of the project: its model, image, resources and launcher are "
+            "those of `training`, whose settings the parameters name",
+            "metricsCollectorSpec": "training reports its metrics itself; nothing is read from logs",
+            "nasConfig": "there is no search for architectures of operations; model.architecture and its settings can "
+            "be parameters",
+        }
+        for part, why in reasons.items():
+            if self._spec.get(part):
+                self._leave(part, why)
+        known = {"objective", "algorithm", "earlyStopping", "parameters", "parallelTrialCount", "maxTrialCount"}
+        known |= {"maxFailedTrialCount", "resumePolicy", *reasons}
+        for part in self._spec:
+            if part not in known:
+                self._leave(str(part), "Katib's v1beta1 has no such field")
+
+    def hyperband(self, setting: str, value: Any) -> str:
+        """Convert a setting of Katib's hyperband; returns why it cannot be converted, or an empty text."""
+        if setting == "eta":
+            self._rungs["reduction_factor"] = int(_number(value) or 3)  # Katib's own default.
+            return ""
+        if setting == "resource_name":
+            self._resource = str(value)
+            ours = self._setting([str(value)])
+            return "" if ours in ("stopping.epochs", "stopping.rounds") else "the resource is epochs, or rounds, here"
+        ours = self._setting([self._resource]) if self._resource else None
+        most = _number(value)
+        if most is None or most != int(most):
+            return "expected a whole number"
+        name = ours if ours in ("stopping.epochs", "stopping.rounds") else "stopping.epochs"
+        self._tuning["trial_settings"] = {name: int(most)}
+        return ""
+
+
+Take = Callable[[_Reading, dict[str, Any], Any], str]
+
+
+def _takes(name: str, number: Callable[[Any], Any] = int) -> Take:
+    def take(_: _Reading, chosen: dict[str, Any], value: Any) -> str:
+        found = _number(value)
+        if found is None:
+            return "expected a number"
+        chosen[name] = number(found)
+        return ""
+
+    return take
+
+
+def _resource(setting: str) -> Take:
+    return lambda reading, _, value: reading.hyperband(setting, value)
+
+
+_TPE = {"n_startup_trials": _takes("startup_trials"), "n_ei_candidates": _takes("candidates")}
+_SKOPT = "it is one of scikit-optimize; here Optuna's Gaussian process takes the best expected improvement"
+_ALGORITHMS: dict[str, tuple[dict[str, Any], dict[str, Take | str]]] = {
+    "random": ({"name": "random"}, {}),
+    "grid": ({"name": "grid"}, {}),
+    "sobol": ({"name": "sobol"}, {}),
+    "tpe": ({"name": "tpe", "multivariate": False}, {**_TPE}),
+    "multivariate-tpe": ({"name": "tpe", "multivariate": True}, {**_TPE}),
+    "cmaes": (
+        {"name": "cmaes"},
+        {
+            "sigma": "there it is a number of the parameters' own size, here a share of each range; write the share",
+            "restart_strategy": "Optuna's sampler begins no second population",
+        },
+    ),
+    "bayesianoptimization": (
+        {"name": "gp"},
+        {
+            "n_initial_points": _takes("startup_trials"),
+            **dict.fromkeys(("base_estimator", "acq_func", "acq_optimizer"), _SKOPT),
+        },
+    ),
+    "pbt": (
+        {"name": "population"},
+        {
+            "n_population": _takes("population_size"),
+            "truncation_threshold": _takes("quantile", float),
+            "resample_probability": _takes("resample", float),
+            "suggestion_trial_dir": "checkpoints are kept in the scratch space of the store",
+        },
+    ),
+    "hyperband": (
+        {"name": "random"},
+        {name: _resource(name) for name in ("resource_name", "eta", "r_l")},
+    ),
+}
+"""By Katib's name: our algorithm, and for each setting a function that converts it, or why it cannot be converted."""
+_REFUSED = {
+    "darts": "differentiable architecture search trains one network that holds all others, and has no trials",
+    "enas": "it searches for architectures of operations, which training here does not build",
+}
+
+
+def _settings(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in Katib's form, a list of names and values; resource_name first, as others of hyperband need it."""
+    found = {str(each.get("name")): each.get("value") for each in _mappings(body.get("algorithmSettings"))}
+    return dict(sorted(found.items(), key=lambda one: one[0] != "resource_name"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _number(value: Any) -> float | None:
+    """A number, which Katib often writes as text."""
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _plain(name: str) -> str:
+    """`batchSize`, `batch-size` and `--batch_size` as `batch_size`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").strip("_").lower()
+
+
+def with_section(project: str, section: str) -> str:
+    """The text of a project.yaml whose `tuning` section is replaced, or added at the end.
+
+    Args:
+        project: The file.
+        section: YAML that begins with `tuning:`.
+    """
+    lines = project.splitlines(keepends=True)
+    begins = next((at for at, line in enumerate(lines) if re.match(r"tuning\s*:", line)), None)
+    if begins is None:
+        return project.rstrip("\n") + "\n\n" + section
+    ends = next((at for at in range(begins + 1, len(lines)) if re.match(r"[^\s#-]", lines[at])), len(lines))
+    # Comments and blank lines directly above the next section belong to that section.
+    while ends < len(lines) and ends > begins + 1 and re.match(r"\s*(#|$)", lines[ends - 1]):
+        ends -= 1
+    return "".join([*lines[:begins], section, *lines[ends:]])

@@ -1,0 +1,206 @@
+"""One dimension of the search space: a setting of `training`, its values, and the condition under which it is used."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, WithJsonSchema, model_validator
+
+from gatehouse.store.identity import Spec
+from gatehouse.training.spec import setting_problem
+
+Value = Annotated[bool | int | float | str | tuple[int, ...] | dict[str, Any], WithJsonSchema({})]
+"""A value of a setting of `training`, or of a group of settings."""
+
+Values = Annotated[Value | tuple[Value, ...], WithJsonSchema({})]
+"""A value, or a list of them."""
+
+
+class ParameterSpec(Spec):
+    """One dimension of the search space: a setting of `training` and its feasible values."""
+
+    name: str = Field(description="Dotted name in `training`, such as `optimizer.learning_rate`.")
+    type: Literal["double", "int", "categorical"]
+    min: float | None = None
+    max: float | None = None
+    step: float | None = Field(None, gt=0, description="Distance of neighbouring values, from `min` on; 1 for int.")
+    log: bool = Field(False, description="Search on a logarithmic scale, for values that matter by their ratio.")
+    choices: tuple[Value, ...] = Field((), description="For categorical: the values.")
+    when: dict[str, Values] = Field(
+        {},
+        description="Condition: names of other parameters with the value, or the list of values, for which "
+        "this one is searched, such as `model.architecture: xgboost`; empty to always search it.",
+    )
+
+    @model_validator(mode="after")
+    def _feasible(self) -> "ParameterSpec":
+        if problem := setting_problem(self.name):
+            raise ValueError(f"name: {self.name}: {problem}")
+        if self.type == "categorical":
+            ranged = {"min": self.min, "max": self.max, "step": self.step, "log": self.log or None}
+            if given := [name for name, value in ranged.items() if value is not None]:
+                raise ValueError(f"a categorical parameter has choices, and no {', '.join(given)}")
+            if not self.choices:
+                raise ValueError("a categorical parameter needs choices")
+            known = [json.dumps(plain(each), sort_keys=True) for each in self.choices]
+            if repeated := sorted({each for each in known if known.count(each) > 1}):
+                raise ValueError(f"choices: expected each value once, found again {', '.join(repeated)}; remove it")
+            return self
+        if self.choices:
+            raise ValueError(f"choices: a parameter of type {self.type} has min and max; remove them")
+        if self.min is None or self.max is None:
+            raise ValueError(f"a parameter of type {self.type} needs min and max")
+        if not self.min <= self.max:
+            raise ValueError(f"expected min at most max, found min {self.min:g} and max {self.max:g}")
+        if self.log and self.min <= 0:
+            raise ValueError(f"log: expected min above 0, found {self.min:g}")
+        if self.log and self.step is not None:
+            raise ValueError("step: values of a logarithm have no even steps; remove step or log")
+        if self.step is not None and self.step > self.max - self.min:
+            raise ValueError(
+                f"step: expected at most max - min, which is {self.max - self.min:g}, found {self.step:g}: only min "
+                "would be tried; take a smaller step, or wider bounds"
+            )
+        if self.type == "int" and self.step is not None and self.step != int(self.step):
+            raise ValueError(f"step: expected a whole number for int, found {self.step:g}")
+        return self
+
+    @property
+    def extremes(self) -> tuple[Any, ...]:
+        """The values that show whether training accepts every value of the parameter."""
+        if self.type == "categorical":
+            return self.choices
+        if self.type == "int":
+            return self.min, self.max
+        low, high = self.min or 0.0, self.max or 0.0
+        return low, high, low + (high - low) / math.pi
+
+    @property
+    def finite(self) -> tuple[Any, ...] | None:
+        """All values, in order; None if there are infinitely many."""
+        if self.type == "categorical":
+            return self.choices
+        low, high = self.min or 0.0, self.max or 0.0
+        if self.type == "int":
+            return tuple(range(int(low), int(high) + 1, int(self.step or 1)))
+        if self.step is None:
+            return (low,) if low == high else None
+        first, step = Decimal(str(low)), Decimal(str(self.step))
+        return tuple(float(first + index * step) for index in range(int((Decimal(str(high)) - first) / step) + 1))
+
+    def internal(self, value: Any) -> float | int | None:
+        """A value as Optuna stores it, with a choice as its index; None if the parameter has no such value."""
+        if self.finite is not None:
+            known = [plain(each) for each in self.finite]
+            if plain(value) not in known:
+                return None
+            return known.index(plain(value)) if self.type == "categorical" else value
+        return value if isinstance(value, int | float) and (self.min or 0) <= value <= (self.max or 0) else None
+
+    @property
+    def words(self) -> str:
+        """Its values in words."""
+        if self.type == "categorical":
+            return f"one of {', '.join(str(plain(each)) for each in self.choices)}"
+        return f"from {self.min:g} to {self.max:g}" + (f" in steps of {self.step:g}" if self.step else "")
+
+    def wanted(self, parent: str) -> tuple[Any, ...]:
+        """The values of `parent` with which this parameter is open."""
+        value = self.when[parent]
+        return (value, *value) if isinstance(value, tuple) else (value,)
+
+    def is_open(self, chosen: Mapping[str, Any]) -> bool:
+        """Whether the parameter is used with these values of its parents."""
+        return all(
+            parent in chosen and plain(chosen[parent]) in [plain(each) for each in self.wanted(parent)]
+            for parent in self.when
+        )
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON reads it back."""
+    return json.loads(json.dumps(value))
+
+
+def ordered(parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:
+    """The parameters, each after those that its condition names, otherwise in the given order.
+
+    Raises:
+        CycleError: if conditions form a cycle.
+    """
+    parents: dict[str, set[str]] = {}
+    for parameter in parameters:
+        parents.setdefault(parameter.name, set()).update(parameter.when)
+    depths: dict[str, int] = {}
+    for name in TopologicalSorter(parents).static_order():
+        depths[name] = 1 + max((depths[parent] for parent in parents.get(name, ())), default=-1)
+    return sorted(parameters, key=lambda parameter: depths[parameter.name])
+
+
+def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
+    """Problems of the conditions: unknown parents, values that a parent does not have, and cycles."""
+    for parameter in parameters:
+        for parent, value in parameter.when.items():
+            named = [other for other in parameters if other.name == parent]
+            if not named:
+                yield f"parameters: {parameter.name}: when: there is no parameter {parent}"
+                continue
+            values = [other.finite for other in named]
+            if None in values:
+                yield f"parameters: {parameter.name}: when: {parent} has no list of values that one could be of"
+                continue
+            known = [each for some in values for each in some or ()]
+            listed = value if isinstance(value, tuple) and value not in known else (value,)
+            if missing := [each for each in listed if each not in known]:
+                yield f"parameters: {parameter.name}: when: {parent} is never {', '.join(map(str, missing))}"
+    try:
+        ordered(parameters)
+    except CycleError as error:
+        yield f"parameters: when: conditions lead in a circle: {' -> '.join(error.args[1])}"
+
+
+def exclude_each_other(one: ParameterSpec, other: ParameterSpec, parameters: Sequence[ParameterSpec]) -> bool:
+    """Whether no choice opens both, because they need different values of a common ancestor."""
+    mine, others = _conditions(one, parameters), _conditions(other, parameters)
+    return any(not any(value in others[name] for value in mine[name]) for name in mine.keys() & others.keys())
+
+
+def _conditions(parameter: ParameterSpec, parameters: Sequence[ParameterSpec]) -> dict[str, tuple[Any, ...]]:
+    """The values that each parameter must have so that this one is used, including its parents' conditions."""
+    found = {parent: parameter.wanted(parent) for parent in parameter.when}
+    for parent in parameter.when:
+        named = [each for each in parameters if each.name == parent]
+        if len(named) == 1:
+            found = _conditions(named[0], parameters) | found
+    return found
+
+
+def combinations(parameters: Sequence[ParameterSpec], chosen: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """All choices of finite parameters, in the given order, added to `chosen`; unused ones have no value.
+
+    Example:
+        >>> depth = ParameterSpec(name="model.max_depth", type="int", min=3, max=4)
+        >>> list(combinations([depth], {}))
+        [{'model.max_depth': 3}, {'model.max_depth': 4}]
+    """
+    if not parameters:
+        yield dict(chosen)
+        return
+    first, *rest = parameters
+    for value in (first.finite or ()) if first.is_open(chosen) else (None,):
+        yield from combinations(rest, chosen if value is None else {**chosen, first.name: value})
+
+
+def deciding(parameter: ParameterSpec, parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:
+    """The parameters that decide whether and for which model this one is used: its ancestors, and the model."""
+    found, pending = set[str](), ["model", "model.architecture", *parameter.when]
+    while pending:
+        name = pending.pop()
+        named = [each for each in parameters if each.name == name and each is not parameter]
+        if name not in found and named:
+            found.add(name)
+            pending.extend(parent for each in named for parent in each.when)
+    return [each for each in ordered(parameters) if each.name in found]

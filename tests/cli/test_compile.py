@@ -1,0 +1,78 @@
+"""`gatehouse compile`: for a platform, checked, released and compared, as a user types it."""
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import gatehouse
+from gatehouse.cli.compile import compile_specs
+from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.kfp.compilation.specification import SpecError, read_spec
+from tests.compiling import with_a_short_stack
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+PROFILE = EXAMPLE / "platforms" / "cluster.yaml"
+app = typer.Typer()
+app.command()(compile_specs)
+
+
+def _compile(*words: object) -> str:
+    """What the command prints; an error that a user can act on is raised."""
+    result = with_a_short_stack(CliRunner().invoke, app, [str(EXAMPLE), *map(str, words)])
+    if isinstance(result.exception, GatehouseError):
+        result.exception.add_note(result.output)
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return str(result.output)
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """The example's profile, with digests in the place of its zeros."""
+    profile = tmp_path / "cluster.yaml"
+    profile.write_text(PROFILE.read_text().replace("0" * 64, "1" * 64))
+    return profile
+
+
+def test_specs_for_a_platform_are_released_and_compared_with_those_before(tmp_path: Path, profile: Path) -> None:
+    before = tmp_path / "before"
+    before.mkdir()
+    said = _compile("--platform", profile, "--output", tmp_path / "now", "--release", "--diff", before)
+    assert not (tmp_path / "now").exists() and not list(before.iterdir()), "a comparison writes nothing"
+    assert [line for line in said.splitlines() if line.startswith("+")] == [
+        f"+ flights-{name}.yaml" for name in ("materialization", "monitoring", "promotion", "scoring", "training")
+    ]
+    _compile("--platform", profile, "--output", tmp_path / "now", "--release")
+    assert read_spec(tmp_path / "now" / "flights-training.yaml").stamp["platform"] == "cluster"
+    path = tmp_path / "now" / "flights-promotion.yaml"
+    path.write_text(path.read_text().replace("Move the champion alias", "Move it"))
+    path.with_name("flights-gone.yaml").write_text(path.read_text())
+    words = ["--check", "--backend-version", "2.16", "--diff", path]
+    with pytest.raises(SpecError) as caught:
+        _compile("--platform", profile, "--output", tmp_path / "now", *words)
+    assert "Move it" in caught.value.__notes__[0]
+    assert "flights-gone.yaml is left over" in str(caught.value)
+    assert f"{path} is not what the code compiles to" in str(caught.value)
+    assert str(caught.value).count("removal of ended runs' pods: needs KFP 2.17.0") == 5
+
+
+def test_what_is_for_this_machine_is_not_released(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--release: expected --platform FILE"):
+        _compile("--output", tmp_path, "--release")
+    assert not list(tmp_path.iterdir())
+
+
+def test_images_without_digest_are_not_released(tmp_path: Path) -> None:
+    profile = tmp_path / "tagged.yaml"
+    images = "".join(f"  {name}: registry/{name}:1.0\n" for name in ("control", "data", "training"))
+    profile.write_text(f"name: tagged\nstore: s3://bucket/gatehouse\nimages:\n{images}")
+    with pytest.raises(SpecError, match=r"image registry/training:1.0 is not named by digest"):
+        _compile("--platform", profile, "--output", tmp_path / "now", "--release")
+    assert not (tmp_path / "now").exists()
+
+
+def test_a_file_is_no_place_for_specs() -> None:
+    with pytest.raises(ConfigurationError, match="expected a folder, found the file"):
+        _compile("--output", __file__)

@@ -1,0 +1,254 @@
+"""`gatehouse data` as a person or a program uses it: what is printed, and the exit code."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from gatehouse.cli.data import app
+from gatehouse.cli.output import seconds_of
+from gatehouse.errors import ConfigurationError, InvalidReferenceError, MissingArtifactError, StoreError
+from gatehouse.store.canonical import sha256_bytes
+from gatehouse.store.manifest import Column
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+
+
+@pytest.fixture
+def family(store: ArtifactStore) -> dict[str, Reference]:
+    """Two snapshots of a table that grew, a split of the first, and an orphan blob."""
+    first, second = _table(store, [1, 2, 3]), _table(store, [2, 3, 4, 5])
+    before = store.publish("snapshots", "s", {"source.json": "1"}, derived_from={"t": first})
+    after = store.publish("snapshots", "s", {"source.json": "2"}, derived_from={"t": second})
+    split = store.publish("splits", "x", {"train.json": "[0]"}, derived_from={"snapshot": before})
+    store.objects.put_bytes(f"blobs/ab/{'ab' * 32}", b"orphan")
+    return {"first": first, "second": second, "before": before, "after": after, "split": split}
+
+
+def _table(store: ArtifactStore, ids: list[int]) -> Reference:
+    with store.workspace() as workspace:
+        pq.write_table(pa.table({"id": ids}), workspace / "p.parquet")
+        columns = [Column("id", "int64")]
+        return store.publish("datasets", "t", {"p.parquet": workspace / "p.parquet"}, columns=columns, rows=len(ids))
+
+
+def _run(store: ArtifactStore, *arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, [*map(str, arguments), "--store", store.address])
+    assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+def _fails(store: ArtifactStore, *arguments: object) -> str:
+    error = _run(store, *arguments, code=1).exception
+    assert isinstance(error, (ConfigurationError, MissingArtifactError, InvalidReferenceError, StoreError)), repr(error)
+    return str(error)
+
+
+def _json(store: ArtifactStore, *arguments: object, code: int = 0) -> Any:
+    return json.loads(_run(store, *arguments, "--json", code=code).stdout)
+
+
+def test_list_prints_references_and_states(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    _run(store, "deprecate", family["first"], "--reason", "wrong", "--successor", family["second"])
+    _run(store, "erase", family["split"], "--reason", "request 17", "--yes", "--partly")
+    output = _run(store, "list").stdout
+    assert all(each.short in output and str(each) not in output for each in family.values())
+    states = {row["reference"]: row["state"] for row in _json(store, "list")}
+    assert states[str(family["first"])] == "deprecated" and states[str(family["split"])] == "erased"
+    assert {row["reference"] for row in _json(store, "list", "splits")} == {str(family["split"])}
+
+
+def test_show_takes_a_cut_digest(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    assert json.loads(_run(store, "show", family["split"].short, "--json").stdout)["kind"] == "splits"
+    assert str(family["split"]) in _run(store, "show", "splits/x").stdout
+    told = _run(store, "show", "splits/x").stdout
+    assert str(family["before"]) in told and "made from" in told, (
+        "a reference is there to be copied, however long it is"
+    )
+    assert "train.json" in told and '"kind"' not in told
+    assert "is the beginning of 2 references" in _fails(store, "show", "snapshots/s")
+    assert "is not in the store" in _fails(store, "show", "models/none")
+    assert "is not a reference" in _fails(store, "show", "nothing")
+
+
+def test_verify_reports_everything_that_is_wrong(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    assert "5 references verified" in _run(store, "verify").stdout
+    for each, file in (("second", "p.parquet"), ("split", "train.json")):
+        store.path(family[each], file).unlink()
+    output = _run(store, "verify", code=1).stdout
+    assert output.count("is missing") == 2 and "3 references verified" in output and "2 broken" in output
+    states = {each["reference"]: each["state"] for each in _json(store, "verify", family["split"], code=1)}
+    assert states == {
+        str(family["split"]): "broken",
+        str(family["before"]): "intact",
+        str(family["first"]): "intact",
+    }
+
+
+def test_verify_tells_erased_from_broken(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    _run(store, "erase", family["before"], "--inputs", "--reason", "request 17", "--yes", "--partly")
+    output = _run(store, "verify").stdout
+    assert "2 references verified" in output and "2 erased, 1 not reproducible" in output
+
+
+def test_diff_shows_rows_columns_and_statistics(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    output = _run(store, "diff", family["before"], family["after"]).stdout
+    assert "3 → 4 rows: 2 added, 1 removed, 2 in common" in output and "changed  distinct" in output
+    (table,) = _json(store, "diff", family["before"], family["after"], "--key", "id")
+    assert (table["common"], table["added"], table["removed"], table["changed"]) == (2, 2, 1, 0)
+    assert table["columns"][0]["statistics"]["mean"] == [2.0, 3.5]
+    assert "unchanged: t" in _run(store, "diff", family["first"], family["first"]).stdout
+    assert "no table has the columns nothing" in _fails(
+        store, "diff", family["first"], family["second"], "--key", "nothing"
+    )
+
+
+def test_gc_changes_nothing_unless_told_and_then_only_after_the_grace(
+    store: ArtifactStore, family: dict[str, Reference]
+) -> None:
+    assert "may go: 1 (6 bytes)" in _run(store, "gc").stdout
+    assert "waiting: 1 (6 bytes)" in _run(store, "gc", "--delete").stdout
+    assert len(list(store.objects.list("gc/tombstones"))) == 1
+    assert [item["state"] for item in _json(store, "gc", "--delete", "--grace", "0")] == ["deleted"]
+    assert "nothing to collect" in _run(store, "gc").stdout
+    assert "5 references verified" in _run(store, "verify").stdout
+
+
+@pytest.mark.parametrize("wrong", [["--forget"], ["--wait"], ["--grace", "soon"], ["--grace", "5"]])
+def test_gc_refuses_what_makes_no_sense(store: ArtifactStore, wrong: list[str]) -> None:
+    assert wrong[0] in _fails(store, "gc", *wrong)
+
+
+def test_a_broken_manifest_is_a_finding_of_gc_and_verify(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    data = b"[" * 100_000
+    broken = f"datasets/t/sha256-{sha256_bytes(data)}"
+    store.objects.put_bytes(f"{broken}/manifest.json", data)
+    items = _json(store, "gc", "--delete", "--grace", "0", code=1)
+    assert [(item["kind"], item["state"]) for item in items] == [("manifest", "broken"), ("blob", "kept")]
+    assert "While a manifest is broken, no data is deleted" in _run(store, "gc", code=1).stdout
+    output = _run(store, "verify", code=1).stdout
+    assert broken in output and "5 references verified" in output and "1 broken" in output
+
+
+def test_durations() -> None:
+    assert [seconds_of("--grace", text) for text in ("0", "30m", "1.5h", "2d")] == [0, 1800, 5400, 172_800]
+
+
+def test_erase_asks_and_without_a_terminal_needs_yes(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    message = _fails(store, "erase", family["before"], "--reason", "request 17", "--partly")
+    assert "expected --yes" in message and store.exists(family["before"])
+    arguments = ("erase", family["before"], "--reason", "request 17", "--yes", "--partly", "--by", "officer")
+    output = _run(store, *arguments).stdout
+    assert str(family["first"]) in output and "(--inputs" in output, "it did not say that the table stays"
+    assert str(family["split"]) in output and "erased in part; the record is erasures/000001.json" in output
+    assert "1 blobs that no manifest lists" in output
+    assert "was erased on" in _run(store, *arguments).stdout
+    assert "1 files may be published again" in _run(store, "lift", 1, "--reason", "consent").stdout
+
+
+def test_erase_does_nothing_while_something_would_still_hold_the_data(
+    store: ArtifactStore, family: dict[str, Reference]
+) -> None:
+    first = store.manifest(family["first"]).files[0]
+    grown = store.publish("datasets", "t", {"p.parquet": first, "q.parquet": b"more rows"})
+    later = store.publish("snapshots", "s", {"source.json": "3"}, derived_from={"t": grown})
+    model = store.publish("models", "m", {"w": b"weights"}, derived_from={"snapshot": later})
+    erase = ("erase", family["before"], "--reason", "request 17", "--yes")
+    result = _run(store, *erase, "--inputs", "--dependants", code=1)
+    assert "1 artifact, listed above, would still hold" in str(result.exception)
+    assert "Add --shared to erase" in str(result.exception) and str(grown) in result.output
+    assert "Add --inputs --dependants --shared to erase" in str(_run(store, *erase, code=1).exception)
+    assert all(store.exists(each) for each in family.values()) and not list(store.objects.list("erasures"))
+    said = _run(store, *erase, "--inputs", "--dependants", "--shared").stdout
+    assert "erased; the record is erasures/000001.json" in said
+    assert not any(store.exists(each) for each in (grown, later, model, family["split"], family["first"]))
+    assert store.exists(family["after"])
+
+
+def test_what_an_erasure_in_part_left_is_named_when_it_is_asked_for_again(
+    store: ArtifactStore, family: dict[str, Reference]
+) -> None:
+    _run(store, "erase", family["before"], "--reason", "request 17", "--yes", "--partly")
+    again = ("erase", family["before"], "--reason", "request 17", "--yes")
+    assert "Add --inputs --dependants to erase" in _fails(store, *again)
+    assert "erased; the record" in _run(store, *again, "--inputs", "--dependants").stdout
+
+
+def test_an_interrupted_erasure_is_finished_first(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    blob = store.manifest(family["split"]).files[0].blob
+    _run(store, "erase", family["split"], "--reason", "request 17", "--yes", "--partly")
+    done = Path(store.address) / "erasures/000001.done.json"
+    done.unlink()
+    store.objects.put_bytes(blob, b"[0]")
+    assert (
+        "finishing erasures/000001.json"
+        in _run(store, "erase", family["split"], "--reason", "again", "--yes", "--partly").output
+    )
+    assert done.is_file() and store.objects.stat(blob) is None
+
+
+def test_pull_copies_to_a_store_or_a_directory(
+    store: ArtifactStore, family: dict[str, Reference], tmp_path: Path
+) -> None:
+    assert "3 of 3 artifacts copied" in _run(store, "pull", family["split"], "--to", tmp_path / "other").stdout
+    assert ArtifactStore.open(tmp_path / "other").verify(family["split"]) == 3
+    assert "0 of 3 artifacts copied" in _run(store, "pull", family["split"], "--to", tmp_path / "other").stdout
+    assert f"t: {family['first']}" in _run(store, "pull", family["before"], tmp_path / "plain").stdout
+    assert (tmp_path / "plain" / "source.json").read_text() == "1"
+    assert "both or neither" in _fails(store, "pull", family["split"])
+    assert "another store" in _fails(store, "pull", family["split"], "--to", store.address)
+
+
+@pytest.mark.parametrize("kind", ["../x", "datasets/", "a/b"])
+def test_list_refuses_what_is_no_kind(store: ArtifactStore, kind: str) -> None:
+    assert "expected a kind" in _fails(store, "list", kind)
+
+
+def test_list_reports_an_altered_manifest_and_goes_on(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    manifest = Path(store.address) / str(family["split"]) / "manifest.json"
+    manifest.chmod(0o644)
+    manifest.write_text(manifest.read_text().replace("[0]", "[1]").replace('"bytes":3', '"bytes":4'))
+    output = _run(store, "list", code=1).output
+    assert "manifest.json was altered" in output and family["after"].short in output
+    assert "manifest.json was altered" in _run(store, "verify", code=1).output
+
+
+def test_list_goes_on_after_a_manifest_of_a_newer_version(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    data = b'{"format": "gatehouse/manifest/9", "kind": "datasets", "name": "d"}'
+    store.objects.put_bytes(f"datasets/d/sha256-{sha256_bytes(data)}/manifest.json", data)
+    output = _run(store, "list", code=1).output
+    assert "unreadable" in output and "Another version of Gatehouse" in output and family["after"].short in output
+
+
+def test_list_prints_a_whole_digest_where_a_cut_one_would_name_two(
+    store: ArtifactStore, family: dict[str, Reference]
+) -> None:
+    digest = family["after"].digest[:12] + "0" * 52
+    store.objects.put_bytes(f"{family['after'].kind}/{family['after'].name}/sha256-{digest}/manifest.json", b"{}")
+    output = _run(store, "list", code=1).stdout
+    assert str(family["after"]) in output and str(family["split"]) not in output
+
+
+def test_a_mistyped_store_is_not_created(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["list", "--store", str(tmp_path / "nowhere")])
+    assert isinstance(result.exception, ConfigurationError) and not (tmp_path / "nowhere").exists()
+
+
+def test_an_empty_store_says_so(store: ArtifactStore) -> None:
+    assert "holds no references" in _run(store, "list").output
+    assert _json(store, "list") == []
+    assert "0 references verified" in _run(store, "verify").stdout
+
+
+def test_an_erasure_that_would_remove_nothing_is_refused(store: ArtifactStore) -> None:
+    first, second = (store.publish("datasets", name, {"t.json": "the same"}) for name in ("one", "two"))
+    said = _fails(store, "erase", first, "--reason", "request 17", "--yes")
+    assert "Nothing was erased" in said and "--shared" in said
+    assert store.exists(first) and store.exists(second)
+    _run(store, "erase", first, "--reason", "request 17", "--yes", "--shared")
+    assert not store.exists(second)

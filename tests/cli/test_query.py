@@ -1,0 +1,155 @@
+"""`gatehouse data query` and `data head`: rows of artifacts, and no way to a hidden value or a file."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from gatehouse.cli.data import app
+from gatehouse.errors import ConfigurationError
+from gatehouse.store.manifest import Column
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+
+
+def _table(store: ArtifactStore, name: str, columns: dict[str, list[object]], *sensitive: str) -> Reference:
+    table = pa.table(columns)
+    with store.workspace() as workspace:
+        pq.write_table(table.slice(0, 2), workspace / "0.parquet")
+        pq.write_table(table.slice(2), workspace / "1.parquet")
+        return store.publish(
+            "datasets",
+            name,
+            {each.name: each for each in (workspace / "0.parquet", workspace / "1.parquet")},
+            columns=[Column(field.name, str(field.type)) for field in table.schema],
+            rows=table.num_rows,
+            details={"sensitive": list(sensitive)} if sensitive else {},
+        )
+
+
+@pytest.fixture
+def shop(store: ArtifactStore) -> Reference:
+    """A snapshot of orders and of the people who made them, whose e-mail addresses are hidden."""
+    orders = _table(store, "orders", {"id": [1, 2, 3], "person": [7, 7, 8], "note": ['a "b"', None, "x" * 90]})
+    people = _table(store, "people", {"person": [7, 8], "email": ["anna@x.org", "bea@x.org"]}, "email")
+    return store.publish("snapshots", "shop", {}, derived_from={"orders": orders, "people": people})
+
+
+def _run(store: ArtifactStore, *arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, [*arguments, "--store", store.address])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_a_query_names_references_in_quotes(store: ArtifactStore, shop: Reference) -> None:
+    sql = 'SELECT person, count(*) AS n FROM "snapshots/shop".orders JOIN "datasets/people" USING (person) GROUP BY ALL'
+    assert json.loads(_run(store, "query", f"{sql} ORDER BY n DESC", "--json").output) == [
+        {"person": 7, "n": 2},
+        {"person": 8, "n": 1},
+    ]
+    assert "3" in _run(store, "query", f'SELECT count(*) FROM "{store.manifest(shop).derived_from["orders"]}"').output
+
+
+def test_tables_of_an_artifact_may_be_named_as_they_are(store: ArtifactStore, shop: Reference) -> None:
+    output = _run(store, "query", "SELECT id, note FROM orders", "--on", str(shop), "--csv").output
+    assert list(csv.reader(io.StringIO(output)))[:3] == [["id", "note"], ["1", 'a "b"'], ["2", ""]]
+    printed = _run(store, "query", "FROM orders ORDER BY id", "--on", "datasets/orders", "--rows", "2").output
+    assert 'a "b"' in printed and "x" * 20 not in printed and "More than 2 rows" in printed
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM people",
+        "SELECT upper(email), length(email), hash(email) FROM people",
+        "SELECT max(email) || min(email) FROM people",
+        "SELECT people FROM people",
+        "SELECT list(email), count(DISTINCT email) FROM people GROUP BY person",
+        "SELECT * FROM people WHERE email LIKE 'anna%'",
+        'SELECT * FROM "artifact 1"',
+        "SELECT * FROM duckdb_views()",
+        "SUMMARIZE people",
+    ],
+)
+def test_no_expression_brings_a_hidden_value_back(store: ArtifactStore, shop: Reference, sql: str) -> None:
+    result = _run(store, "query", sql, "--on", str(shop), "--json")
+    assert "anna" not in result.output.lower().replace("like 'anna%'", "") and "bea" not in result.output.lower()
+    if "LIKE" in sql:
+        assert json.loads(result.output) == []
+
+
+def test_the_first_rows_hide_what_is_sensitive(store: ArtifactStore, shop: Reference) -> None:
+    output = _run(store, "head", "snapshots/shop", "-n", "1").output
+    assert "orders  3 rows" in output and "people  2 rows" in output
+    assert "***" in output and "anna" not in output
+    found = json.loads(_run(store, "head", str(shop), "--json").output)
+    assert [row["id"] for row in found["orders"]] == [1, 2, 3] and found["people"][1] == {"person": 8, "email": "***"}
+    assert json.loads(_run(store, "head", "datasets/people", "--json").output)["people"][0]["email"] == "***"
+
+
+def test_head_shows_columns_in_the_order_in_which_the_project_declares_them(
+    store: ArtifactStore, shop: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "project.yaml").write_text("source: {tables: {orders: {columns: {person: int64, id: int64}}}}")
+    found = json.loads(_run(store, "head", "datasets/orders", "--json").output)
+    assert list(found["orders"][0]) == ["person", "id", "note"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT * FROM read_csv('{file}')", "file system operations are disabled"),
+        ("SELECT * FROM '{file}'", "cannot be run"),
+        ("COPY orders TO '{file}.copy'", "cannot be run"),
+        ("SET enable_external_access = true", "cannot be run"),
+        ("SELECT * FROM connection", "cannot be run"),
+        ("SELECT * FROM nothing", "Tables that it may name: orders, people."),
+        ('SELECT * FROM "datasets/none"', "datasets/none is not in the store"),
+    ],
+)
+def test_a_query_reaches_nothing_but_the_artifacts(
+    store: ArtifactStore, shop: Reference, tmp_path: Path, sql: str, said: str
+) -> None:
+    (tmp_path / "secret.csv").write_text("a\nsecret\n")
+    result = _run(store, "query", sql.format(file=tmp_path / "secret.csv"), "--on", str(shop), code=1)
+    assert said in str(result.exception) and "secret\n" not in result.output
+    assert not (tmp_path / "secret.csv.copy").exists()
+
+
+def test_a_table_that_is_not_there_is_answered_with_those_of_the_store(store: ArtifactStore, shop: Reference) -> None:
+    said = str(_run(store, "query", "FROM nothing", code=1).exception)
+    assert said.endswith('or give it by --on: "datasets/orders", "datasets/people".') and "mean" not in said
+
+
+def test_two_artifacts_of_one_name_are_refused(store: ArtifactStore, shop: Reference) -> None:
+    other = _table(store, "orders", {"id": [5]})
+    first = store.manifest(shop).derived_from["orders"]
+    result = _run(store, "query", "FROM orders", "--on", str(other), "--on", first, code=1)
+    assert isinstance(result.exception, ConfigurationError) and "two artifacts have one name" in str(result.exception)
+
+
+@pytest.mark.parametrize("sql", ["", ";", " -- nothing", "select 1; select 2"])
+def test_what_is_not_one_query_is_refused(store: ArtifactStore, sql: str) -> None:
+    refused = _run(store, "query", sql, code=1).exception
+    assert isinstance(refused, ConfigurationError) and "expected one query" in str(refused)
+
+
+def test_a_column_named_as_a_word_of_sql_is_told_where_it_has_no_quotes(store: ArtifactStore) -> None:
+    _table(store, "visits", {"at": [1, 2, 3], "order": [1, 2, 3], "id": [1, 2, 3]})
+    told = {
+        'SELECT id, at FROM "datasets/visits"': 'stands in double quotes: "at".\nTables that',
+        'SELECT id FROM "datasets/visits" ORDER BY order': 'stands in double quotes: "order".\nTables that',
+        'SELECT id, "at" FROM "datasets/visits" ORDER BY "order" 1': 'near "1"\n',
+    }
+    for sql, said in told.items():
+        with pytest.raises(ConfigurationError) as caught:
+            CliRunner().invoke(app, ["query", sql, "--store", store.address], catch_exceptions=False)
+        assert said in str(caught.value)
+        assert ("double quotes: " in str(caught.value)) == ("double" in said)

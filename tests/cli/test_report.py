@@ -1,0 +1,75 @@
+"""`gatehouse report`: the page of an artifact, drawn where it is not there yet, and opened."""
+
+import webbrowser
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gatehouse.cli.report import report
+from gatehouse.errors import ConfigurationError
+from gatehouse.store import pages
+from gatehouse.store.store import ArtifactStore
+
+app = typer.Typer()
+app.command()(report)
+CHECKS = "split-checks"
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a browser was asked to open."""
+    found: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", found.append)
+    return found
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The artifacts of which a page was drawn, by a page that says no more than which one it is."""
+    found: list[str] = []
+
+    def page(store: ArtifactStore, reference: str) -> str:
+        found.append(reference)
+        return f"<html>{reference}</html>"
+
+    monkeypatch.setattr("gatehouse.data.splitting.report.page", page)
+    return found
+
+
+def _report(store: ArtifactStore, *arguments: str) -> Path:
+    result = CliRunner().invoke(app, [*arguments, "--store", store.address])
+    assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
+    return Path(result.output.strip())
+
+
+def test_a_page_is_drawn_once_printed_and_opened(store: ArtifactStore, opened: list[str], drawn: list[str]) -> None:
+    reference = store.publish(CHECKS, "service", {"checks.json": "{}"})
+    page = _report(store, reference.short)
+    assert page.read_text() == f"<html>{reference}</html>"
+    assert opened == [page.as_uri()]
+    assert _report(store, str(reference), "--no-open") == page
+    assert drawn == [str(reference)] and opened == [page.as_uri()]
+
+
+def test_an_old_artifact_is_drawn_again_in_the_style_of_the_day(
+    store: ArtifactStore, drawn: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = store.publish(CHECKS, "service", {"checks.json": "{}"})
+    before = _report(store, str(reference), "--no-open")
+    monkeypatch.setattr(pages, "text_digests", lambda modules: {"the page": "was edited"})
+    after = _report(store, str(reference), "--no-open")
+    assert after != before and before.is_file() and drawn == [str(reference)] * 2
+
+
+def test_an_artifact_of_a_kind_without_a_page_shows_what_it_contains(store: ArtifactStore) -> None:
+    store.publish("datasets", "d", {"a.csv": b"1"})
+    page = _report(store, "datasets/d", "--no-open")
+    assert "datasets of d" in page.read_text() and "a.csv" in page.read_text()
+
+
+def test_an_artifact_that_is_not_there_is_named(store: ArtifactStore) -> None:
+    result = CliRunner().invoke(app, [f"{CHECKS}/none/sha256-{'0' * 64}", "--store", store.address])
+    with pytest.raises(ConfigurationError, match="none"):
+        raise result.exception or AssertionError

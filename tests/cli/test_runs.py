@@ -1,0 +1,220 @@
+"""`gatehouse runs` as a person or a program uses it, on a real MLflow database."""
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from gatehouse.cli import runs as command
+from gatehouse.cli.curves import spark
+from gatehouse.cli.runs import app
+from gatehouse.errors import ConfigurationError
+from gatehouse.metrics.catalogue.found import NAMES
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking import runs as reading
+from gatehouse.tracking.mlflow_client import flat, tracking_of
+from gatehouse.tracking.query import lookup, parse
+from gatehouse.tracking.runs import Observed
+from gatehouse.training.spec import train_spec
+from tests.reports.browser import launched
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+RATES = ("0.00005", "0.0001", "0.0005", "0.001", "0.01")
+
+
+@pytest.fixture(scope="module")
+def store(
+    tmp_path_factory: pytest.TempPathFactory, with_mlflow: Callable[[ArtifactStore], ArtifactStore]
+) -> ArtifactStore:
+    """A store with a pipeline run, and below it five trials and a failed one."""
+    from mlflow.entities import Metric, Param
+
+    made = with_mlflow(ArtifactStore.open(tmp_path_factory.mktemp("store")))
+    tracking = tracking_of(made)
+    assert tracking is not None
+    with tracking.client() as client:
+        experiment = tracking.experiment(client, "flights")
+        above = client.create_run(experiment, start_time=1_000, run_name="20130115").info.run_id
+        for number, rate in enumerate(RATES):
+            loss = [0.7 - 0.01 * number * step for step in range(30)]
+            _trial(client, experiment, above, number, {"lr": rate, "seed": "7" if number else "7.0"}, loss)
+        failed = client.create_run(experiment, 9_000, {"mlflow.parentRunId": above}, "trial 5").info.run_id
+        client.log_batch(failed, metrics=[Metric("loss", math.nan, 1, 0)], params=[Param("lr", "auto")])
+        client.set_terminated(failed, "FAILED", 9_500)
+    return made
+
+
+def _trial(
+    client: "MlflowClient", experiment: str, above: str, number: int, params: dict[str, str], loss: list[float]
+) -> None:
+    from mlflow.entities import Metric, Param
+
+    began = 2_000 + number * 1_000
+    run = client.create_run(experiment, began, {"mlflow.parentRunId": above}, f"trial {number}").info.run_id
+    metrics = [Metric("loss", value, began + step, step) for step, value in enumerate(loss)]
+    system = [Metric("system/cpu_utilization_percentage", 50.0, began + step, step) for step in range(3)]
+    client.log_batch(run, metrics=metrics + system, params=[Param(*each) for each in params.items()])
+    client.set_terminated(run, end_time=began + 500)
+
+
+def _run(store: ArtifactStore, *arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, [*map(str, arguments), "--store", store.address])
+    assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+def _fails(store: ArtifactStore, *arguments: object) -> str:
+    error = _run(store, *arguments, code=1).exception
+    assert isinstance(error, ConfigurationError), repr(error)
+    return str(error)
+
+
+def _names(store: ArtifactStore, query: str) -> list[str]:
+    return [run["name"] for run in json.loads(_run(store, "search", query, "--json").stdout)]
+
+
+def test_list_shows_trials_below_their_run(store: ArtifactStore) -> None:
+    lines = _run(store, "list").stdout.splitlines()
+    assert [line[10:21].rstrip() for line in lines[1:]] == ["20130115", *(f"  trial {number}" for number in range(6))]
+    assert lines[0].split()[-2:] == ["duration", "loss"] and "system/" not in lines[0]
+    assert "NaN" in lines[-1] and "FAILED" in lines[-1]
+
+
+def test_search_finds_by_number_and_orders_by_metric(store: ArtifactStore) -> None:
+    assert _names(store, "lr between 1e-4 and 1e-3 order by loss") == ["trial 3", "trial 2", "trial 1"]
+    assert _names(store, "status = failed or loss > 0.69 order by started") == ["trial 0", "trial 5"]
+    assert _names(store, "lr is null") == ["20130115"]
+
+
+def test_a_name_that_no_run_has_is_told_with_what_was_meant(store: ArtifactStore) -> None:
+    assert "none of 7 runs has 'los'; did you mean loss?" in _run(store, "search", "los < 1").stderr
+    tuned = reading.TrackedRun("id", "train", "e", "FINISHED", "", 0.0, 1.0, {"optimizer.learning_rate": "0.1"})
+    assert "did you mean optimizer.learning_rate?" in command._unknown("params.lr", [tuned])
+    assert "column 6" in _fails(store, "search", "loss 1")
+
+
+def test_pages_are_joined_and_histories_are_not_read_to_list(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PAGE", 2)
+    monkeypatch.setattr("mlflow.MlflowClient.get_metric_history", lambda *_: pytest.fail("read a history"))
+    assert len(_names(store, "order by lr")) == 7
+    assert len(json.loads(_run(store, "list", "--json", "--limit", 5).stdout)) == 5
+
+
+def test_show_has_parameters_courses_and_the_runs_below(store: ArtifactStore) -> None:
+    shown = _run(store, "show", "trial 4").stdout
+    assert "0.01" in shown and "█" in shown and "▁" in shown
+    assert "trial 5" in _run(store, "show", "20130115").stdout
+    body = json.loads(_run(store, "show", "trial 5", "--json").stdout)
+    assert body["metrics"] == {"loss": None} and body["status"] == "FAILED"
+
+
+def test_a_run_that_diverged_is_shown_drawn_and_valid_json(store: ArtifactStore, tmp_path: Path) -> None:
+    from mlflow.entities import Metric
+
+    another = ArtifactStore.open(shutil.copytree(store.address, tmp_path / "store"))
+    tracking = tracking_of(another)
+    assert tracking is not None
+    with tracking.client() as client:
+        run = client.create_run(tracking.experiment(client, "flights"), 1_000, run_name="diverged").info.run_id
+        values = (1.0, math.nan, math.inf, -math.inf)
+        client.log_batch(run, metrics=[Metric("loss", value, 1, step) for step, value in enumerate(values)])
+    page = tmp_path / "report.html"
+    assert "−∞" in _run(another, "show", "diverged", "--html", page).stdout
+    assert page.read_text().count("<figure") == 1
+    _run(another, "compare", "diverged", "trial 1", "--html", page)
+    printed = _run(another, "show", "diverged", "--json").stdout
+    body = json.loads(printed, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert [point["value"] for point in body["history"]["loss"]] == [1.0, None, None, None]
+
+
+def test_the_searches_that_the_documentation_shows_name_what_gatehouse_tracks() -> None:
+    root = Path(__file__).parents[2]
+    written = (root / "README.md").read_text() + Path(command.__file__).read_text()
+    guide = (root / "docs/tracking.md").read_text()
+    queries = re.findall(r'(?:runs search|E\.g\.) "([^"]+)"', written + guide)
+    rows = re.findall(r"^\| (?:comparison|range|text|missing|together|order).*$", guide, re.MULTILINE)
+    queries += re.findall(r"`([^`]+)`", "".join(row.split("|")[2] for row in rows))
+    assert len(queries) > 10
+    measured = dict.fromkeys([*NAMES, "cost"], 0.5)
+    params = flat(train_spec({}).model_dump(mode="json"))
+    run = reading.TrackedRun("id", "train", "flights", "FINISHED", "", 0.0, 1.0, params, measured)
+    for query in queries:
+        assert all(lookup(run, name) is not None for name in parse(query).names), query
+
+
+def test_compare_says_what_differs_first_and_numbers_that_are_equal_do_not(store: ArtifactStore) -> None:
+    lines = _run(store, "compare", "trial 0", "trial 4").stdout.splitlines()
+    assert lines[0].split()[0] == "differs" and lines[1].split() == ["lr", "0.00005", "0.01"]
+    assert not any(line.startswith("seed") for line in lines)
+    body = json.loads(_run(store, "compare", "trial 0", "trial 4", "--json").stdout)
+    assert body["differs"] == {"lr": ["0.00005", "0.01"]} and body["same"]["seed"] == "7.0"
+
+
+def test_a_run_is_named_by_the_beginning_of_its_id_or_by_its_name(store: ArtifactStore) -> None:
+    found = json.loads(_run(store, "show", "trial 1", "--json").stdout)
+    assert json.loads(_run(store, "show", found["id"][:12], "--json").stdout)["name"] == "trial 1"
+    assert "found no such run" in _fails(store, "show", "trial 99")
+    assert "two runs at least" in _fails(store, "compare", "trial 1")
+    assert "--experiment: expected one of" in _fails(store, "list", "--experiment", "nothing")
+
+
+def test_a_store_without_runs_says_so_and_is_not_written(tmp_path: Path) -> None:
+    empty = ArtifactStore.open(tmp_path / "empty")
+    assert "no MLflow database yet" in _fails(empty, "list")
+    assert not (tmp_path / "empty" / "mlflow").exists()
+
+
+def test_the_report_shows_the_curves_of_every_run(store: ArtifactStore, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    _run(store, "compare", "trial 0", "trial 2", "trial 4", "--html", page)
+    with launched(tmp_path / "profile") as browser:
+        shown = browser.page().open(page)
+        assert shown.js("[...document.querySelectorAll('h2')].map(each => each.textContent)") == [
+            "What differs",
+            "Metrics",
+            "Learning curves",
+            "Machine",
+            "What is the same",
+        ]
+        assert shown.js("document.querySelectorAll('figure:first-of-type polyline').length") >= 3
+        assert shown.console == []
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([1.0], ""),
+        ([-1.7e308, 1.7e308], "▁█"),
+        ([], ""),
+        ([0.0, 7.0], "▁█"),
+        ([2.0, 2.0], "▁▁"),
+        ([0.0, math.nan, 1.0], "▁ █"),
+    ],
+)
+def test_a_course_is_drawn_from_its_lowest_to_its_highest(values: list[float], shown: str) -> None:
+    assert spark([Observed(step, value, 0.0) for step, value in enumerate(values)]) == shown
+
+
+def test_a_long_course_keeps_its_shape() -> None:
+    rising = spark([Observed(step, float(step), 0.0) for step in range(1000)])
+    assert len(rising) == 24 and list(rising) == sorted(rising) and {rising[0], rising[-1]} == {"▁", "█"}
+
+
+def test_trials_whose_parent_is_not_on_the_page_stand_alone() -> None:
+    def run(name: str, parent: str = "") -> Any:
+        tags = {"mlflow.parentRunId": parent} if parent else {}
+        return reading.TrackedRun(name, name, "e", "FINISHED", "", 0.0, 1.0, tags=tags)
+
+    nested = command._nested([run("c", "b"), run("b", "a"), run("lone", "gone"), run("a")])
+    assert [(depth, each.id) for depth, each in nested] == [(0, "lone"), (0, "a"), (1, "b"), (2, "c")]

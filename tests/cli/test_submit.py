@@ -1,0 +1,389 @@
+"""`gatehouse submit` and `gatehouse schedule` as they are typed, against a server, for a project and its profile."""
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner, Result
+
+from gatehouse.cli import kfp, schedule
+from gatehouse.cli.submit import submit
+from gatehouse.errors import ConfigurationError
+from gatehouse.kfp.compilation.compiling import compile_pipeline
+from gatehouse.kfp_api.answers import Run
+from gatehouse.kfp_api.client import KfpApi
+from gatehouse.kfp_api.specs import parts_of, tasks_of
+from gatehouse.project.project import load_project
+from gatehouse.store.records import remove_record
+from gatehouse.store.store import ArtifactStore
+from gatehouse.store.turns import TURNS, TurnLostError
+from tests.compiling import with_a_short_stack
+from tests.stand_ins.kfp_api import KfpServer
+
+SCHEDULES = {
+    "monitoring": "0 0 5 * * *",
+    "nightly": {"pipeline": "scoring", "interval": "P1D", "sla_hours": 6, "max_concurrency": 2},
+}
+Cli = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, project: Path) -> Path:
+    """The small example with schedules, beside the store that a profile names."""
+    folder = tmp_path_factory.mktemp("place")
+    shutil.copytree(project, folder / "project")
+    file = folder / "project" / "project.yaml"
+    content = yaml.safe_load(file.read_text()) | {"schedules": SCHEDULES}
+    file.write_text(yaml.safe_dump(content))
+    profile = {
+        "name": "here",
+        "store": str(folder / "store"),
+        "images": {name: f"example.com/{name}@sha256:{'0' * 64}" for name in ("control", "data", "training")},
+        "pods": {"volumes": [{"claim": "data", "path": str(folder)}]},
+        "service_account": "trainer",
+        "mlflow": {"experiment": "flights"},
+    }
+    shutil.rmtree(folder / "project" / "platforms", ignore_errors=True)
+    (folder / "project" / "platforms").mkdir()
+    (folder / "project" / "platforms" / "here.yaml").write_text(yaml.safe_dump(profile))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, str]:
+    """What was compiled already, by pipeline."""
+    return {}
+
+
+@pytest.fixture
+def cli(place: Path, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch, compiled: dict[str, str]) -> Cli:
+    """Types a command in the project; each pipeline is compiled once for all tests."""
+
+    def once(name: str, project: Any, folder: Path, platform: Any) -> Path:
+        target = folder / f"{project.name}-{name}.yaml"
+        if name not in compiled:
+            with_a_short_stack(compile_pipeline, name, project, folder, platform)
+            compiled[name] = target.read_text()
+        target.write_text(compiled[name])
+        return target
+
+    monkeypatch.setattr(kfp, "compile_pipeline", once)
+    monkeypatch.setattr("gatehouse.project.checking.check_project", load_project)
+    monkeypatch.setenv("GATEHOUSE_KFP_ENDPOINT", kfp_server.endpoint)
+    monkeypatch.chdir(place / "project")
+    app = typer.Typer()
+    app.command("submit")(submit)
+    app.add_typer(schedule.app, name="schedule")
+
+    def typed(line: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == code, f"{result.output}{result.exception}"
+        return result
+
+    return typed
+
+
+def test_a_pipeline_is_submitted_once(cli: Cli, kfp_server: KfpServer, place: Path) -> None:
+    assert "4 to add, 0 to change" in cli("submit --dry-run --param seed=7").output
+    assert not kfp_server.writes
+    cli("submit --param seed=7")
+    wrote = list(kfp_server.writes)
+    assert "submitted before; --again" in cli("submit --param seed=7").output
+    assert kfp_server.writes == wrote
+    cli("submit --param seed=7 --again")
+    assert kfp_server.writes == [*wrote, "POST runs"]
+    first, second = kfp_server.objects.runs.values()
+    assert second["display_name"] == f"{first['display_name']}-2" and first["display_name"].startswith(
+        "flights-training, 20"
+    )
+    assert (first["runtime_config"], first["service_account"]) == ({"parameters": {"seed": 7}}, "trainer")
+    assert first["plugins_input"] == {"mlflow": {"experiment_name": "flights"}}
+    (version,) = kfp_server.objects.pipeline_versions.values()
+    assert version["tags"]["project"] == "flights" and len(version["tags"]["code"]) == 16
+    store = ArtifactStore.open(str(place / "store"))
+    assert all(store.exists(config.reference) for config in load_project(place / "project").configs())
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("submit", "upload_version"),
+        ("schedule apply", "upload_version"),
+        ("schedule backfill nightly --windows 2013-01-01/2013-01-02", "upload_version"),
+        ("schedule pause nightly", "recurring_runs"),
+        ("schedule delete nightly", "recurring_runs"),
+    ],
+)
+def test_who_lost_its_turn_sends_nothing(
+    cli: Cli, kfp_server: KfpServer, place: Path, monkeypatch: pytest.MonkeyPatch, line: str, asked: str
+) -> None:
+    if asked == "recurring_runs":
+        cli("schedule apply")
+    objects, ask = ArtifactStore.open(str(place / "store")).objects, getattr(KfpApi, asked)
+    had = [dict(kfp_server.objects.runs), json.dumps(kfp_server.objects.recurring_runs)]
+
+    def lost(*arguments: Any) -> Any:
+        for key in objects.list(TURNS):
+            remove_record(objects, key)
+        return ask(*arguments)
+
+    monkeypatch.setattr(KfpApi, asked, lost)
+    assert isinstance(cli(line, 1).exception, TurnLostError)
+    assert [dict(kfp_server.objects.runs), json.dumps(kfp_server.objects.recurring_runs)] == had
+
+
+def test_a_server_that_is_reached_at_two_addresses_has_one_turn(cli: Cli, place: Path) -> None:
+    here = kfp.Place.of(None, None)
+    there = replace(here, api=KfpApi.connect(here.api.endpoint.replace("127.0.0.1", "localhost"), ""))
+    objects, found = ArtifactStore.open(str(place / "store")).objects, []
+    for one in (here, there):
+        with one.alone("run a"):
+            found.append(list(objects.list(TURNS)))
+    assert here.api.endpoint != there.api.endpoint and found[0] == found[1]
+
+
+@pytest.mark.parametrize(("again", "runs"), [(False, 1), (True, 3)])
+def test_two_at_the_same_moment_take_turns(
+    cli: Cli, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch, again: bool, runs: int
+) -> None:
+    cli("submit --param seed=7" if again else "submit --dry-run")
+    both, find = threading.Barrier(2), KfpApi.runs
+
+    def in_step(api: KfpApi, **asked: str) -> list[Run]:
+        found = list(find(api, **asked))
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)
+        return found
+
+    monkeypatch.setattr(KfpApi, "runs", in_step)  # Both look before either creates.
+    with ThreadPoolExecutor(2) as threads:
+        for ended in [threads.submit(submit, param=["seed=7"], again=again) for _ in range(2)]:
+            ended.result()
+    assert len({run["display_name"] for run in kfp_server.objects.runs.values()}) == runs
+    assert len(kfp_server.objects.runs) == runs
+
+
+def test_a_name_stands_for_one_run(cli: Cli, kfp_server: KfpServer) -> None:
+    cli("submit --name first --param seed=7")
+    wrote = list(kfp_server.writes)
+    for extra in ("", " --dry-run"):
+        error = str(cli(f"submit --name first --param seed=8{extra}", 1).exception)
+        assert "There is already a run first with other settings: seed is 7, expected 8." in error
+    assert "as it is now (sha256-" in str(cli("submit --name first --param seed=7 --no-cache", 1).exception)
+    assert "submitted before" in cli("submit --name first --param seed=7").output
+    assert kfp_server.writes == wrote
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--param seed=1 --param seed=2", "expected seed once, found seed=1 and seed=2"),
+        (f"--name {'x' * 256}", "--name: expected at most 255 characters, found 256"),
+    ],
+)
+def test_what_is_said_twice_or_too_long_is_refused(cli: Cli, kfp_server: KfpServer, words: str, said: str) -> None:
+    assert said in str(cli(f"submit {words}", 1).exception)
+    assert not kfp_server.writes
+
+
+def test_without_cache_no_task_is_cached(cli: Cli, kfp_server: KfpServer) -> None:
+    cli("submit --no-cache")
+    (version,) = kfp_server.objects.pipeline_versions.values()
+    spec = version["pipeline_spec"]["pipeline_spec"]
+    assert list(tasks_of(spec)) and not any("cachingOptions" in task for task in tasks_of(spec))
+
+
+def test_parameters_are_refused_before_anything_is_sent(cli: Cli, kfp_server: KfpServer) -> None:
+    result = cli("submit --param sead=7 --param seed=many", 1)
+    assert isinstance(result.exception, ConfigurationError) and result.exception.exit_code == 4
+    assert "sead: the pipeline has no such parameter" in str(result.exception)
+    assert "seed: expected number_integer, found 'many'" in str(result.exception)
+    assert not kfp_server.writes
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("store=s3://other/store", "--param store: expected {store}, where here has its configuration, found s3://oth"),
+        ("source=/home/me/raw", "--param source: expected an address that every pod of here reaches"),
+        ("predictions=logs/today", "--param predictions: expected an address that every pod of here reaches"),
+        ("keys=/home/me/asked.csv", "--param keys: expected an address that every pod of here reaches"),
+        ("window=2013", "--param window: expected START/END in ISO 8601"),
+    ],
+)
+def test_what_the_platform_does_not_reach_is_refused(
+    cli: Cli, kfp_server: KfpServer, place: Path, given: str, said: str
+) -> None:
+    pipeline = "scoring" if given.startswith("keys") else "monitoring"
+    error = str(cli(f"submit --pipeline {pipeline} --dry-run --param {given}", 1).exception)
+    assert said.format(store=place / "store") in error
+    assert not kfp_server.calls[1:], "refused before KFP is asked"
+
+
+def test_what_the_platform_reaches_is_taken(cli: Cli, place: Path) -> None:
+    logs = f"predictions/flights/sha256-{'0' * 64}"
+    given = {"store": place / "store", "source": place / "raw", "window": "2013-01-01/2013-02-01", "predictions": logs}
+    words = " ".join(f"--param {name}={value}" for name, value in given.items())
+    assert "to add" in cli(f"submit --pipeline monitoring --dry-run {words}").output
+    asked = f"keys/flights/sha256-{'0' * 64}"
+    assert "to add" in cli(f"submit --pipeline scoring --dry-run --param keys={asked}").output
+
+
+def test_parameters_of_schedules_are_held_against_the_platform(cli: Cli, place: Path) -> None:
+    file = place / "project" / "project.yaml"
+    before = file.read_text()
+    content = yaml.safe_load(before)
+    content["schedules"]["nightly"]["parameters"] = {"source": "raw"}
+    file.write_text(yaml.safe_dump(content))
+    try:
+        assert "- schedules.nightly.parameters.source: expected an" in str(cli("schedule apply", 1).exception)
+    finally:
+        file.write_text(before)
+
+
+ENDED = {"state": "succeeded", "stage": "", "error": "", "message": "", "last": 1.0}
+BREACH = {"exit_code": 2, "message": "the contract is broken", "at": 1.0, "seconds": 0.5}
+
+
+def _record(place: Path, run: str, recorded: dict[str, Any]) -> None:
+    """Write records of a run into the store, by name."""
+    folder = place / "store" / "runs" / run
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, body in recorded.items():
+        (folder / f"{name}.json").write_text(json.dumps(body))
+
+
+@pytest.mark.parametrize(
+    ("state", "recorded", "code", "told"),
+    [
+        ("SUCCEEDED", {"end": ENDED}, 0, "succeeded."),
+        ("SUCCEEDED", {}, 1, "has no end of the run"),
+        ("SUCCEEDED", {"end": ENDED | {"state": "failed", "message": "no disk"}}, 1, "the run says failed: no disk"),
+        ("SUCCEEDED", {"end": ENDED, "validate.1.failed": BREACH}, 2, "in validate: the contract is broken"),
+        ("CANCELED", {}, 1, "KFP says CANCELED"),
+        ("FAILED", {"end": ENDED}, 1, "KFP says FAILED"),
+        ("FAILED", {"validate.1.failed": BREACH}, 2, "in validate: the contract is broken"),
+    ],
+)
+def test_waiting_ends_with_the_code_of_the_run(
+    cli: Cli, kfp_server: KfpServer, place: Path, state: str, recorded: dict[str, Any], code: int, told: str
+) -> None:
+    cli("submit")
+    (run,) = kfp_server.objects.runs
+    _record(place, run, recorded)
+    kfp_server.objects.set_state(run, state)
+    shown = cli("submit --wait", code)
+    assert told in shown.output
+    assert (f"{kfp_server.objects.runs[run]['display_name']} succeeded" in shown.output) is (code == 0)
+
+
+def test_an_older_server_is_told_and_one_of_another_kind_refused(cli: Cli, kfp_server: KfpServer) -> None:
+    kfp_server.version = "2.0.5"
+    assert "warning: training: timeout of a task: needs KFP 2.1.0, and 2.0.5 ignores it" in cli("submit").output
+    kfp_server.version = "1.8.22"
+    result = cli("submit", 1)
+    assert isinstance(result.exception, ConfigurationError) and "1.8.22" in str(result.exception)
+
+
+def test_a_profile_is_needed(cli: Cli, place: Path) -> None:
+    shutil.copy("platforms/here.yaml", "platforms/there.yaml")
+    try:
+        assert "holds here.yaml, there.yaml" in str(cli("submit", 1).exception)
+        assert "to add" in cli("submit --dry-run --platform platforms/there.yaml").output
+    finally:
+        Path("platforms/there.yaml").unlink()
+
+
+def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: KfpServer) -> None:
+    assert "2 to add" in cli("schedule apply --dry-run").output
+    assert not kfp_server.writes
+    assert "! the profile's `mlflow` is left out of schedules" in cli("schedule apply").output
+    assert not any(each["plugins_input"] for each in kfp_server.objects.recurring_runs.values())
+    wrote = list(kfp_server.writes)
+    assert "Nothing to change." in cli("schedule apply").output
+    assert kfp_server.writes == wrote
+    kfp_server.objects.clock += 2 * 86_400
+    kfp_server.objects.fire()
+    assert "0 0 5 * * *" in cli("schedule list").output
+    monitoring, nightly = sorted(json.loads(cli("schedule list --json").output), key=lambda each: each["schedule"])
+    assert (monitoring["when"], nightly["when"]) == ("0 0 5 * * *", "every 86400 s")
+    assert monitoring["ended"] == nightly["ended"] == "RUNNING"
+    assert monitoring["state"] == "enabled" and monitoring["next"].endswith("T05:00:00+00:00")
+    cli("schedule pause nightly")
+    assert "gatehouse schedule resume nightly" in cli("schedule apply").output
+    cli("schedule resume nightly")
+    assert {each["status"] for each in kfp_server.objects.recurring_runs.values()} == {"ENABLED"}
+    cli("schedule delete monitoring")
+    assert len(kfp_server.objects.recurring_runs) == 1
+    assert "KFP has no schedule 'monitoring'" in str(cli("schedule pause monitoring", 1).exception)
+
+
+def test_a_backfill_submits_each_window_once(cli: Cli, kfp_server: KfpServer) -> None:
+    windows = "--windows 2013-01-01/2013-01-04/P1D"
+    assert "3 to add" in cli(f"schedule backfill nightly {windows} --dry-run").output
+    assert not kfp_server.objects.runs
+    cli(f"schedule backfill nightly {windows} --parallel 4")
+    again = cli("schedule backfill nightly --windows 2013-01-01/2013-01-05/P1D --parallel 4").output
+    assert "1 to add" in again
+    runs = list(kfp_server.objects.runs.values())
+    assert len(runs) == 4 and "20130101-20130102" in runs[0]["display_name"]
+    assert runs[0]["runtime_config"]["parameters"] == {
+        "since": "2013-01-01T00:00:00Z",
+        "until": "2013-01-02T00:00:00Z",
+    }
+
+
+def test_a_backfill_waits_for_free_places_and_says_which_windows_failed(
+    cli: Cli, kfp_server: KfpServer, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[str] = []
+
+    def ended(api: KfpApi, run: str) -> Run:
+        _record(place, run, {"end": ENDED} if waited else {"validate.1.failed": BREACH})
+        kfp_server.objects.set_state(run, "SUCCEEDED")
+        waited.append(run)
+        return api.run(run)
+
+    monkeypatch.setattr(KfpApi, "wait", ended)  # A run of the stand-in ends when it is told to.
+    windows = "schedule backfill nightly --windows 2013-01-01/2013-01-06/P1D"
+    shown = cli(f"{windows} --parallel 2", 2)
+    assert len(set(waited)) == 3
+    assert f"{kfp_server.objects.runs[waited[0]]['display_name']} failed in validate" in shown.output
+    cli(f"{windows} --parallel 2")
+    assert len(waited) == 3
+
+
+def test_a_time_zone_that_the_server_does_not_run_in_is_refused(
+    cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_KFP_TIME_ZONE", "Europe/Berlin")
+    error = str(cli("schedule apply", 1).exception)
+    assert "schedules.monitoring.time_zone: expected Europe/Berlin, found UTC" in error and "nightly" not in error
+
+
+def test_the_compiled_pipeline_is_what_is_uploaded(cli: Cli, kfp_server: KfpServer, compiled: dict[str, str]) -> None:
+    cli("submit")
+    (version,) = kfp_server.objects.pipeline_versions.values()
+    spec, platform = parts_of(compiled["training"])
+    assert version["pipeline_spec"] == {"pipeline_spec": spec, "platform_spec": platform}
+
+
+def test_a_stage_that_no_run_can_force_is_refused_before_anything_is_sent(cli: Cli, kfp_server: KfpServer) -> None:
+    error = cli("submit --param rerun=train,evalute", 1).exception
+    assert isinstance(error, ConfigurationError) and "'evalute'" in str(error)
+    assert not kfp_server.objects.runs
+
+
+def test_the_page_of_a_run_is_where_the_ui_is(cli: Cli, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE_KFP_UI", "https://ui.example/")
+    assert "https://ui.example/#/runs/details/" in cli("submit").output

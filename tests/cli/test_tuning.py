@@ -1,0 +1,443 @@
+"""`gatehouse tuning`: experiments that are published, under way and interrupted, and files of Katib."""
+
+import io
+import json
+import logging
+import os
+import re
+import time
+import webbrowser
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from gatehouse.cli import tuning_live
+from gatehouse.cli.experiments import RUNNING, find_experiment, refreshed
+from gatehouse.cli.tuning import app
+from gatehouse.cli.tuning_live import events, follow
+from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.cost import PRICES
+from gatehouse.tuning import stage
+from gatehouse.tuning.access.journal import ask_to_stop, is_asked_to_stop, remember
+from gatehouse.tuning.access.lease import ControllerLease
+from gatehouse.tuning.opening import opened_study
+from gatehouse.tuning.reports.shown import Shown
+from gatehouse.tuning.spec import Budget, ExperimentSpec
+from tests.tuning.reports.experiments import about, trials
+
+STUDY = "5eed" * 16
+SPEC = {
+    "objective": "log_loss",
+    "max_trial_count": 6,
+    "parameters": [{"name": "model.dropout", "type": "double", "min": 0.1, "max": 0.5}],
+}
+GOES_ON = f"The next `gatehouse run` goes on with it, or: gatehouse tuning resume {STUDY[:12]}"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followed experiments are looked at every hundredth of a second."""
+    monkeypatch.setattr(tuning_live, "_SECONDS", 0.01)
+
+
+def run(store: ArtifactStore, *arguments: str) -> Result:
+    """A command that ends well."""
+    result = CliRunner().invoke(app, [*arguments, "--store", store.address])
+    assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+def published(store: ArtifactStore, count: int = 8, study: str = "", **changes: Any) -> Reference:
+    made = trials(count)
+    ended = [one for one in made if one["state"] == "succeeded"]
+    best = min(ended, key=lambda one: one["values"]["log_loss"])["number"]
+    files = {"experiment.json": canonical_json(about(best_trial=best, **changes)), "trials.json": canonical_json(made)}
+    found = store.publish("experiments", "flights", files, details={"best_trial": best, "trials": count})
+    store.append(f"measurements/{found}", {"stage": "tune", "study": study, "seconds": 600.0})
+    return found
+
+
+def begun(
+    store: ArtifactStore,
+    ended: int = 2,
+    running: int = 1,
+    key: str = STUDY,
+    failed: int = 0,
+    spec: Any = SPEC,
+    lacking: str = "",
+) -> None:
+    """A study with so many trials that ended and that run, whose controller is gone."""
+    request = {
+        "training_set": "", "split": "", "transformation": "", "base": {"model": {"architecture": "tabular_mlp"}},
+        "spec": spec, "model_name": "flights", "seed": 1,
+    }  # fmt: skip
+    request.pop(lacking, None)
+    remember(store.objects, key, {"name": "flights", "request": request, "steps": 4, "seed": 1})
+    with opened_study(store.objects, key, ExperimentSpec.model_validate(spec), 1, 4) as study:
+        for _ in range(failed):
+            study.end(replace(study.ask(), state="failed", reason="OutOfMemory", told="Less memory, please."))
+        for number in range(ended):
+            asked = study.ask()
+            study.report(asked.number, 1, 0.7)
+            study.end(replace(asked, state="succeeded", values={"log_loss": 0.6 - number / 100}, intermediate=()))
+        for _ in range(running):
+            study.ask()
+
+
+def test_an_empty_store_says_what_makes_an_experiment(store: ArtifactStore) -> None:
+    assert "has no experiments" in run(store, "list").output
+
+
+def test_what_is_published_is_listed_with_its_best_trial_and_why_it_ended(store: ArtifactStore) -> None:
+    reference = published(store)
+    line = run(store, "list").output.splitlines()[1]
+    for part in ("flights", "ended", "8", "log_loss 0.5", "max_trial_count", reference.short):
+        assert part in line
+    refused = CliRunner().invoke(app, ["list", "other", "--store", store.address])
+    assert "has the models flights: expected the name of one, found 'other'" in str(refused.exception)
+    (body,) = json.loads(run(store, "list", "--json").output)
+    assert body["reference"] == str(reference)
+    assert body["trials"] == 8
+
+
+def test_the_newest_experiment_of_a_model_is_meant_published_or_not(store: ArtifactStore) -> None:
+    begun(store)
+    made = published(store, study="other")
+    assert find_experiment(store, "flights").reference == made
+    lines = run(store, "list").output.splitlines()[1:]
+    assert [line.split()[1] for line in lines] == ["ended", "interrupted"]
+    today = time.strftime("%Y-%m-%d ", time.gmtime(store.objects.stat(f"{made}/manifest.json").modified))
+    assert [line.count(today) for line in lines] == [1, 2]  # When the published one began is not known.
+    begun(store, key="beef" * 16)
+    assert find_experiment(store, "flights").study == "beef" * 16
+
+
+def test_an_experiment_that_goes_on_with_more_trials_began_when_it_first_did(store: ArtifactStore) -> None:
+    begun(store, key="5e" * 32)
+    os.utime(Path(store.address) / f"tuning/{'5e' * 32}/journal/00000000.json", (0, 86_400))
+    assert json.loads(run(store, "list", "--json").output)[0]["began_at"] == "1970-01-02 00:00"
+
+
+def test_why_an_experiment_is_not_published_is_said_in_words(store: ArtifactStore) -> None:
+    begun(store, ended=0, running=0, failed=4)
+    assert "more trials failed than max_failed_trial_count allows" in run(store, "list").output
+    begun(store, key="beef" * 16)
+    ask_to_stop(store.objects, "beef" * 16)
+    assert "Not published: somebody stopped it" in run(store, "show", "beef").output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "found an empty one. Models: flights"), ("5e", "5eed5eed5eed (flights, ")]
+)
+def test_what_may_mean_several_is_refused_with_the_candidates(text: str, said: str, store: ArtifactStore) -> None:
+    begun(store)
+    begun(store, key="5e" * 32)
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        find_experiment(store, text)
+
+
+def test_stop_takes_the_one_that_runs_and_refuses_two(store: ArtifactStore) -> None:
+    begun(store)
+    with ControllerLease(store.objects, STUDY):
+        begun(store, key="beef" * 16)
+        assert STUDY[:12] in run(store, "stop", "flights").output
+        with ControllerLease(store.objects, "beef" * 16):
+            refused = CliRunner().invoke(app, ["stop", "flights", "--store", store.address])
+    for part in ("2 experiments are running", STUDY[:12], ("beef" * 16)[:12]):
+        assert part in str(refused.exception)
+
+
+def test_bytes_have_no_decimals_in_the_table() -> None:
+    objectives = [{"metric": name, "minimize": True, "goal": None} for name in ("log_loss", "size_bytes")]
+    trial = trials(1)[0] | {"values": {"log_loss": 0.57, "size_bytes": 1234567.0}}
+    (console := Console(file=io.StringIO(), width=200)).print(
+        tuning_live.trials_table(Shown("flights", about(objectives=objectives), [trial]))
+    )
+    assert " 0.57000   1,234,567 " in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: ArtifactStore) -> None:
+    published(store, study="other")
+    begun(store)
+    lines = run(store, "list").output.splitlines()
+    assert lines[1].split()[:3] == ["flights", "interrupted", "2"]
+    assert STUDY[:12] in lines[1]
+    shown = run(store, "show", "flights").output
+    assert f"Interrupted: its controller is gone, 1 trial not finished. {GOES_ON}" in shown
+    assert "3 trials (2 succeeded, 1 interrupted)" in shown
+    assert "best: trial 1 with log_loss 0.59" in shown
+    assert [line.split()[1] for line in shown.splitlines()[1:4]] == ["succeeded", "succeeded", "interrupted"]
+    with ControllerLease(store.objects, STUDY):
+        assert run(store, "show", "flights").output.splitlines()[-1] == "Under way: 1 trial runs"
+        os.utime(Path(store.address) / f"tuning/{STUDY}/controller.json", (time.time() - 20,) * 2)
+        said = "Under way: 1 trial runs; its controller's last sign of life is 20 s old, 60 s mean interrupted"
+        assert run(store, "show", "flights").output.splitlines()[-1] == said
+
+
+def test_what_failed_trials_said_is_shown_once_each_published_or_not(store: ArtifactStore) -> None:
+    begun(store, failed=2)
+    assert "\nfailed: trial 0, 1: Less memory, please.\n" in run(store, "show", "flights").output
+    reference = published(store)
+    store.append(f"measurements/{reference}", {"stage": "tune", "failed": {"10": "No file.", "3": "No file."}})
+    assert "\nfailed: trial 3, 10: No file.\n" in run(store, "show", reference.short).output
+    assert json.loads(run(store, "show", reference.short, "--json").output)["failed"] == {
+        "3": "No file.",
+        "10": "No file.",
+    }
+
+
+def test_what_was_published_of_a_study_is_not_listed_twice(store: ArtifactStore) -> None:
+    begun(store, ended=3, running=0)
+    published(store, 3, study=STUDY)
+    assert len(run(store, "list").output.splitlines()) == 2
+
+
+def test_a_name_is_a_model_a_reference_or_a_key(store: ArtifactStore) -> None:
+    reference = published(store)
+    begun(store)
+    assert find_experiment(store, reference.short).reference == reference
+    assert find_experiment(store, STUDY[:6]).study == STUDY
+    assert find_experiment(store, "flights").study == STUDY
+    with pytest.raises(ConfigurationError, match="gatehouse tuning list"):
+        find_experiment(store, "weather")
+    with pytest.raises(ConfigurationError, match="expected an experiment"):
+        find_experiment(store, store.publish("models", "a", {"a.json": "{}"}).short)
+
+
+def test_reports_of_what_is_published_and_of_what_is_not(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    begun(store)
+    page = Path(run(store, "report", "flights").output.strip())
+    assert "Interrupted: its controller is gone, 1 trial not finished" in page.read_text()
+    assert opened == [page.as_uri()]
+    run(store, "report", STUDY[:8], "--no-open")
+    assert len(opened) == 1
+
+
+def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -> None:
+    begun(store)
+    refused = CliRunner().invoke(app, ["stop", "flights", "--store", store.address])
+    assert isinstance(refused.exception, GatehouseError)
+    assert "found one that is interrupted" in str(refused.exception)
+    with ControllerLease(store.objects, STUDY):
+        assert "is asked to end;" in run(store, "stop", "flights").output
+        assert is_asked_to_stop(store.objects, STUDY)
+        assert "already" in run(store, "stop", "flights").output
+
+
+def test_of_an_experiment_that_keeps_nothing_it_is_said(store: ArtifactStore) -> None:
+    begun(store, spec=SPEC | {"resume_policy": "never"})
+    assert "nothing of it was kept (resume_policy: never)" in run(store, "show", STUDY).output
+    refused = CliRunner().invoke(app, ["resume", STUDY, "--store", store.address])
+    assert "has resume_policy: never, so it cannot be resumed" in str(refused.exception)
+    with ControllerLease(store.objects, STUDY):
+        assert "its trials are seen once it has ended" in run(store, "show", "flights").output
+        assert "begins it anew" in run(store, "stop", "flights").output
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
+    """What the stage was asked for, which makes no trial."""
+    found: list[stage.TuneRequest] = []
+
+    def tune(request: stage.TuneRequest, store: ArtifactStore) -> stage.TuneResult:
+        found.append(request)
+        logging.getLogger("gatehouse.tuning.controller").info("trial 3 started: model.dropout 0.2")
+        experiment = str(published(store, study=STUDY))
+        return stage.TuneResult(
+            experiment=experiment, best="{}", summary="trial 3: log_loss 0.5", ended="max_trial_count"
+        )
+
+    monkeypatch.setattr(stage, "tune", tune)
+    monkeypatch.setattr(stage, "study_key", lambda request: STUDY)
+    monkeypatch.setattr("gatehouse.tracking.training.track_experiment", lambda *_: None)
+    return found
+
+
+def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
+    store: ArtifactStore, asked: list[stage.TuneRequest]
+) -> None:
+    begun(store)
+    first = run(store, "resume", "flights")
+    assert "trial 3 started: model.dropout 0.2" in first.stderr
+    assert "trial 3: log_loss 0.5" in first.stdout
+    run(store, "resume", "flights", "--max-trial-count", "12")
+    assert [one.spec.max_trial_count for one in asked] == [6, 12]
+
+
+def test_a_study_that_another_version_began_is_told_in_plain_words(store: ArtifactStore) -> None:
+    begun(store, lacking="transformation")  # As it was before a transformation was an artifact of its own.
+    refused = CliRunner().invoke(app, ["resume", "flights", "--store", store.address])
+    assert isinstance(refused.exception, GatehouseError)
+    assert str(refused.exception) == (
+        f"{STUDY[:12]} was begun by another version of Gatehouse: expected a request as this version makes it, found "
+        "one that differs in transformation. It cannot be resumed. Run the training pipeline: it makes a new "
+        "experiment."
+    )
+
+
+def test_resume_asks_for_a_larger_budget_by_the_prices_of_the_project_here(
+    store: ArtifactStore, asked: list[stage.TuneRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(PRICES, "")
+    monkeypatch.delenv(PRICES)
+    (tmp_path / "project.yaml").write_text("prices: {per_hour: {default: 2.0}}")
+    begun(store)
+    run(store, "resume", "flights", "--minutes", "90", "--cost", "4.5", "--steps", "200")
+    assert asked[0].spec.budget == Budget(minutes=90, cost=4.5, steps=200) and asked[0].spec.max_trial_count == 6
+    assert asked[0].price == 2.0
+
+
+def test_a_provisional_experiment_goes_on_without_more_trials(
+    store: ArtifactStore, asked: list[stage.TuneRequest]
+) -> None:
+    begun(store)
+    published(store, study=STUDY, provisional=[1])
+    run(store, "resume", "flights")
+    assert asked[0].spec.max_trial_count == 6
+
+
+@pytest.mark.parametrize(
+    ("key", "arguments", "said"),
+    [
+        (STUDY, (), "has made its 6 trials"),
+        (STUDY, ("--max-trial-count", "8"), "already has 8 trials"),
+        (STUDY, ("--minutes", "0"), "no limit and used 10; expected more than 10, found 0"),
+        (STUDY, ("--minutes", "5"), "no limit and used 10; expected more than 10, found 5"),
+        ("other", ("--max-trial-count", "20"), "made by another version of the code"),
+    ],
+)
+def test_what_cannot_go_on_is_said(
+    key: str,
+    arguments: tuple[str, ...],
+    said: str,
+    store: ArtifactStore,
+    asked: list[stage.TuneRequest],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun(store)
+    published(store, study=STUDY)
+    monkeypatch.setattr(stage, "study_key", lambda request: key)
+    result = CliRunner().invoke(app, ["resume", "flights", *arguments, "--store", store.address])
+    assert said in str(result.exception)
+    with ControllerLease(store.objects, STUDY):
+        result = CliRunner().invoke(app, ["resume", STUDY, "--store", store.address])
+    assert "--follow" in str(result.exception)
+    assert asked == []
+
+
+def test_an_experiment_that_used_its_budget_goes_on_with_a_larger_one(
+    store: ArtifactStore, asked: list[stage.TuneRequest]
+) -> None:
+    spec = SPEC | {"max_trial_count": 20, "budget": {"minutes": 30}}
+    begun(store, spec=spec)
+    published(store, study=STUDY, ended="minutes", budget={"minutes": 30})
+    for given, said in {
+        (): "used its budget of minutes, 30; give more with --minutes",
+        ("--minutes", "30"): "more",
+    }.items():
+        result = CliRunner().invoke(app, ["resume", "flights", *given, "--store", store.address])
+        assert said in str(result.exception) and not asked
+    run(store, "resume", "flights", "--minutes", "45")
+    assert asked[0].spec.budget.minutes == 45
+
+
+def test_where_nothing_more_can_be_expected_the_way_on_is_said(
+    store: ArtifactStore, asked: list[stage.TuneRequest]
+) -> None:
+    budget = {"expected_improvement": 0.01}
+    begun(store, spec=SPEC | {"max_trial_count": 20, "budget": budget})
+    published(store, study=STUDY, ended="expected_improvement", budget=budget)
+    result = CliRunner().invoke(app, ["resume", "flights", "--store", store.address])
+    assert "Lower it under tuning.budget in project.yaml" in str(result.exception) and not asked
+
+
+def test_following_prints_a_line_for_each_event_and_ends_with_the_controller(store: ArtifactStore) -> None:
+    begun(store, ended=1, running=1)
+    out = io.StringIO()
+    with ControllerLease(store.objects, STUDY):
+        found = find_experiment(store, STUDY)
+    assert found.state == RUNNING
+    ended = follow(found, lambda one: refreshed(store, one), Console(file=out))
+    assert ended.state == "interrupted"
+    lines = out.getvalue().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["trial 0", "trial 1 started", "trial 1 interrupted"]
+    assert lines[0].endswith("log_loss 0.6, best so far")
+
+
+def test_a_live_table_shows_the_last_trials_and_those_that_run(store: ArtifactStore) -> None:
+    begun(store, ended=3, running=1)
+    out = io.StringIO()
+    with ControllerLease(store.objects, STUDY):
+        found = find_experiment(store, STUDY)
+    console = Console(file=out, force_terminal=True, width=200, height=10)
+    follow(found, lambda one: refreshed(store, one), console)
+    assert "2 earlier trials are not shown" in out.getvalue()
+
+
+def test_each_change_of_a_trial_is_told_once() -> None:
+    made = trials(12)
+    seen: dict[int, str] = {}
+    lines = list(events(Shown("flights", about(), made), seen))
+    assert len(lines) == 12
+    assert f"trial 10 failed: {made[10]['reason']}" in lines
+    assert list(events(Shown("flights", about(), made), seen)) == []
+    made[3] = made[3] | {"state": "killed", "reason": "the experiment ended: stopped"}
+    assert list(events(Shown("flights", about(), made), seen)) == ["trial 3 killed: the experiment ended: stopped"]
+
+
+KATIB = """
+apiVersion: kubeflow.org/v1beta1
+kind: Experiment
+spec:
+  objective: {type: minimize, objectiveMetricName: loss}
+  algorithm: {algorithmName: random}
+  maxTrialCount: 5
+  parameters:
+    - {name: units, parameterType: discrete, feasibleSpace: {list: ["2", "4"]}}
+"""
+
+
+def test_a_file_of_katib_is_printed_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("katib.yaml").write_text(KATIB)
+    Path("project.yaml").write_text("name: flights\ntuning: {max_trial_count: 1}\nsplit: {}\n")
+    result = CliRunner().invoke(app, ["import-katib", "katib.yaml"])
+    assert result.exit_code == 1
+    assert "--map units=SETTING" in result.stderr
+    assert "not valid as it is" in result.stderr.splitlines()[-1]
+    refused = CliRunner().invoke(app, ["import-katib", "katib.yaml", "--write"])
+    assert isinstance(refused.exception, ConfigurationError)
+    result = CliRunner().invoke(app, ["import-katib", "katib.yaml", "--write", "--map", "units=model.blocks"])
+    assert result.exit_code == 0
+    written = Path("project.yaml").read_text()
+    assert "- {name: model.blocks, type: categorical, choices: [2, 4]}" in written
+    assert written.startswith("name: flights\n")
+    assert written.endswith("split: {}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.yaml"], "none.yaml: expected"),
+        (["bad.yaml"], "bad.yaml: expected"),
+        (["bad.yaml", "--map", "lr"], "THEIRS=OURS"),
+    ],
+)
+def test_what_cannot_be_read_is_a_mistake_of_the_command_line(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text("kind: Pod")
+    error = CliRunner().invoke(app, ["import-katib", *arguments]).exception
+    assert isinstance(error, ConfigurationError)
+    assert said in str(error)

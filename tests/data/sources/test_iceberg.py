@@ -1,0 +1,179 @@
+"""Reading Iceberg tables, each a real one in a SQL catalog."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from gatehouse.data.sources.iceberg import IcebergReader, IcebergSource
+from gatehouse.errors import SourceError
+from tests.data.sources.reading import AT, COLUMNS, read, rows
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Table:
+    """An empty Iceberg table."""
+    catalog = SqlCatalog("made", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("shop")
+    return catalog.create_table("shop.orders", schema=rows(0, 0).schema)
+
+
+def source(place: Path, rows_per_part: int = 100, time_zone: str = "", **table: Any) -> IcebergSource:
+    declared: dict[str, Any] = {"columns": COLUMNS} | table
+    if "metadata" not in table:
+        declared["identifier"] = declared.get("identifier", "shop.orders")
+    return IcebergSource.model_validate(
+        {
+            "name": "lake",
+            "kind": "iceberg",
+            "catalog": "made",
+            "catalog_url": f"sqlite:///{place}/catalog.db",
+            "warehouse": f"file://{place}",
+            "rows_per_part": rows_per_part,
+            "time_zone": time_zone,
+            "tables": {"orders": declared},
+        }
+    )
+
+
+def test_files_are_parts_in_the_order_of_their_commits(orders: Table, tmp_path: Path) -> None:
+    for start in (0, 10, 20):
+        orders.append(rows(start, start + 10))
+    state, parts, table = read(source(tmp_path))
+    assert state["orders"]["snapshot"] == orders.current_snapshot().snapshot_id  # type: ignore[union-attr]
+    assert [part.read().table.num_rows for part in parts] == [10, 10, 10]
+    assert table.combine_chunks().equals(rows(0, 30))
+
+
+def test_a_metadata_file_reads_as_the_catalog_does(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 10))
+    by_catalog, by_file = read(source(tmp_path)), read(source(tmp_path, metadata=orders.metadata_location))
+    assert by_catalog[0] == by_file[0] and by_catalog[2].equals(by_file[2])
+    assert [part.fingerprint for part in by_catalog[1]] == [part.fingerprint for part in by_file[1]]
+
+
+def test_an_append_leaves_the_earlier_parts_as_they_are(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 10))
+    orders.append(rows(10, 20))
+    before, parts, _ = read(source(tmp_path))
+    orders.append(rows(20, 30))
+    after, later, _ = read(source(tmp_path))
+    assert before != after
+    assert [part.fingerprint for part in later[:2]] == [part.fingerprint for part in parts]
+
+
+def test_an_old_snapshot_reads_as_it_was(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 10))
+    then = read(source(tmp_path))
+    orders.append(rows(10, 20))
+    orders.delete("id = 5")
+    assert read(source(tmp_path))[2]["id"].to_pylist() == [*range(10, 20), *[i for i in range(10) if i != 5]]
+    again = read(source(tmp_path, snapshot=then[0]["orders"]["snapshot"]))
+    assert again[0] == then[0] and again[2].equals(then[2])
+
+
+def test_latest_is_resolved_once(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 10))
+    with IcebergReader(source(tmp_path)) as reader:
+        reader.state()
+        orders.append(rows(10, 20))
+        assert len(list(reader.parts("orders"))) == 1
+
+
+def test_a_large_file_is_cut_into_runs(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 350))
+    _, parts, table = read(source(tmp_path))
+    assert [part.read().table.num_rows for part in parts] == [100, 100, 100, 50]
+    assert table.combine_chunks().equals(rows(0, 350))
+
+
+def test_rows_of_a_position_delete_file_are_left_out(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 350))
+    whole = read(source(tmp_path))
+    delete_positions(orders, [5, 349], tmp_path)
+    _, parts, table = read(source(tmp_path))
+    assert table["id"].to_pylist() == [i for i in range(350) if i not in (5, 349)]
+    assert not {part.fingerprint for part in parts} & {part.fingerprint for part in whole[1]}
+
+
+def delete_positions(table: Table, positions: list[int], folder: Path) -> None:
+    """Commit a position delete file, as engines that merge on read do; pyiceberg itself rewrites files."""
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    [task] = table.scan().plan_files()
+    path = folder / "deletes.parquet"
+    paths = pa.array([task.file.file_path] * len(positions))
+    pq.write_table(pa.table({"file_path": paths, "pos": pa.array(positions, pa.int64())}), path)
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=len(positions),
+        file_size_in_bytes=path.stat().st_size,
+    )
+    deletes.spec_id = 0
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as commit:
+        commit.append_data_file(deletes)
+
+
+def test_a_missing_file_is_a_clear_error(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 10))
+    for file in tmp_path.rglob("data/*.parquet"):
+        file.unlink()
+    with pytest.raises(SourceError, match=r"Table orders: .*parquet, a file of snapshot \d+, is gone"):
+        read(source(tmp_path))
+
+
+def test_snapshots_and_tables_that_do_not_exist_are_named(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 10))
+    with pytest.raises(SourceError, match="Table orders: the Iceberg table has no snapshot 7"):
+        read(source(tmp_path, snapshot=7))
+    with pytest.raises(SourceError, match=r"Table orders: the Iceberg table shop.none cannot be opened"):
+        read(source(tmp_path, identifier="shop.none"))
+    with pytest.raises(SourceError, match="cannot be opened"):
+        read(source(tmp_path, metadata=str(tmp_path / "none.metadata.json")))
+
+
+def test_columns_are_held_against_the_declaration(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 10))
+    with pytest.raises(SourceError, match=r"missing: colour; not declared: at"):
+        read(source(tmp_path, columns={"id": "int64", "item": "string", "colour": "string"}))
+    guards = {"new_column": "warn", "missing_column": "warn"}
+    table = read(source(tmp_path, columns={"id": "int64", "colour": "string"}, guards=guards))[2]
+    assert table.to_pylist()[0] == {"id": 0, "colour": None}
+
+
+def test_a_renamed_and_added_column_reads_old_files_too(orders: Table, tmp_path: Path) -> None:
+    from pyiceberg.types import LongType
+
+    orders.append(rows(0, 2))
+    with orders.update_schema() as update:
+        update.rename_column("item", "what")
+        update.add_column("n", LongType())
+    columns = {"id": "int64", "what": "string", "at": "timestamp", "n": "int64"}
+    assert read(source(tmp_path, columns=columns))[2].to_pylist()[0] == {"id": 0, "what": "té", "at": AT, "n": None}
+
+
+def test_an_empty_table_has_no_parts_and_the_state_names_no_place(orders: Table, tmp_path: Path) -> None:
+    state, parts, _ = read(source(tmp_path))
+    assert parts == [] and state["orders"]["snapshot"] is None
+    assert str(tmp_path) not in json.dumps(state)
+
+
+def test_a_password_and_a_missing_catalog_are_refused() -> None:
+    table = {"identifier": "a.b", "columns": {"id": "int64"}}
+    for body, message in (
+        ({"catalog_url": "postgresql://u:hunter2@host/db"}, "holds a password"),
+        ({}, "give catalog, the name"),
+    ):
+        with pytest.raises(ValidationError, match=message) as caught:
+            IcebergSource.model_validate({"name": "lake", "tables": {"orders": table}} | body)
+        assert "hunter2" not in str(caught.value)

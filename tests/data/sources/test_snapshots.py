@@ -1,0 +1,211 @@
+"""Snapshots of databases, lakehouse tables and streams: whole, once, and at the price of what is new."""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from gatehouse.data.snapshot import parts
+from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
+from gatehouse.data.sources.catalog import SourceSpec, parse_source
+from gatehouse.errors import CorruptArtifactError, SourceError
+from gatehouse.store.store import ArtifactStore
+
+COLUMNS = {"id": "int64", "at": "timestamp"}
+TABLE: dict[str, Any] = {"columns": COLUMNS, "event_time": "at"}
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def server(redis_socket: Path) -> Iterator[redis.Redis]:
+    """A client of an empty server."""
+    client = redis.Redis.from_url(f"unix://{redis_socket}")
+    client.flushall()
+    yield client
+    client.close()
+
+
+def database(tmp_path: Path, start: int, stop: int) -> SourceSpec:
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS orders (id integer PRIMARY KEY, at text)")
+        rows = [(i, (START + timedelta(minutes=i)).isoformat()) for i in range(start, stop)]
+        connection.executemany("INSERT INTO orders VALUES (?, ?)", rows)
+    connection.close()
+    orders = TABLE | {"table": "orders", "order_by": ["id"], "append_only": True}
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    return parse_source({"name": "shop", "kind": "sql", "url": url, "rows_per_part": 100, "tables": {"orders": orders}})
+
+
+def lake(tmp_path: Path, start: int, stop: int) -> SourceSpec:
+    rows = {"id": list(range(start, stop)), "at": [START + timedelta(minutes=i) for i in range(start, stop)]}
+    deltalake.write_deltalake(str(tmp_path / "lake"), pa.table(rows), mode="append")
+    orders = TABLE | {"uri": str(tmp_path / "lake")}
+    return parse_source({"name": "lake", "kind": "delta", "rows_per_part": 100, "tables": {"orders": orders}})
+
+
+def events(server: redis.Redis, redis_socket: Path, start: int, stop: int, **changed: Any) -> SourceSpec:
+    for i in range(start, stop):
+        at = (START + timedelta(minutes=i)).isoformat()
+        server.xadd("orders", {"id": i, "at": at}, id=f"{1_700_000_000_000 + i}-0")
+    orders = TABLE | {"stream": "orders"}
+    source = {"name": "events", "kind": "redis_stream", "url": f"unix://{redis_socket}", "messages_per_part": 100}
+    return parse_source(source | {"tables": {"orders": orders}} | changed)
+
+
+def take(spec: SourceSpec, store: ArtifactStore) -> SnapshotResult:
+    return snapshot(SnapshotRequest(source=spec), store)
+
+
+def ids(result: SnapshotResult, store: ArtifactStore) -> list[int]:
+    dataset = store.manifest(result.snapshot).derived_from["orders"]
+    return [value for path in store.paths(dataset) for value in pq.read_table(path)["id"].to_pylist()]
+
+
+def blobs(store: ArtifactStore) -> dict[str, int]:
+    """Size of every blob of rows, by name."""
+    return {path.name: path.stat().st_size for path in (Path(store.address) / "blobs").rglob("*.parquet")}
+
+
+@pytest.fixture(params=["sql", "delta", "redis_stream"])
+def grow(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int, int], SourceSpec]:
+    """A source of each kind to which rows are appended."""
+    if request.param == "sql":
+        return partial(database, tmp_path)
+    if request.param == "delta":
+        return partial(lake, tmp_path)
+    return partial(events, request.getfixturevalue("server"), request.getfixturevalue("redis_socket"))
+
+
+def test_a_snapshot_holds_every_row_once_and_an_unchanged_source_gives_the_same(
+    grow: Callable[[int, int], SourceSpec], store: ArtifactStore
+) -> None:
+    spec = grow(0, 250)
+    first = take(spec, store)
+    assert ids(first, store) == list(range(250))
+    assert take(spec, store).snapshot == first.snapshot
+    assert first.as_of == (START + timedelta(minutes=249)).isoformat()
+
+
+def test_one_percent_of_new_rows_adds_one_blob(
+    grow: Callable[[int, int], SourceSpec], store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(grow(0, 1000), store)
+    before = blobs(store)
+    stored: list[int] = []
+    store_one = parts._store
+
+    def counted(part: Any, *args: Any) -> Any:
+        found = store_one(part, *args)
+        stored.append(found.read)
+        return found
+
+    monkeypatch.setattr(parts, "_store", counted)
+    second = take(grow(1000, 1010), store)
+    assert ids(second, store) == list(range(1010))
+    assert stored == [10]
+    assert len(set(blobs(store)) - set(before)) == 1
+
+
+def test_a_crash_before_the_publish_loses_and_doubles_nothing(
+    grow: Callable[[int, int], SourceSpec], store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(grow(0, 150), store)
+    spec = grow(150, 320)
+    with monkeypatch.context() as patched:
+
+        def crash(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(ArtifactStore, "publish", crash)
+        with pytest.raises(KeyboardInterrupt):
+            take(spec, store)
+    assert ids(take(spec, store), store) == list(range(320))
+
+
+def test_a_row_that_does_not_fit_publishes_nothing(tmp_path: Path, store: ArtifactStore) -> None:
+    spec = database(tmp_path, 0, 250)
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("INSERT INTO orders VALUES (250, 'yesterday')")
+    connection.close()
+    with pytest.raises(SourceError, match="the row with id=250, column at: expected a time"):
+        take(spec, store)
+    assert list(store.references()) == []
+
+
+def test_what_a_stream_dropped_stays_in_its_snapshots_though_its_settings_change(
+    server: redis.Redis, redis_socket: Path, store: ArtifactStore
+) -> None:
+    take(events(server, redis_socket, 0, 250), store)
+    server.xtrim("orders", minid="1700000000249-0", approximate=False)
+    spec = events(server, redis_socket, 250, 320, timeout_seconds=7)
+    assert ids(take(spec, store), store) == list(range(320))
+
+
+def test_what_a_stream_dropped_before_it_was_read_ends_the_run(
+    server: redis.Redis, redis_socket: Path, store: ArtifactStore
+) -> None:
+    take(events(server, redis_socket, 0, 250), store)
+    before = set(store.references())
+    spec = events(server, redis_socket, 250, 320)
+    server.xtrim("orders", minid="1700000000300-0", approximate=False)
+    with pytest.raises(SourceError, match="no longer holds the message 1700000000249-0"):
+        take(spec, store)
+    assert set(store.references()) == before
+
+
+def test_a_stream_whose_record_is_lost_is_not_begun_anew_unless_told_to(
+    server: redis.Redis, redis_socket: Path, store: ArtifactStore
+) -> None:
+    take(events(server, redis_socket, 0, 250), store)
+    server.xtrim("orders", minid="1700000000249-0", approximate=False)
+    shutil.rmtree(Path(store.address) / "sources")
+    spec = events(server, redis_socket, 250, 255)
+    before = set(store.references())
+    with pytest.raises(SourceError, match=r"no usable record of what it was read from.*`backfill`"):
+        take(spec, store)
+    assert set(store.references()) == before
+    begun = snapshot(SnapshotRequest(source=spec, backfill="begun anew"), store)
+    assert ids(begun, store) == list(range(249, 255))
+    assert "are not on record" in begun.warnings[0]
+
+
+def test_a_forced_run_finds_altered_bytes_of_what_a_stream_dropped(
+    server: redis.Redis, redis_socket: Path, store: ArtifactStore
+) -> None:
+    spec = events(server, redis_socket, 0, 250)
+    taken = take(spec, store)
+    server.xtrim("orders", minid="1700000000249-0", approximate=False)
+    assert snapshot(SnapshotRequest(source=spec, force="a"), store) == taken
+    dataset = store.manifest(store.manifest(taken.snapshot).derived_from["orders"])
+    path = store.objects.local_path(dataset.files[0].blob)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(CorruptArtifactError, match="with other bytes"):
+        snapshot(SnapshotRequest(source=spec, force="b"), store)
+
+
+def test_only_files_can_be_read_elsewhere(tmp_path: Path, store: ArtifactStore) -> None:
+    spec = database(tmp_path, 0, 3)
+    with pytest.raises(SourceError, match="--source replaces only the folder or archive"):
+        snapshot(SnapshotRequest(source=spec, location="there"), store)
+
+
+def test_declaring_a_source_imports_no_driver() -> None:
+    program = (
+        "import sys, gatehouse.data.snapshot.stage\n"
+        "heavy = {'pyarrow', 'duckdb', 'sqlalchemy', 'deltalake', 'pyiceberg', 'redis', 'confluent_kafka'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"

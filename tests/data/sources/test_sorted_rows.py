@@ -1,0 +1,81 @@
+"""Sorting on ingest: one order for the same rows however they come, in bounded memory, and nothing lost beside them."""
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from gatehouse.data.snapshot.logical_digest import logical_digest
+from gatehouse.data.snapshot.spec import ColumnType, TableSpec
+from gatehouse.data.sources.base import Part, Raw
+from gatehouse.data.sources.rejects import Reject, rejected_table
+from gatehouse.data.sources.sorted_rows import sorted_parts, sorted_rows
+from tests.data.snapshot.conftest import HEADER, Events, rows
+
+SORTED = {"sort_on_ingest": True}
+SPEC = TableSpec(columns={"value": ColumnType.double, "name": ColumnType.string}, sort_on_ingest=True)
+
+
+def test_the_order_of_rows_that_differ_in_the_sign_of_zero_is_fixed(tmp_path: Path) -> None:
+    values = [(0.0, "a"), (-0.0, "a"), (-0.0, "b"), (None, "a")]
+    digests = set()
+    for number, order in enumerate(itertools.permutations(values)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        table = pa.table({"value": pa.array([v for v, _ in order], pa.float64()), "name": [n for _, n in order]})
+        digests.add(logical_digest(pa.concat_tables(sorted_rows([table], SPEC, folder, 10))))
+    assert len(digests) == 1
+
+
+def test_several_tables_of_a_source_may_be_sorted(events: Events) -> None:
+    (events.folder / "places.csv").write_text("name\nthere\nhere\n")
+    events.table = SORTED
+    events.more_tables = {"places": {"member": "places.csv", "columns": {"name": "string"}} | SORTED}
+    assert events.take().rows == {"events": 600, "places": 2}
+
+
+@pytest.mark.parametrize("value", ["many", "1"], ids=["rejected", "fits"])
+def test_a_new_column_is_told_whether_or_not_rows_are_set_aside(events: Events, value: str) -> None:
+    events.table = SORTED | {"on_invalid": "reject", "reject_limit": 1.0, "guards": {"new_column": "warn"}}
+    events.write(f"id,at,value,extra\n1,2024-01-01T00:00:00Z,{value},x\n2,2024-01-01T00:00:00Z,2,x\n")
+    assert any("new_column: extra" in text for text in events.take().warnings)
+
+
+def test_rejected_rows_of_sorted_tables_keep_their_place(events: Events) -> None:
+    import pyarrow.parquet as pq
+
+    events.table = SORTED | {"on_invalid": "reject"}
+    events.write(HEADER + rows(0, 600).replace(",100.0\n", ",many\n").replace(",250.0\n", ",many\n"))
+    taken = events.take()
+    paths = events.store.paths(taken.rejected["events"])
+    assert [row for path in paths for row in pq.read_table(path)["place"].to_pylist()] == [
+        "events.csv, line 202",
+        "events.csv, line 502",
+    ]
+    assert taken.rows == {"events": 598}
+
+
+def test_rejected_rows_do_not_fill_the_memory(tmp_path: Path) -> None:
+    most, before = [0], pa.total_allocated_bytes()
+    text = "x" * 1000
+
+    def read(number: int) -> Raw:
+        most[0] = max(most[0], pa.total_allocated_bytes() - before)
+        rejected = rejected_table(Reject(f"line {row}", "", "none", "", text) for row in range(2000))
+        return Raw(pa.table({"value": [float(number)], "name": ["n"]}), rejected)
+
+    def parts() -> Iterator[Part]:
+        for number in range(20):
+            yield Part("", partial(read, number))
+
+    kept = 0
+    for part in sorted_parts(parts(), SPEC, tmp_path, 100):
+        raw = part.read()
+        kept += raw.rejected.num_rows if raw.rejected is not None else 0
+        most[0] = max(most[0], pa.total_allocated_bytes() - before)
+        del raw, part
+    assert kept == 40_000
+    assert most[0] < 12 * 2**20, f"{most[0] / 2**20:.0f} MiB"

@@ -1,0 +1,365 @@
+"""Every check finds what it is for, passes where there is nothing, and says so where it could not run."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gatehouse.data.splitting.checks import NAMES, Subject, run_checks
+from gatehouse.data.splitting.divide import divide
+from gatehouse.data.splitting.duplicates import Shared
+from gatehouse.data.splitting.outcome import COULD_NOT_RUN, FAILED, NOTED, PASSED, Check
+from tests.data.splitting.conftest import opened, spec_of
+
+ROWS = 6000
+HOUR = np.timedelta64(1, "h")
+IN_TIME = {"train_until": "2024-05-01", "validation_until": "2024-07-01", "gap": "PT1H"}
+BY_GROUP = {"strategy": "group", "columns": ["town"]}
+
+
+def _columns(**changes: Any) -> dict[str, Any]:
+    generator = np.random.default_rng(5)
+    decision = np.datetime64("2024-01-01", "us") + np.arange(ROWS) * HOUR
+    label = (generator.random(ROWS) < 0.3).astype(np.int8)
+    return {
+        "key": np.arange(ROWS),
+        "town": generator.integers(0, 300, ROWS),
+        "decision_time": pa.array(decision, pa.timestamp("us", "UTC")),
+        "label_time": pa.array(decision + HOUR, pa.timestamp("us", "UTC")),
+        "label": label,
+        "size": generator.normal(size=ROWS) + 0.3 * label,
+        "colour": np.array(["red", "green", "blue", "grün"])[generator.integers(0, 4, ROWS)],
+        "latitude": generator.uniform(40, 60, ROWS),
+        "longitude": generator.uniform(-10, 30, ROWS),
+    } | changes
+
+
+def checks_of(tmp_path: Path, table: dict[str, Any] | None = None, /, **spec: Any) -> dict[str, Check]:
+    details = {"numeric": ["size"], "categorical": ["colour"]} | spec.pop("details", {})
+    training_set = opened(tmp_path, table or _columns(), **details)
+    named = spec_of(**spec)
+    times = [training_set.times(name) if training_set.has(name) else None for name in ("decision_time", "label_time")]
+    partition = divide(named, training_set).partition
+    found = run_checks(Subject(named, training_set, partition, training_set.labels(), *times))
+    return {one.name: one for one in found}
+
+
+def _statuses(checks: dict[str, Check]) -> dict[str, str]:
+    return {name: one.status for name, one in checks.items()}
+
+
+def test_a_good_split_by_time_passes_what_it_promises(tmp_path: Path) -> None:
+    checks = checks_of(tmp_path, **IN_TIME, checks={"near": 0.00001})
+    assert [name for name, one in checks.items() if one.status == PASSED] == [
+        "parts",
+        "time_order",
+        "label_maturity",
+        "unnamed_groups",
+        "entity_overlap",
+        "duplicates",
+        "near_duplicates",
+        "single_feature",
+        "feature_drift",
+    ]
+    assert not any(one.ends_the_run for one in checks.values())
+    # Time moves by construction: it is noted, no more.
+    assert (checks["decision_time_drift"].status, checks["decision_time_drift"].severity) == (NOTED, "note")
+
+
+def test_every_check_is_answered_and_none_passes_that_could_not_run(tmp_path: Path) -> None:
+    bare = {"key": np.arange(60), "label": np.arange(60) % 2}
+    checks = checks_of(tmp_path, bare, strategy="entity", details={"numeric": [], "categorical": []})
+    assert list(checks) == ["parts", *NAMES]
+    assert _statuses(checks) == dict.fromkeys(["parts", *NAMES], COULD_NOT_RUN) | {
+        "parts": PASSED,
+        "group_overlap": PASSED,
+        "entity_overlap": PASSED,
+    }
+    assert all(one.said for one in checks.values() if one.status == COULD_NOT_RUN)
+    assert checks["time_order"].said == ("the training set has no column decision_time",)
+
+
+@pytest.mark.parametrize("name", ["parts", *NAMES])
+def test_what_a_check_found_is_told_with_what_to_do(name: str) -> None:
+    found = ("1 row is odd", "2 rows are odd")
+    first, last = Check(name, FAILED, "warn", found).told
+    assert first == f"{name}: {found[0]}", "what to do is told once"
+    assert last.startswith(f"{name}: {found[1]}. ")
+
+
+def test_a_random_split_is_noted_not_to_be_in_order_of_time(tmp_path: Path) -> None:
+    checks = checks_of(tmp_path, strategy="random")
+    assert (checks["time_order"].status, checks["time_order"].severity) == (NOTED, "note")
+    assert not checks["time_order"].ends_the_run
+    assert (checks["decision_time_drift"].status, checks["decision_time_drift"].severity) == (PASSED, "warn")
+
+
+def test_a_severity_of_the_configuration_counts(tmp_path: Path) -> None:
+    checks = checks_of(tmp_path, strategy="random", checks={"severity": {"time_order": "fail", "availability": "fail"}})
+    assert [name for name, one in checks.items() if one.ends_the_run] == ["time_order", "availability"]
+    assert checks["availability"].status == COULD_NOT_RUN
+
+
+def test_a_group_on_two_sides_is_counted(tmp_path: Path) -> None:
+    kept = checks_of(tmp_path, **BY_GROUP)
+    assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (PASSED, "fail")
+    columns = _columns()
+    checks = checks_of(tmp_path, columns, **IN_TIME, checks={"groups": ["town"]})
+    assert checks["group_overlap"].ends_the_run
+    training, validation = columns["town"][:2904], columns["town"][2904:4368]
+    shared = set(training) & set(validation)
+    count = sum(town in shared for town in validation)
+    assert checks["group_overlap"].said[0] == (
+        f"{len(shared)} of the {len(set(validation))} values of town in validation are in train too; "
+        f"{count} rows of validation have them"
+    )
+
+
+def test_groups_in_several_parts_are_noted_where_time_divides(tmp_path: Path) -> None:
+    person = np.arange(ROWS) % (ROWS // 4)
+    columns = _columns(person=person, size=np.random.default_rng(6).normal(size=ROWS)[person])
+    found = checks_of(tmp_path, columns, **IN_TIME)["unnamed_groups"]
+    assert (found.status, found.severity, found.said[0].split()[0]) == (NOTED, "note", "person")
+
+
+def test_entities_promise_for_their_own_keys_only(tmp_path: Path) -> None:
+    columns = _columns(key=np.arange(ROWS) % 50)
+    entity = checks_of(tmp_path, columns, strategy="entity")
+    assert entity["entity_overlap"].status == PASSED
+    group = checks_of(tmp_path, columns, **BY_GROUP)
+    assert (group["entity_overlap"].status, group["entity_overlap"].severity) == (NOTED, "note")
+
+
+def test_missing_groups_are_shared_by_nobody(tmp_path: Path) -> None:
+    towns = pa.array([None] * ROWS, pa.string())
+    checks = checks_of(tmp_path, _columns(town=towns), strategy="entity", checks={"groups": ["town"]})
+    assert checks["group_overlap"].status == COULD_NOT_RUN
+
+
+def test_duplicates_across_parts_are_counted_exactly_and_nearly(tmp_path: Path) -> None:
+    columns = _columns()
+    size, colour = columns["size"], columns["colour"]
+    colour[2904 : 2904 + 120] = colour[:120]
+    size[2904 : 2904 + 40] = size[:40]
+    # A thousandth of a standard deviation away: one grid in twenty parts such a pair, both do nearly never.
+    size[2944 : 2904 + 120] = size[40:120] + 0.001
+    checks = checks_of(tmp_path, columns, **IN_TIME, checks={"near": 0.02, "near_duplicates": 0.0, "duplicates": 0.0})
+    exact = [text for text in checks["duplicates"].said if "validation" in text]
+    said = (
+        "40 of 1464 rows of validation (2.73 %, at most 0 %) have the features of a row of train. Their labels differ "
+    )
+    assert len(exact) == 1 and exact[0].startswith(said)
+    assert (checks["duplicates"].status, checks["duplicates"].severity) == (FAILED, "warn")
+    nearly = int(checks["near_duplicates"].said[0].split()[0])
+    assert nearly >= 80
+
+
+def test_near_duplicates_are_pairs_within_a_step_and_hold_all_within_half(tmp_path: Path) -> None:
+    """Brute force over one number: equal steps lie within a step, and what lies within half a step is in equal ones."""
+    columns = _columns(colour=np.array(["red"] * ROWS))
+    step = 0.0002
+    checks = checks_of(tmp_path, columns, **IN_TIME, checks={"near": step, "near_duplicates": 0.0})
+    found = int(checks["near_duplicates"].said[0].split()[0])
+    train, validation = columns["size"][:2904], columns["size"][2904:4368]
+    apart = np.abs(validation[:, None] - train[None, :]).min(axis=1) / np.std(train)
+    assert (apart < step / 2).sum() <= found <= (apart < step).sum()
+    assert found > 200
+
+
+def test_missing_features_are_alike_and_differ_from_zero(tmp_path: Path) -> None:
+    size = np.where(np.arange(ROWS) < 4000, np.nan, 0.0)
+    columns = _columns(size=size, colour=pa.array([None] * ROWS, pa.string()))
+    checks = checks_of(tmp_path, columns, **IN_TIME)
+    said = checks["duplicates"].said
+    # Rows 2904 to 3999 of validation (to 4367) repeat train; the others are zero. Test repeats these.
+    assert said[0].startswith("1096 of 1464 rows of validation")
+    assert ["row of validation. Their" in text for text in said] == [False, True]
+    # What is the same is not nearly the same too.
+    assert checks["near_duplicates"].status == PASSED
+
+
+@pytest.mark.parametrize("kind", ["number", "missing", "category"])
+def test_a_feature_that_tells_the_label_is_found(tmp_path: Path, kind: str) -> None:
+    columns = _columns()
+    label = columns["label"]
+    if kind == "number":
+        columns["size"] = np.where(label, columns["size"] + 100, columns["size"])
+    elif kind == "missing":
+        columns["size"] = np.where(label, np.nan, columns["size"])
+    else:
+        columns["colour"] = np.where(label, "red", columns["colour"]).astype(str)
+        columns["colour"][(label == 0) & (columns["colour"] == "red")] = "blue"
+    checks = checks_of(tmp_path, columns, **IN_TIME)
+    feature = "colour" if kind == "category" else "size"
+    assert (
+        checks["single_feature"].said[0].startswith(f"{feature} alone tells the label of validation with ROC AUC 1.000")
+    )
+    assert checks["single_feature"].severity == "warn"
+
+
+def test_a_feature_that_tells_the_label_in_train_only_is_none(tmp_path: Path) -> None:
+    columns = _columns()
+    columns["size"][:2904] += 100 * columns["label"][:2904]
+    assert checks_of(tmp_path, columns, **IN_TIME)["single_feature"].status == PASSED
+
+
+def test_a_feature_known_after_the_decision_is_found(tmp_path: Path) -> None:
+    columns = _columns()
+    known = columns["decision_time"].to_numpy() - HOUR
+    known[[5, 7]] += 3 * HOUR
+    known[9] = "NaT"
+    columns["known"] = pa.array(known, pa.timestamp("us", "UTC"))
+    checks = checks_of(tmp_path, columns, **IN_TIME, checks={"availability": {"size": "known"}})
+    assert checks["availability"].ends_the_run
+    assert checks["availability"].said == (
+        "size of 2 rows was known only after the decision, up to 7200 s later",
+        "size of 1 rows has a value, but known does not say since when",
+        "1 features have no column that says when they were known: colour",
+    )
+    columns["known"] = pa.array(columns["decision_time"].to_numpy(), pa.timestamp("us", "UTC"))
+    partly = checks_of(tmp_path, columns, **IN_TIME, checks={"availability": {"size": "known"}})
+    assert partly["availability"].status == COULD_NOT_RUN
+    told = {"availability": {"size": "known", "colour": "known"}}
+    assert checks_of(tmp_path, columns, **IN_TIME, details=told)["availability"].status == PASSED
+
+
+def test_neighbours_across_parts_are_found(tmp_path: Path) -> None:
+    cells = {"strategy": "geographic", "cell_km": 200}
+    kept = checks_of(tmp_path, **cells, buffer_km=20)
+    assert (kept["geographic_neighbours"].status, kept["geographic_neighbours"].severity) == (PASSED, "fail")
+    distance = {"latitude": "latitude", "longitude": "longitude", "neighbours_km": 20}
+    checks = checks_of(tmp_path, strategy="random", checks=distance)
+    assert (checks["geographic_neighbours"].status, checks["geographic_neighbours"].severity) == (FAILED, "warn")
+    assert len(checks["geographic_neighbours"].said) == 3
+
+
+def test_a_column_that_moved_between_the_parts_is_found(tmp_path: Path) -> None:
+    columns = _columns()
+    columns["size"][4500:] += 2
+    columns["colour"][4500:] = "red"
+    checks = checks_of(tmp_path, columns, **IN_TIME)
+    assert [text.split(" of ")[0] + text.split("from")[1].split(",")[0] for text in checks["feature_drift"].said] == [
+        "size has a PSI train to test",
+        "colour has a PSI train to test",
+    ]
+
+
+def test_few_rows_are_not_judged(tmp_path: Path) -> None:
+    columns = {name: values[:600] for name, values in _columns().items()}
+    checks = checks_of(tmp_path, columns, strategy="random")
+    assert {checks[name].status for name in ("feature_drift", "decision_time_drift")} == {COULD_NOT_RUN}
+
+
+@pytest.mark.parametrize(("rows", "status"), [(600, FAILED), (40, COULD_NOT_RUN)])
+def test_a_feature_that_is_the_label_is_found_among_few_rows(tmp_path: Path, rows: int, status: str) -> None:
+    columns = {name: values[:rows] for name, values in _columns().items()}
+    columns["size"] = columns["label"] + 0.001 * columns["size"]
+    found = checks_of(tmp_path, columns, strategy="random")["single_feature"]
+    assert found.status == status and "size" in found.said[0], found.said
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.1, "warn"), (0.3, "fail")])
+def test_a_part_that_mostly_repeats_another_measures_nothing(tmp_path: Path, share: float, severity: str) -> None:
+    columns = _columns()
+    count = int(share * 1464)
+    for name in ("size", "colour", "label"):
+        columns[name][2904 : 2904 + count] = columns[name][:count]
+    found = checks_of(tmp_path, columns, **IN_TIME)["duplicates"]
+    assert (found.status, found.severity, found.ends_the_run) == (FAILED, severity, severity == "fail")
+    assert found.said[0].endswith("Their labels agree (nearly) always, as those of copies do")
+    kept = checks_of(tmp_path, columns, **IN_TIME, checks={"severity": {"duplicates": "warn"}})["duplicates"]
+    assert not kept.ends_the_run
+
+
+@pytest.mark.parametrize(("differ", "said"), [(0.9, "less often"), (0.998, "as often"), (1.2, "as often")])
+def test_labels_that_differ_by_a_rounding_less_differ_as_often(differ: float, said: str) -> None:
+    assert f"Their labels differ {said}" in Shared("train", "test", 10, 5, 0, differ).of_labels
+
+
+def test_ten_copies_of_a_table_are_refused_and_few_coarse_features_are_not(tmp_path: Path) -> None:
+    """Of three coarse features nearly every row of test is in train, as an event of its own."""
+    columns = _columns()
+    repeated = columns | {name: np.tile(columns[name][: ROWS // 10], 10) for name in ("size", "colour", "label")}
+    found = checks_of(tmp_path, repeated, **IN_TIME)["duplicates"]
+    assert found.ends_the_run and "1464 of 1464 rows of validation (100.00 %" in found.said[0]
+    coarse = columns | {"size": np.round(columns["size"]), "town": columns["town"] % 3}
+    details = {"numeric": ["size", "town"]}
+    found = checks_of(tmp_path, coarse, **IN_TIME, details=details)["duplicates"]
+    assert (found.status, found.severity) == (FAILED, "warn") and "99." in found.said[0], found.said
+    assert re.search(r"row of train\. Their labels differ (less often than|as often as) those of any", found.said[0])
+    rare = coarse | {"label": (np.arange(ROWS) % 97 == 0).astype(np.int8)}
+    assert not checks_of(tmp_path, rare, **IN_TIME, details=details)["duplicates"].ends_the_run
+    measured = coarse | {"label": columns["size"]}
+    found = checks_of(tmp_path, measured, **IN_TIME, details=details | {"task": "regression"})["duplicates"]
+    assert not found.ends_the_run
+
+
+def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_path: Path) -> None:
+    columns = _columns()
+    columns["label"][2904:4368] = 1
+    columns["label_time"] = pa.array(
+        np.where(np.arange(ROWS) == 4, columns["decision_time"].to_numpy() - HOUR, columns["label_time"].to_numpy()),
+        pa.timestamp("us", "UTC"),
+    )
+    checks = checks_of(tmp_path, columns, **IN_TIME)
+    assert checks["parts"].ends_the_run
+    assert checks["parts"].said == (
+        "validation: has 0 rows with label 0 and 1,464 with label 1; expected some of both",
+        "train: 1 label with a time before the decision that the label judges",
+    )
+    empty = checks_of(tmp_path, columns, **IN_TIME | {"validation_until": "2025-01-01"})
+    assert empty["parts"].said[0].startswith("test: has no rows. It spans decisions from 2025-01-01T00:00:00")
+
+
+def test_folds_are_looked_at_one_by_one(tmp_path: Path) -> None:
+    columns = _columns()
+    columns["label"][:1464] = 0
+    spec = {"strategy": "rolling_origin", "origins": 3, "horizon": "P30D", "test_from": "2024-05-01", "gap": "PT1H"}
+    said = checks_of(tmp_path, columns, **spec)["parts"].said
+    assert said == (
+        "fold 0: train: has 744 rows with label 0 and 0 with label 1; expected some of both",
+        "fold 0: validation: has 720 rows with label 0 and 0 with label 1; expected some of both",
+        "fold 1: train: has 1,464 rows with label 0 and 0 with label 1; expected some of both",
+    )
+
+
+def test_folds_promise_among_themselves_what_a_test_part_by_time_cannot(tmp_path: Path) -> None:
+    folds = {"strategy": "k_fold", "unit": "group", "columns": ["town"]}
+    by_hash = checks_of(tmp_path, **folds, test_fraction=0.2)
+    assert by_hash["group_overlap"].status == PASSED
+    by_time = checks_of(tmp_path, **folds, test_from="2024-07-01", gap="PT2H")
+    assert (by_time["group_overlap"].status, by_time["group_overlap"].severity) == (NOTED, "note")
+    assert all(" in test are in " in text for text in by_time["group_overlap"].said)
+    assert not by_time["time_order"].ends_the_run
+
+
+def test_a_group_that_is_named_fails_and_one_that_is_not_promised_does_not(tmp_path: Path) -> None:
+    folds = {"strategy": "k_fold", "unit": "group", "columns": ["town"], "test_from": "2024-07-01", "gap": "PT2H"}
+    kept = checks_of(tmp_path, **folds, checks={"groups": ["key"]})
+    assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (NOTED, "note")
+    broken = checks_of(tmp_path, **folds, checks={"groups": ["colour"]})
+    assert broken["group_overlap"].ends_the_run
+
+
+def test_groups_that_the_configuration_names_are_never_on_two_sides(tmp_path: Path) -> None:
+    checks = checks_of(
+        tmp_path,
+        _columns(town=pa.array([f"t{row % 40}" for row in range(ROWS)])),
+        strategy="k_fold",
+        unit="group",
+        columns=["town"],
+        test_from="2024-05-01T00:00:00+00:00",
+        checks={"groups": ["town"]},
+    )
+    assert (checks["group_overlap"].status, checks["group_overlap"].severity) == (FAILED, "fail")
+
+
+@pytest.mark.parametrize("missing", [None, float("inf")])
+def test_places_that_nobody_knows_are_not_far_apart(tmp_path: Path, missing: float | None) -> None:
+    places = pa.array([missing] * ROWS, pa.float64())
+    named = {"latitude": "lat", "longitude": "lon", "neighbours_km": 10.0}
+    checks = checks_of(tmp_path, _columns(lat=places, lon=places), **IN_TIME, checks=named)
+    assert checks["geographic_neighbours"].status == COULD_NOT_RUN

@@ -1,0 +1,65 @@
+"""A part of a split is read in order, and refused where no model can be judged on it."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gatehouse.data.splitting.parts import UnusablePartError, read_part
+from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.store.store import ArtifactStore
+from tests.training.synthetic import lay_out, publish_split, publish_training_set, table
+
+
+def test_rows_and_labels_are_those_of_the_split(store: ArtifactStore) -> None:
+    training_set = publish_training_set(store, table())
+    split = publish_split(store, training_set, test=range(500, 400, -2))
+    part = read_part(store, training_set, split, "test", BINARY)
+    assert part.rows.tolist() == list(range(500, 400, -2))
+    assert part.table["flight_id"].to_pylist() == [f"f{row}" for row in part.rows]
+    assert part.labels.tolist() == table()["label"].to_numpy()[part.rows].tolist()
+
+
+def test_an_empty_part(store: ArtifactStore) -> None:
+    training_set = publish_training_set(store, table())
+    split = publish_split(store, training_set, test=range(0))
+    with pytest.raises(UnusablePartError, match="test has 0 rows"):
+        read_part(store, training_set, split, "test", BINARY)
+
+
+def test_rows_that_the_training_set_does_not_have(store: ArtifactStore) -> None:
+    training_set = publish_training_set(store, table(10))
+    split = publish_split(store, training_set, test=range(8, 12))
+    with pytest.raises(UnusablePartError, match="test has 4 rows, 2 of them beyond the 10 rows"):
+        read_part(store, training_set, split, "test", BINARY)
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        ([1, 1, 1], "0 rows with label 0 and 3 with label 1; expected some of both"),
+        ([0, 1, 2], "1 rows that are not 0 or 1"),
+        ([0, 1, None], "1 rows that are not 0 or 1"),
+    ],
+)
+def test_labels_that_no_model_can_be_judged_on(store: ArtifactStore, labels: list[int | None], found: str) -> None:
+    rows = table(3).drop_columns("label").append_column("label", pa.array(labels, pa.int8()))
+    training_set = publish_training_set(store, rows)
+    split = publish_split(store, training_set, test=range(3))
+    with pytest.raises(UnusablePartError, match=f"label label: found {found}"):
+        read_part(store, training_set, split, "test", BINARY)
+
+
+def test_the_split_of_another_training_set(store: ArtifactStore) -> None:
+    _, split = lay_out(store)
+    other = publish_training_set(store, table(seed=9))
+    with pytest.raises(UnusablePartError, match=f"expected {other}"):
+        read_part(store, other, split, "test", BINARY)
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.float64(), pa.bool_()])
+def test_labels_of_any_type_become_0_and_1(store: ArtifactStore, kind: pa.DataType) -> None:
+    rows = table(4).drop_columns("label").append_column("label", pa.array([0, 1, 1, 0]).cast(kind))
+    training_set = publish_training_set(store, rows)
+    part = read_part(store, training_set, publish_split(store, training_set, test=range(4)), "test", BINARY)
+    assert part.labels.dtype == np.float64
+    assert part.labels.tolist() == [0, 1, 1, 0]

@@ -1,0 +1,120 @@
+"""The hash agrees with its definition written out value by value, and sees through how Arrow holds a value."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatehouse.data.splitting.stable_hash import can_hash, hash_column, mix, row_hashes, seed_of
+
+_ALL = (1 << 64) - 1
+_INTEGER, _TEXT = 1, 4
+KNOWN = ["bb09a5c0e4c2b24e", "60eb33e98eea8b64", "25208cdb989551f5", "8dc93923529119fd"]
+
+
+def _mix(word: int) -> int:
+    """SplitMix64 as its authors write it."""
+    word = (word + 0x9E3779B97F4A7C15) & _ALL
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _ALL
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _ALL
+    return word ^ (word >> 31)
+
+
+def _text(value: bytes) -> int:
+    state = _mix(_TEXT)
+    for place in range(0, len(value), 8):
+        state = _mix(state ^ int.from_bytes(value[place : place + 8], "little"))
+    return _mix(state ^ len(value))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(max_size=40), max_size=30), st.integers(0, 5))
+def test_texts_hash_as_defined_wherever_a_slice_begins(values: list[str], skipped: int) -> None:
+    column = pa.array(values, pa.string()).slice(skipped)
+    assert hash_column(column).tolist() == [_text(value.encode()) for value in values[skipped:]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30))
+def test_integers_hash_as_defined(values: list[int]) -> None:
+    found = hash_column(pa.array(values, pa.int64())).tolist()
+    assert found == [_mix((value & _ALL) ^ _mix(_INTEGER)) for value in values]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.text(max_size=12), st.integers(-9, 9)), min_size=1, max_size=30), st.integers(1, 7))
+def test_rows_hash_as_defined_however_they_are_batched(rows: list[tuple[str, int]], size: int) -> None:
+    start = seed_of(3, "part")
+    texts, numbers = pa.array([row[0] for row in rows]), pa.array([row[1] for row in rows])
+    batches = [[texts.slice(at, size), numbers.slice(at, size)] for at in range(0, len(rows), size)]
+    expected = []
+    for text, number in rows:
+        state = _mix(_mix(start) ^ _text(text.encode()))
+        expected.append(_mix(state ^ _mix((number & _ALL) ^ _mix(_INTEGER))))
+    assert row_hashes(batches, start)[0].tolist() == expected
+
+
+def test_known_values_stay_what_they_are() -> None:
+    """A split must not move with a release: these numbers were written down once."""
+    columns = [pa.array(["", "UA", "Zürich ✈", "a text of more than sixteen bytes"]), pa.array([0, 1, -1, 2**40])]
+    hashes, missing = row_hashes([columns], seed_of(7, "part"))
+    assert [f"{value:016x}" for value in hashes.tolist()] == KNOWN
+    assert not missing.any()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pa.array([1, 200], pa.int16()), pa.array([1, 200], pa.uint64())),
+        (pa.array([0.5, 2.0], pa.float32()), pa.array([0.5, 2.0], pa.float64())),
+        (pa.array([0.0]), pa.array([-0.0])),
+        (pa.array(["a", None, "b"]), pa.array(["a", None, "b"], pa.large_string())),
+        (pa.array(["a", None, "b"]), pa.array(["a", None, "b"]).dictionary_encode()),
+        (pa.array(["a", "b"], pa.string_view()), pa.array(["a", "b"])),
+        (pa.array([float("nan")]), pa.array([None], pa.float64())),
+        (pa.array([datetime(2024, 1, 1, tzinfo=UTC)], pa.timestamp("ns", "UTC")), pa.array([datetime(2024, 1, 1)])),
+        (pa.array([datetime(2024, 1, 1)]).cast(pa.date32()), pa.array([datetime(2024, 1, 1)], pa.timestamp("s"))),
+    ],
+)
+def test_a_value_hashes_the_same_however_it_is_held(one: Any, other: Any) -> None:
+    assert hash_column(one).tolist() == hash_column(other).tolist()
+
+
+def test_different_values_and_kinds_differ() -> None:
+    texts = ["", "\0", "\0\0", "a", "a\0", "ab", "ba", "é", "e\u0301", "x" * 8, "x" * 9, "x" * 16, "x" * 17]
+    columns = [pa.array(texts), pa.array([0, 1, -1, 256]), pa.array([0.0, 1.0]), pa.array([True, False])]
+    columns += [pa.array([datetime(1970, 1, 1)]), pa.array([None], pa.int64()), pa.array([b"\x00\x01"])]
+    hashes = [value for column in columns for value in hash_column(column).tolist()]
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_every_bit_of_the_input_moves_about_half_of_the_hash() -> None:
+    words = np.arange(2000, dtype=np.uint64)
+    for bit in range(64):
+        moved = mix(words) ^ mix(words ^ np.uint64(1 << bit))
+        assert 30 < np.mean([int(each).bit_count() for each in moved.tolist()]) < 34
+
+
+def test_hashes_fill_their_space_evenly() -> None:
+    hashes, _ = row_hashes([[pa.array([f"key {number}" for number in range(64_000)])]], seed_of(1, "part"))
+    counts = np.bincount((hashes >> np.uint64(58)).astype(int), minlength=64)
+    assert np.sum((counts - 1000) ** 2 / 1000) < 120  # Chi-squared with 63 degrees: above this once in 10,000.
+
+
+def test_missing_values_are_told() -> None:
+    columns = [pa.array(["a", None, "c"]), pa.array([1.0, 2.0, float("nan")])]
+    assert row_hashes([columns], 1)[1].tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("values", [[[1]], [{"a": 1}], [1.5], ["a"], [b"a"], [True], [None]])
+def test_what_can_be_hashed_is_known_beforehand(values: list[Any]) -> None:
+    column = pa.array(values)
+    if can_hash(column.type):
+        assert len(hash_column(column)) == 1
+    else:
+        with pytest.raises(TypeError):
+            hash_column(column)

@@ -1,0 +1,229 @@
+"""Division by time agrees with a row-by-row reference, and what is not in order of time is found."""
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import event, example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gatehouse.data.splitting.partition import PAIRS, PARTS
+from gatehouse.data.splitting.spec import TimeSplit
+from gatehouse.data.splitting.time_order import (
+    decisions_out_of_order,
+    divide,
+    labels_out_of_order,
+    senseless_times,
+    unusable,
+)
+from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks.found import TASKS
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def _hours(values: Any) -> Any:
+    start = np.datetime64(START.replace(tzinfo=None), "us")
+    return start + np.asarray(values, dtype=np.int64) * np.timedelta64(1, "h")
+
+
+def _at(hours: int) -> datetime:
+    return START + timedelta(hours=hours)
+
+
+def _problems(decision: Any, label: Any, labels: Any, parts: dict[str, Any]) -> list[str]:
+    """All that the checks of a split by time say."""
+    found = unusable(len(decision), np.where(BINARY.is_label(labels), labels, np.nan), BINARY, parts)
+    if found:
+        return found
+    for name in PARTS:
+        found += senseless_times(decision, label, name, parts[name])
+    for pair in PAIRS:
+        found += decisions_out_of_order(decision, *pair, parts)
+        found += labels_out_of_order(decision, label, *pair, parts)
+    return found
+
+
+def _spec(**changes: Any) -> TimeSplit:
+    wanted = {"train_until": _at(100), "validation_until": _at(150), "gap": timedelta(hours=5)}
+    return TimeSplit.model_validate(wanted | changes)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)), max_size=60),
+    bounds=st.lists(st.integers(1, 59), min_size=4, max_size=4, unique=True).map(sorted),
+    gap=st.integers(0, 12),
+    open_start=st.booleans(),
+    open_end=st.booleans(),
+)
+def test_divide_agrees_with_a_row_by_row_reference(
+    rows: list[tuple[int, int]], bounds: list[int], gap: int, open_start: bool, open_end: bool
+) -> None:
+    spec = TimeSplit(
+        train_from=None if open_start else _at(bounds[0]),
+        train_until=_at(bounds[1]),
+        validation_until=_at(bounds[2]),
+        test_until=None if open_end else _at(bounds[3]),
+        gap=timedelta(hours=gap),
+    )
+    expected: dict[str, list[int]] = {name: [] for name in PARTS}
+    for row, (decided, delay) in enumerate(rows):
+        if (open_start or decided >= bounds[0]) and decided <= bounds[1] - gap and decided < bounds[1]:
+            if decided + delay <= bounds[1]:
+                expected["train"].append(row)
+        elif bounds[1] <= decided < bounds[2] and decided <= bounds[2] - gap:
+            if decided + delay <= bounds[2]:
+                expected["validation"].append(row)
+        elif bounds[2] <= decided and (open_end or decided < bounds[3]):
+            expected["test"].append(row)
+    decision = _hours([decided for decided, _ in rows])
+    label = _hours([decided + delay for decided, delay in rows])
+    found = divide(decision, label, spec)
+    assert {name: part.tolist() for name, part in found.items()} == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(2, 6)] * 3),
+    gaps=st.tuples(*[st.integers(0, 3)] * 2),
+    delay=st.lists(st.integers(0, 3), min_size=18, max_size=18),
+    moved=st.none() | st.tuples(st.integers(0, 17), st.integers(0, 3)),
+)
+def test_only_splits_in_order_of_time_are_accepted(
+    sizes: tuple[int, int, int], gaps: tuple[int, int], delay: list[int], moved: tuple[int, int] | None
+) -> None:
+    # Parts that follow each other, as wide apart as `gaps`; then at most one row is put elsewhere, or nowhere.
+    part_of = [index for index, size in enumerate(sizes) for _ in range(size)]
+    decided = np.array([row + sum(gaps[:part]) for row, part in enumerate(part_of)])
+    if moved and moved[0] < len(part_of):
+        part_of[moved[0]] = moved[1]
+    labels, late = np.arange(len(part_of)) % 2, np.array(delay[: len(part_of)])
+    parts = {
+        name: np.array([row for row, part in enumerate(part_of) if part == index], dtype=np.int64)
+        for index, name in enumerate(PARTS)
+    }
+    accepted = _accepted(decided, late, labels, parts)
+    event("accepted" if accepted else "refused")
+    assert (not _problems(_hours(decided), _hours(decided + late), labels, parts)) == accepted
+
+
+def test_a_label_known_exactly_at_the_next_decision_is_in_time() -> None:
+    decided, labels = np.array([0, 1, 2, 3, 4, 5]), np.array([0, 1] * 3)
+    parts = {name: np.array([2 * index, 2 * index + 1]) for index, name in enumerate(PARTS)}
+    for late, accepted in ((1, True), (2, False)):
+        known = decided + np.array([0, late, 0, late, 0, 0])
+        assert (not _problems(_hours(decided), _hours(known), labels, parts)) == accepted
+
+
+def _accepted(decided: Any, delay: Any, labels: Any, parts: dict[str, Any]) -> bool:
+    known = decided + delay
+    good = all(len(part) and set(labels[part]) == {0, 1} for part in parts.values())
+    for earlier, later in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        for left in parts[earlier]:
+            for right in parts[later]:
+                good = good and bool(decided[left] < decided[right] and known[left] <= decided[right])
+    return good
+
+
+def _ordered() -> tuple[Any, Any, Any, dict[str, Any]]:
+    decision = _hours([0, 1, 20, 21, 40, 41])
+    parts = {"train": np.array([0, 1]), "validation": np.array([2, 3]), "test": np.array([4, 5])}
+    return decision, decision + np.timedelta64(2, "h"), np.array([0, 1] * 3), parts
+
+
+def test_a_split_in_order_is_accepted() -> None:
+    assert _problems(*_ordered()) == []
+
+
+def test_a_random_split_is_refused_with_counts_and_times() -> None:
+    decision = _hours(range(1000))
+    shuffled = np.random.default_rng(7).permutation(1000)
+    parts = {"train": shuffled[:700], "validation": shuffled[700:850], "test": shuffled[850:]}
+    problems = _problems(decision, decision, np.arange(1000) % 2, parts)
+    assert re.match(r"\d{3} decisions of train .* not before the first of validation \(2024-01-0", problems[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"label": (0, np.datetime64("NaT"))}, "train: 1 row without label time"),
+        ({"decision": (2, np.datetime64("NaT"))}, "validation: 1 row without decision time"),
+        ({"label": (4, _hours([0])[0])}, "test: 1 label with a time before the decision"),
+        ({"label": (1, _hours([30])[0])}, "1 label of train known only after the first decision of validation"),
+        ({"labels": (0, 2)}, "train: 1 label other than 0 or 1"),
+        ({"labels": (5, 0)}, "test: has 2 rows with label 0 and 0 with label 1"),
+    ],
+)
+def test_what_cannot_be_judged_or_is_late_is_refused(change: dict[str, tuple[int, Any]], said: str) -> None:
+    decision, label, labels, parts = _ordered()
+    arrays = {"decision": decision, "label": label, "labels": labels}
+    for name, (row, value) in change.items():
+        arrays[name][row] = value
+    assert any(said in problem for problem in _problems(decision, label, labels, parts))
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ([], "test: has no rows"),
+        ([4, 5, 6], "test: 1 row number outside of the 6 rows"),
+        ([4, -1], "test: 1 row number outside of the 6 rows"),
+        ([3, 4, 5], "1 row in two parts"),
+    ],
+)
+def test_parts_that_are_no_parts_are_refused(test: list[int], said: str) -> None:
+    decision, label, labels, parts = _ordered()
+    parts["test"] = np.array(test, dtype=np.int64)
+    assert any(said in problem for problem in _problems(decision, label, labels, parts))
+
+
+def test_boundaries_out_of_order_are_refused() -> None:
+    with pytest.raises(ValueError, match="train_until < validation_until"):
+        _spec(validation_until=_at(100))
+
+
+@settings(max_examples=100, deadline=None)
+@given(gap=st.integers(0, 10**13), offset=st.integers(-2, 2))
+@example(gap=2053763838, offset=0)  # Of these, seconds as a float lose a microsecond.
+@example(gap=8488383923, offset=1)
+def test_a_gap_is_exact_to_the_microsecond(gap: int, offset: int) -> None:
+    until = START + timedelta(days=200)
+    spec = _spec(train_until=until, validation_until=until + timedelta(days=400), gap=timedelta(microseconds=gap))
+    end = np.datetime64(until.replace(tzinfo=None), "us")
+    decision = np.array([end - np.timedelta64(gap, "us") + np.timedelta64(offset, "us")])
+    in_train = len(divide(decision, decision, spec)["train"]) == 1
+    assert in_train == (offset <= 0 and not (gap == 0 and offset == 0))
+
+
+def test_a_row_without_a_time_is_in_no_part() -> None:
+    nothing = np.array(["NaT"], "datetime64[us]")
+    spec = _spec(gap=timedelta(0))
+    assert [len(part) for part in divide(nothing, nothing, spec).values()] == [0, 0, 0]
+
+
+def test_boundaries_of_any_zone_are_moments() -> None:
+    west = timezone(timedelta(hours=-8))
+    assert _spec(train_until=_at(100).astimezone(west)) == _spec()
+    assert _spec(train_until=_at(100).replace(tzinfo=None)) == _spec()
+
+
+def test_every_class_of_validation_is_in_train() -> None:
+    labels, parts = np.array([0.0, 1, 0, 2, 0, 3]), {"train": [0, 1], "validation": [2, 3], "test": [4, 5]}
+    found = unusable(6, labels, TASKS["multiclass"], {name: np.array(rows) for name, rows in parts.items()})
+    assert found == ["validation: has rows of classes that train lacks, 1 in all: 2"]
+
+
+def test_a_boundary_may_be_counted_back_from_the_newest_decision() -> None:
+    days = np.datetime64("2013-01-01", "us") + np.arange(20) * np.timedelta64(1, "D")
+    decision = np.append(days, np.datetime64("NaT"))
+    spec = {"strategy": "time", "train_until": "P10D", "validation_until": "P4D", "gap": "PT0S"}
+    parts = divide(decision, decision, TimeSplit.model_validate(spec))
+    assert [len(parts[name]) for name in ("train", "validation", "test")] == [9, 6, 5]
+    with pytest.raises(ValidationError, match="train_until longer than validation_until, found P"):
+        TimeSplit.model_validate(spec | {"validation_until": "P10D"})
+    with pytest.raises(ValidationError, match=r"expected a time such as .* found '-P1D'"):
+        TimeSplit.model_validate(spec | {"validation_until": "-P1D"})

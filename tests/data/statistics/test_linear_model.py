@@ -1,0 +1,152 @@
+"""The linear model: the same numbers on every run, better than chance, and undisturbed by odd values."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
+from gatehouse.data.statistics.linear_model import LinearModel
+from gatehouse.metrics.log_loss import log_loss
+from gatehouse.metrics.roc_auc import roc_auc
+from tests.training.synthetic import CATEGORICAL, NUMERIC, table
+
+TRAIN, TEST = table(2000), table(2000, seed=4)
+
+
+def labels(rows: pa.Table) -> Any:
+    return rows["label"].to_numpy()
+
+
+@pytest.fixture(scope="module")
+def fitted() -> LinearModel:
+    return LinearModel.fit("binary", TRAIN, labels(TRAIN), NUMERIC, CATEGORICAL)
+
+
+def test_it_learns(fitted: LinearModel) -> None:
+    scores = fitted.predict(TEST)
+    assert roc_auc(labels(TEST), scores) > 0.75
+    assert log_loss(labels(TEST), scores) < log_loss(labels(TEST), np.full(2000, labels(TRAIN).mean()))
+
+
+def test_it_agrees_with_the_same_model_built_by_sklearn(fitted: LinearModel) -> None:
+    from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    numbers = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
+    columns = make_column_transformer((numbers, NUMERIC), (OneHotEncoder(), CATEGORICAL))
+    model = make_pipeline(columns, LogisticRegression(C=25 / math.sqrt(2000), max_iter=1000))
+    model.fit(TRAIN.to_pandas(), labels(TRAIN))
+    theirs = model.predict_proba(TEST.to_pandas())[:, 1]
+    assert np.abs(fitted.predict(TEST) - theirs).max() < 0.03
+
+
+def test_it_survives_its_own_json(fitted: LinearModel) -> None:
+    again = LinearModel.from_json(json.loads(json.dumps(fitted.to_json())))
+    assert again == fitted
+    assert np.array_equal(again.predict(TEST), fitted.predict(TEST))
+
+
+def arithmetics() -> list[dict[str, str]]:
+    """Settings under which NumPy and its BLAS calculate on this processor as they do on older ones."""
+    kernels = {"Prescott": "SSE3", "Haswell": "AVX2", "SkylakeX": "AVX512_SKX"}
+    settings = [{"OPENBLAS_CORETYPE": kernel} for kernel, needed in kernels.items() if __cpu_features__.get(needed)]
+    settings[0]["NPY_DISABLE_CPU_FEATURES"] = " ".join(name for name in __cpu_dispatch__ if __cpu_features__.get(name))
+    return settings
+
+
+@pytest.mark.parametrize("settings", arithmetics(), ids=lambda settings: settings["OPENBLAS_CORETYPE"])
+def test_the_same_bits_with_other_threads_and_instructions(fitted: LinearModel, settings: dict[str, str]) -> None:
+    program = (
+        "from tests.data.statistics.test_linear_model import *\n"
+        "fitted = LinearModel.fit('binary', TRAIN, labels(TRAIN), NUMERIC, CATEGORICAL)\n"
+        "print(json.dumps([fitted.to_json(), fitted.predict(TEST).tolist()]))"
+    )
+    threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHONHASHSEED": "5"}
+    environment = os.environ | threads | settings
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    body, scores = json.loads(ended.stdout)
+    assert LinearModel.from_json(body) == fitted
+    assert scores == fitted.predict(TEST).tolist()
+
+
+def test_nulls_outliers_and_unseen_values_give_probabilities(fitted: LinearModel) -> None:
+    rows = pa.table(
+        {
+            "distance": [None, 1e300, -1e300, math.nan],
+            "wind": [1048.0, None, math.inf, 1.0],
+            "delay_rate": [0.5, 0.5, None, 0.5],
+            "carrier": ["ÜÄ 航空", None, "", "UA"],
+            "origin": ["JFK", None, "XXX", "EWR"],
+        }
+    )
+    scores = fitted.predict(rows)
+    assert scores.shape == (4,)
+    assert ((scores > 0) & (scores < 1)).all()
+
+
+def test_columns_without_any_value_or_variation_are_harmless() -> None:
+    rows = TRAIN.append_column("nothing", pa.nulls(2000, pa.float64())).append_column("same", pa.array([1] * 2000))
+    rows = rows.append_column("empty", pa.nulls(2000, pa.string()))
+    fitted = LinearModel.fit("binary", rows, labels(rows), [*NUMERIC, "nothing", "same"], [*CATEGORICAL, "empty"])
+    assert np.isfinite(fitted.coefficients).all()
+    assert np.isfinite(fitted.predict(rows)).all()
+
+
+def test_truth_values_and_integers_are_numbers() -> None:
+    rows = pa.table({"flag": [True, False] * 50, "count": list(range(100))})
+    fitted = LinearModel.fit("binary", rows, np.array([1, 0] * 50), ["flag", "count"], [])
+    assert roc_auc(np.array([1, 0] * 50), fitted.predict(rows)) == 1.0
+
+
+def test_of_many_values_the_most_frequent_are_known() -> None:
+    names = [f"{index // 2}" for index in range(1000)] + ["rare"]
+    fitted = LinearModel.fit("binary", pa.table({"name": names}), np.arange(1001) % 2, [], ["name"])
+    assert len(fitted.coefficients[0]) == 257
+    assert "rare" not in fitted.design.categorical[0].values
+
+
+def test_categories_alone_are_enough() -> None:
+    fitted = LinearModel.fit("binary", TRAIN, labels(TRAIN), [], ["carrier"])
+    assert len(set(fitted.predict(TEST).tolist())) == 3
+
+
+def test_several_classes_are_each_told_from_the_rest(fitted: LinearModel) -> None:
+    classes = labels(TRAIN) + 2 * (TRAIN["origin"].to_numpy() == "JFK")
+    several = LinearModel.fit("multiclass", TRAIN, classes, NUMERIC, CATEGORICAL)
+    shares = several.predict(TEST)
+    assert shares.shape == (2000, 4) and np.allclose(shares.sum(axis=1), 1)
+    truth = labels(TEST) + 2 * (TEST["origin"].to_numpy() == "JFK")
+    assert log_loss(truth, shares) < log_loss(
+        truth, LinearModel.fit("multiclass", TRAIN, classes, [], []).predict(TEST)
+    )
+    assert LinearModel.from_json(json.loads(json.dumps(several.to_json()))) == several
+
+
+def test_a_class_without_train_rows_is_never_likely() -> None:
+    shares = LinearModel.fit("multiclass", TRAIN, labels(TRAIN) * 2, NUMERIC, []).predict(TEST)
+    assert shares.shape == (2000, 3) and shares[:, 1].max() < 1e-9
+
+
+@pytest.mark.parametrize("task", ["regression", "ranking"])
+def test_numbers_are_told_by_least_squares(task: Any) -> None:
+    rows = pa.table({"x": np.arange(1000.0), "carrier": ["AA", "UA"] * 500})
+    wanted = 3 * np.arange(1000.0) + np.tile([0.0, 500.0], 500)
+    fitted = LinearModel.fit(task, rows, wanted, ["x"], ["carrier"])
+    assert np.corrcoef(fitted.predict(rows), wanted)[0, 1] > 0.999
+
+
+def test_without_columns_it_is_a_constant() -> None:
+    constant = LinearModel.fit("binary", TRAIN, labels(TRAIN), [], []).predict(TEST)
+    assert np.ptp(constant) == 0 and constant[0] == pytest.approx(labels(TRAIN).mean(), abs=1e-5)
+    mean = LinearModel.fit("regression", TRAIN, TRAIN["distance"].to_numpy(), [], []).predict(TEST)
+    assert mean[0] == pytest.approx(TRAIN["distance"].to_numpy().mean())

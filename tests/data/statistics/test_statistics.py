@@ -1,0 +1,330 @@
+"""Statistics of columns: those of numpy, the same however rows are cut, exact where exactness is promised."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, datetime
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gatehouse.data.statistics import Statistics, counted
+from gatehouse.data.statistics.document import RANK_ERROR
+from gatehouse.data.statistics.merging import OrderedMerge
+from gatehouse.data.statistics.partial import Partial
+from gatehouse.data.statistics.plan import ColumnPlan
+from gatehouse.data.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, Measured, read_out
+from gatehouse.data.statistics.sketched import HEAVY_SHARE
+from gatehouse.data.validation.movement import MOVEMENTS
+from gatehouse.store.canonical import canonical_json
+
+NAN = float("nan")
+PATCHED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+WHOLE = st.none() | st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
+REAL = st.none() | st.floats() | st.sampled_from([0.0, -0.0, 0.1, 0.2, 0.3, NAN, math.inf, 1e308, -1e308, 5e-324])
+TEXT = st.none() | st.text(max_size=3) | st.sampled_from(["", "a", "ä", "\U0001f600", "\uffff", "x" * 300])
+TIME = st.none() | st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
+COLUMNS = st.one_of(
+    st.tuples(st.just(pa.int64()), st.lists(WHOLE, max_size=30)),
+    st.tuples(st.just(pa.float64()), st.lists(REAL, max_size=30)),
+    st.tuples(st.just(pa.string()), st.lists(TEXT, max_size=30)),
+    st.tuples(st.just(pa.bool_()), st.lists(st.none() | st.booleans(), max_size=30)),
+    st.tuples(st.just(pa.timestamp("us")), st.lists(TIME, max_size=30)),
+    st.tuples(st.just(pa.list_(pa.int8())), st.lists(st.none() | st.lists(st.integers(0, 1)), max_size=9)),
+)
+CUTS = st.lists(st.integers(0, 30), max_size=5)
+
+
+def measured(array: pa.Array, cuts: list[int] | None = None, **plan: Any) -> Measured:
+    """The statistics of an array that was cut into parts, some perhaps empty."""
+    wanted = ColumnPlan.of(pa.field("a", array.type), plan.get("sensitive", False), plan.get("baseline", {}))
+    merge = OrderedMerge()
+    for number, (start, end) in enumerate(itertools.pairwise([0, *sorted(cuts or ()), max(len(array), *cuts or [0])])):
+        merge.add(number, Partial.of(array.slice(start, end - start), wanted))
+    return read_out(merge.result())
+
+
+def statistics_of(array: pa.Array, cuts: list[int] | None = None, **plan: Any) -> Statistics:
+    return measured(array, cuts, **plan).statistics
+
+
+@contextmanager
+def sketching_beyond(most: int) -> Iterator[None]:
+    """Sketch columns with more than so many distinct values."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counted, "MOST_VALUES", most)
+        yield
+
+
+@PATCHED
+@given(column=COLUMNS, cuts=CUTS)
+def test_counted_parts_merge_to_the_whole_exactly(column: tuple[pa.DataType, list[Any]], cuts: list[int]) -> None:
+    array = pa.array(column[1], column[0])
+    baseline = statistics_of(array.slice(0, len(array) // 2))
+    found, whole = measured(array, cuts, baseline=baseline), measured(array, baseline=baseline)
+    assert canonical_json([found.statistics, found.rebinned]) == canonical_json([whole.statistics, whole.rebinned])
+
+
+@PATCHED
+@given(column=COLUMNS, cuts=CUTS)
+def test_sketched_parts_merge_to_the_whole(column: tuple[pa.DataType, list[Any]], cuts: list[int]) -> None:
+    array = pa.array(column[1], column[0])
+    baseline = statistics_of(array.slice(0, len(array) // 2))
+    exact = measured(array, baseline=baseline)
+    with sketching_beyond(2):
+        found = measured(array, cuts, baseline=baseline)
+    if "exact" in found.statistics:
+        assert found.statistics["exact"] == (exact.statistics["distinct"] <= 2)
+    # So few values fit into the sketches: what is left are the last digits of sums, and numbers above 2^53.
+    same = (
+        "nulls",
+        "distinct",
+        "not_finite",
+        "zeros",
+        "min",
+        "max",
+        "min_length",
+        "max_length",
+        "mean_length",
+        "other",
+    )
+    assert _of(found.statistics, *same) == _of(exact.statistics, *same)
+    assert (found.rebinned is None) == (exact.rebinned is None)
+    if found.rebinned and exact.rebinned:
+        assert _of(found.rebinned, "counts", "values") == _of(exact.rebinned, "counts", "values")
+    if column[0] == pa.int64():
+        assert found.statistics.get("sum") == exact.statistics.get("sum")
+
+
+def _of(found: Statistics, *names: str) -> Statistics:
+    return {name: found[name] for name in names if name in found}
+
+
+class Named:
+    """Stands for a partial, and tells how it was merged."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def merged(self, other: "Named") -> "Named":
+        return Named(f"({self.name}{other.name})")
+
+
+@PATCHED
+@given(order=st.integers(1, 20).flatmap(lambda parts: st.permutations(range(parts))), groups=st.integers(1, 4))
+def test_parts_merge_in_their_order_however_they_arrive(order: list[int], groups: int) -> None:
+    def whole(numbers: list[int], groups: int) -> str:
+        merges = [OrderedMerge() for _ in range(groups)]
+        for place, number in enumerate(numbers):
+            merges[place % groups].add(number, cast(Partial, Named(f"{number:02d}")))
+        for other in merges[1:]:
+            merges[0].join(other)
+        return cast(Named, merges[0].result()).name
+
+    found = whole(order, groups)
+    assert found == whole(sorted(order), 1)
+    assert found.replace("(", "").replace(")", "") == "".join(f"{number:02d}" for number in sorted(order))
+
+
+@PATCHED
+@given(values=st.lists(st.floats(-1e6, 1e6) | st.just(0.0) | st.integers(-5, 5).map(float), min_size=2, max_size=60))
+def test_numbers_are_those_of_numpy(values: list[float]) -> None:
+    found, array = statistics_of(pa.array([*values, None, NAN, math.inf])), np.array(values)
+    others = array[array != 0]
+    assert _of(found, "nulls", "not_finite", "zeros") == {
+        "nulls": 1,
+        "not_finite": 2,
+        "zeros": len(array) - len(others),
+    }
+    assert (found["min"], found["max"], found["distinct"]) == (array.min(), array.max(), len(np.unique(array)))
+    assert found["sum"] == pytest.approx(math.fsum(values), rel=1e-12, abs=1e-9)
+    assert found["mean"] == pytest.approx(array.mean(), rel=1e-9, abs=1e-9)
+    assert found["std"] == pytest.approx(array.std(ddof=1), rel=1e-9, abs=1e-9)
+    expected = np.quantile(array, SHOWN_LEVELS, method="inverted_cdf")
+    assert list(found["quantiles"].values()) == expected.tolist()
+    edges = np.unique(np.quantile(others, BIN_LEVELS, method="inverted_cdf")) if len(others) else np.empty(0)
+    assert found["edges"] == edges.tolist()
+    assert found["counts"] == _rows_between(others, edges)
+    drawn = found["histogram"]
+    assert drawn["below"] + sum(drawn["counts"]) + drawn["above"] == len(array)
+    assert drawn["counts"] == _bars(array, drawn["edges"])
+
+
+def _bars(values: np.ndarray, edges: list[float]) -> list[int]:
+    """Rows in [e1, e2), [e2, e3), …, and the last edge itself."""
+    found = [int(((values >= low) & (values < high)).sum()) for low, high in itertools.pairwise(edges)]
+    return [*found[:-1], found[-1] + int((values == edges[-1]).sum())]
+
+
+def _rows_between(values: np.ndarray, edges: np.ndarray) -> list[int]:
+    limits = [-np.inf, *edges, np.inf]
+    return [int(((values > low) & (values <= high)).sum()) for low, high in itertools.pairwise(limits)]
+
+
+@PATCHED
+@given(values=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=40))
+def test_whole_numbers_beyond_the_precision_of_doubles_stay_exact(values: list[int]) -> None:
+    found = statistics_of(pa.array(values, pa.int64()))
+    assert (found["min"], found["max"], found["sum"]) == (min(values), max(values), sum(values))
+    assert found["distinct"] == len(set(values))
+    assert found["median"] == sorted(values)[(len(values) + 1) // 2 - 1]
+    assert found["mean"] == float(Fraction(sum(values), len(values)))
+
+
+def test_the_deviation_of_close_numbers_far_from_zero_is_not_lost() -> None:
+    assert statistics_of(pa.array([2**60, 2**60 + 2]))["std"] == pytest.approx(math.sqrt(2))
+    far = statistics_of(pa.array([1e9 + 1, 1e9 + 3] * 500))
+    assert far["std"] == pytest.approx(math.sqrt(1000 / 999), rel=1e-12)
+
+
+def test_negative_zero_is_zero() -> None:
+    written = {canonical_json(statistics_of(pa.array(values))) for values in ([0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0])}
+    assert len(written) == 1
+    assert "-0" not in written.pop()
+
+
+def test_a_sum_beyond_doubles_is_left_out_and_the_mean_is_not() -> None:
+    found = statistics_of(pa.array([1.5e308, 1.5e308]))
+    assert found["mean"] == 1.5e308
+    assert "sum" not in found
+
+
+@pytest.mark.parametrize(
+    ("array", "type", "expected"),
+    [
+        (pa.array([1, 2, None], pa.int8()), "int8", {"min": 1, "max": 2, "sum": 3}),
+        (pa.array([1, 2**64 - 1], pa.uint64()), "uint64", {"min": 1.0, "max": float(2**64)}),
+        (pa.array([1.5, NAN], pa.float32()), "float", {"min": 1.5, "not_finite": 1}),
+        (pa.array(["1.25", "3.00"]).cast(pa.decimal128(9, 2)), "decimal128(9, 2)", {"min": 1.25, "max": 3.0}),
+        (pa.array([True, None, True, False]), "bool", {"values": [[True, 2], [False, 1]], "other": 0, "nulls": 1}),
+        (pa.array([date(2020, 2, 29)], pa.date32()), "date32", {"min": "2020-02-29", "median": "2020-02-29"}),
+        (pa.array([0], pa.timestamp("s")), "timestamp", {"max": "1970-01-01T00:00:00"}),
+        (pa.array([1_999], pa.timestamp("ns", tz="UTC")), "timestamp", {"max": "1970-01-01T00:00:00.000001+00:00"}),
+        (pa.array([2**58], pa.timestamp("us")), "timestamp", {"max": str(np.datetime64(2**58, "us"))}),
+        (pa.array(["b", "a", "b"]).dictionary_encode(), None, {"values": [["b", 2], ["a", 1]], "min": "a"}),
+        (pa.array(["b", None], pa.large_string()), "large_string", {"values": [["b", 1]], "max_length": 1}),
+        (pa.array([None, None]), "null", {"nulls": 2}),
+        (pa.array([b"x", None]), "binary", {"nulls": 1}),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_each_arrow_type_is_measured_as_its_kind(array: pa.Array, type: str | None, expected: Statistics) -> None:
+    found = statistics_of(array)
+    assert type is None or found["type"] == type
+    assert _of(found, *expected) == expected
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.timestamp("us")])
+def test_a_column_without_values_can_be_compared(kind: pa.DataType) -> None:
+    filled = {pa.int64(): [1, 2], pa.float64(): [1.0, 2.0], pa.string(): ["a", "b"], pa.bool_(): [True, False]}
+    baseline = statistics_of(pa.array(filled.get(kind, [0]), kind))
+    for values in ([], [None, None]):
+        found = measured(pa.array(values, kind), baseline=baseline)
+        assert _of(found.statistics, "nulls", "distinct", "exact") == {
+            "nulls": len(values),
+            "distinct": 0,
+            "exact": True,
+        }
+        assert (found.rebinned is None) == (kind == pa.timestamp("us"))
+        if found.rebinned and values:
+            assert MOVEMENTS["psi"].measure(baseline, found.rebinned) > 1
+
+
+def test_texts_are_ordered_and_measured_by_code_points() -> None:
+    texts = ["\U0001f600", "\uffff", "ab", "a", "ab", None, "x" * 300]
+    found = statistics_of(pa.array(texts))
+    assert (found["min"], found["max"]) == ("a", "\U0001f600")
+    assert (found["min_length"], found["max_length"], found["mean_length"]) == (1, 300, 307 / 6)
+    assert found["values"] == [["ab", 2], ["a", 1], ["\uffff", 1], ["\U0001f600", 1]]
+    assert found["other"] == 1
+
+
+@pytest.mark.parametrize("most", [counted.MOST_VALUES, 2], ids=["counted", "sketched"])
+def test_a_sensitive_column_keeps_counts_alone(most: int) -> None:
+    for values in ([4123, 5123, 6123], [4.5, NAN, 5.5, 6.5], ["one", "two", "three"], [datetime(2024, 1, 1)]):
+        array = pa.array([*values, None])
+        with sketching_beyond(most):
+            found = measured(array, sensitive=True, baseline=statistics_of(array))
+        assert found.statistics.keys() == {"type", "nulls", "distinct", "exact", "sensitive"}
+        assert found.rebinned is None
+
+
+@PATCHED
+@given(
+    before=st.lists(st.integers(-3, 3).map(float) | st.floats(-9, 9), min_size=1, max_size=40),
+    now=st.lists(st.integers(-3, 3).map(float) | st.floats(-9, 9), min_size=1, max_size=40),
+    cuts=CUTS,
+    most=st.sampled_from([2, 10_000]),
+)
+def test_rows_are_counted_in_the_bins_of_the_baseline(
+    before: list[float], now: list[float], cuts: list[int], most: int
+) -> None:
+    baseline, array = statistics_of(pa.array(before)), np.array(now)
+    with sketching_beyond(most):
+        rebinned = measured(pa.array(now), cuts, baseline=baseline).rebinned
+    assert rebinned is not None
+    assert rebinned["counts"] == _rows_between(array[array != 0], np.array(baseline["edges"]))
+    drawn, edges = rebinned["histogram"], baseline["histogram"]["edges"]
+    assert drawn["edges"] == edges
+    assert (drawn["below"], drawn["above"]) == ((array < edges[0]).sum(), (array > edges[-1]).sum())
+    assert drawn["counts"] == _bars(array, edges)
+
+
+def test_a_table_does_not_drift_from_itself() -> None:
+    values = np.random.default_rng(7).normal(size=5000).round(2)
+    for array in (pa.array(values), pa.array(values.astype(str)), pa.array(values > 0)):
+        found = measured(array, [1234], baseline=statistics_of(array))
+        assert found.rebinned is not None
+        assert MOVEMENTS["psi"].measure(found.statistics, found.rebinned) == 0
+
+
+@pytest.mark.parametrize("shape", ["normal", "skewed", "sorted", "half zero", "whole"])
+def test_sketched_quantiles_keep_their_stated_error(shape: str) -> None:
+    generator, rows = np.random.default_rng(7), 300_000
+    values = {
+        "normal": generator.normal(size=rows),
+        "skewed": np.exp(3 * generator.normal(size=rows)),
+        "sorted": np.sort(generator.normal(size=rows)),
+        "half zero": np.where(generator.random(rows) < 0.5, 0, generator.normal(size=rows)),
+        "whole": generator.integers(-(2**40), 2**40, rows),
+    }[shape]
+    found, ordered = statistics_of(pa.array(values), list(range(40_000, rows, 40_000))), np.sort(values)
+    assert found["exact"] is False
+    for level, value in found["quantiles"].items():
+        low, high = (np.searchsorted(ordered, value, side) / rows for side in ("left", "right"))
+        assert low - RANK_ERROR <= float(level) <= high + RANK_ERROR, level
+    counts = _rows_between(ordered[ordered != 0], np.array(found["edges"]))
+    assert np.abs(np.subtract(counts, found["counts"])).max() <= 2 * RANK_ERROR * rows
+    assert sum(found["counts"]) + found["zeros"] == rows
+    assert found["distinct"] == pytest.approx(len(np.unique(values)), rel=5 / 64)
+    assert found["mean"] == pytest.approx(values.mean(), rel=1e-9, abs=1e-12)
+    assert found["std"] == pytest.approx(values.std(ddof=1), rel=1e-9)
+
+
+def test_frequent_texts_are_found_among_too_many() -> None:
+    generator, rows = np.random.default_rng(7), 200_000
+    texts = np.array([f"rare {number}" for number in range(rows)], dtype=object)
+    shares = {"often": 0.2, "sometimes": 0.01, "seldom": 0.001}
+    places = generator.permutation(rows)
+    for text, share in shares.items():
+        texts[places[: int(share * rows)]], places = text, places[int(share * rows) :]
+    found = statistics_of(pa.array(texts), list(range(50_000, rows, 50_000)))
+    assert [value for value, _ in found["values"]] == list(shares)
+    for (_, count), share in zip(found["values"], shares.values(), strict=True):
+        assert share * rows <= count <= (share + HEAVY_SHARE) * rows
+    assert found["other"] == rows - sum(count for _, count in found["values"])
+    assert found["distinct"] == pytest.approx(len(set(texts)), rel=5 / 64)
+
+
+def test_distinct_long_texts_are_sketched_before_they_fill_the_memory() -> None:
+    texts = pa.array([f"{number:05d}" * 2000 for number in range(1000)])
+    found = statistics_of(texts, [300, 600])
+    assert (found["exact"], found["values"], found["other"]) == (False, [], 1000)
+    assert (found["distinct"], found["min_length"], found["max_length"]) == (1000, 10_000, 10_000)

@@ -1,0 +1,128 @@
+"""The bootstrap: which units are drawn, that all numbers see the same draws, and what dependent rows cost."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from gatehouse.data.splitting.parts import Part
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.bootstrap import Measured, Units, on_draws, percentiles
+from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.evaluation.uncertainty import uncertainty_of
+from gatehouse.metrics.tasks.binary import BINARY
+
+
+def part(groups: Any = None) -> Part:
+    """Six rows of three planes on two days."""
+    decided = [datetime(2024, 1, 1, 6, tzinfo=UTC) + timedelta(hours=8 * hour) for hour in range(6)]
+    table = pa.table({"plane": ["b", "a", "b", None, "a", "b"], "decided": decided})
+    return Part(np.arange(6), table, np.array([0.0, 1, 0, 1, 1, 0]), groups)
+
+
+@pytest.mark.parametrize(
+    ("resample_by", "units"),
+    [("", None), ("plane", [0, 1, 0, 2, 1, 0]), ("day", [0, 0, 0, 1, 1, 1])],
+)
+def test_units_are_rows_values_of_a_column_or_days(resample_by: str, units: list[int] | None) -> None:
+    found = Units.of(part(), resample_by, "decided")
+    assert found.name == (resample_by or "row")
+    assert found.number == (len(set(units)) if units else 6)
+    assert (None if found.of_row is None else found.of_row.tolist()) == units
+
+
+@pytest.mark.parametrize(
+    ("columns", "units"),
+    [(("plane",), [0, 1, 0, 2, 1, 0]), (("plane", "decided"), None), ((), None), (("gone",), None)],
+)
+def test_what_a_split_keeps_together_is_a_unit(columns: tuple[str, ...], units: list[int] | None) -> None:
+    found = Units.of_split(part(), columns)
+    assert (found.name, found.number) == (("plane", 3) if units else ("row", 6))
+    if units:
+        assert [found.of_row[row] == found.of_row[0] for row in range(6)] == [each == 0 for each in units]  # type: ignore[index]  # They are where units are given.
+    assert Units.of_split(part(np.array([0, 0, 0, 1, 1, 1])), columns).name == "group"
+
+
+def test_rankings_are_drawn_by_group_and_no_unit_cuts_one() -> None:
+    groups = np.array([0, 0, 0, 1, 1, 1])
+    assert Units.of(part(groups), "", "decided").name == "group"
+    assert Units.of(part(groups), "day", "decided").number == 2
+    with pytest.raises(ConfigurationError, match="resample_by: plane: expected the same value in all rows of a group"):
+        Units.of(part(groups), "plane", "decided")
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"expected `day`, `week` or a column .*plane, decided\), found tail"):
+        Units.of(part(), "tail", "decided")
+
+
+def test_rows_of_a_unit_are_drawn_together_and_the_seed_decides() -> None:
+    units = Units.of(part(), "plane", "")
+    draws = np.array(list(units.draws(200, 3)))
+    assert (draws[:, 0] == draws[:, 2]).all() and (draws[:, 1] == draws[:, 4]).all()
+    assert (draws[:, [0, 1, 3]].sum(axis=1) == 3).all()
+    assert (draws == np.array(list(units.draws(200, 3)))).all()
+    assert (draws != np.array(list(units.draws(200, 4)))).any()
+
+
+def test_what_is_measured_of_some_rows_sees_the_draw_of_all() -> None:
+    units, order = Units("row", 6), np.array([5, 4, 3, 2, 1, 0])
+    whole, last = on_draws([Measured(np.sum), Measured(lambda times: times[0], 1, 3)], units, 50, 7, order).T
+    assert (whole == 6).all()
+    assert last.tolist() == [times[4] for times in units.draws(50, 7)]
+
+
+def test_rows_of_one_unit_that_are_alike_tell_less_and_the_design_effect_says_so() -> None:
+    draw = np.random.default_rng(5)
+    labels = np.repeat(draw.integers(0, 2, 60).astype(float), 10)
+    probabilities = np.repeat(draw.uniform(0.2, 0.8, 60), 10)
+    units = Units("plane", 60, np.repeat(np.arange(60), 10))
+    models = {"candidate": BINARY.read(probabilities, None)}
+    spec = EvaluationSpec(bootstrap_samples=200)
+    found, _ = uncertainty_of(BINARY, labels, models, units, spec)
+    assert (found.unit, found.units, found.samples) == ("plane", 60, 200)
+    assert 6 < found.design_effect["log_loss"] < 16, "ten equal rows are one"
+    alone, _ = uncertainty_of(BINARY, labels, models, Units("row", 600), spec)
+    assert alone.design_effect == {}
+    wide, narrow = (each.intervals["candidate"]["log_loss"] for each in (found, alone))
+    assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
+
+
+def test_percentiles_leave_out_on_average_what_they_say() -> None:
+    drawn = np.arange(1.0, 100)
+    assert percentiles(drawn, 0.05) == pytest.approx((5.0, 95.0)), "the 5th and the 95th of 99"
+    assert percentiles(np.append(drawn, np.nan), 0.05) == pytest.approx((5.0, 95.0)), "a draw without a number"
+    assert np.isnan(percentiles(np.full(3, np.nan), 0.05)).all()
+
+
+def test_percentiles_of_few_units_are_those_of_a_t_interval() -> None:
+    # Draws of ten units vary by nine tenths of what samples do, and samples of ten have Student's t.
+    drawn = stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000, scale=np.sqrt(0.9))
+    expected = stats.t(9).ppf(0.95)
+    assert percentiles(drawn, 0.05, 10) == pytest.approx((-expected, expected), rel=1e-3)
+    assert percentiles(drawn, 0.05, 1) == percentiles(drawn, 0.05), "of one unit nothing is known"
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> None:
+    """A small version of benchmarks/interval_coverage.py."""
+    held = []
+    for seed in range(120):
+        draw = np.random.default_rng(seed)
+        unit = np.arange(400) // 4
+        shared = draw.normal(size=100)[unit] if grouped else 0.0
+        losses = draw.normal(size=400) + shared
+        mean = Measured(lambda times, losses=losses: float(times @ losses / times.sum()))
+        units = Units("unit", 100, unit) if grouped else Units("row", 400)
+        low, high = percentiles(on_draws([mean], units, 60, 7)[:, 0], 0.025, units.number)
+        held.append(low <= 0 <= high)
+    assert 0.86 <= np.mean(held) <= 0.99
+
+
+def test_the_units_among_rows_are_counted() -> None:
+    rows = np.array([0, 1, 4])
+    assert Units("row", 5).among(rows) == 3
+    assert Units("day", 3, np.array([0, 0, 1, 1, 2])).among(rows) == 2

@@ -1,0 +1,362 @@
+"""Fairness: the measures against a naive reference, their intervals, and what small groups and nulls are."""
+
+import math
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.stats import binomtest
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.bootstrap import Units
+from gatehouse.evaluation.fairness import fairness_of
+from gatehouse.evaluation.gate import Evidence, Rule, judge, verdict_of
+from gatehouse.evaluation.group_measures import GROUP_MEASURES, Fairness, Group, GroupMeasureName, group_measures_of
+from gatehouse.evaluation.recorded import rejudged
+from gatehouse.evaluation.report import page
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.metrics.calibration_error_debiased import calibration_error_debiased
+from gatehouse.metrics.catalogue.metric import Predictions
+from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks.judging import judging_of
+from tests.evaluation.conftest import LENIENT, SPEC, Bench
+from tests.evaluation.test_gate import MODEL
+
+ROWS = 3_000
+RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
+FAIR = EvaluationSpec(protected=("carrier",), min_slice_rows=100, bootstrap_samples=60)
+
+
+def _groups(seed: int = 1) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    return draw.choice(["a", "b", "c"], ROWS, p=[0.6, 0.3, 0.1]).astype(object)
+
+
+def _binary(seed: int = 1) -> tuple[np.ndarray, Predictions]:
+    draw, groups = np.random.default_rng(seed), _groups(seed)
+    probabilities = np.clip(draw.beta(2, 3, ROWS) + 0.1 * (groups == "b"), 0, 1)
+    labels = (draw.random(ROWS) < probabilities).astype(float)
+    return labels, Predictions(probabilities, probabilities, probabilities >= 0.37)
+
+
+def _measured(
+    labels: np.ndarray, read: Predictions, groups: Any, task: str, spec: EvaluationSpec = FAIR, units: Any = None
+) -> Fairness:
+    given = pa.table({"carrier": pa.array(groups)})
+    drawn = units or Units("row", len(labels))
+    return fairness_of(given, labels, {"candidate": read}, spec, TASKS[task], drawn)[0]
+
+
+def _values(found: Fairness) -> dict[str, float]:
+    return {name: value for name, (value, _, _) in found.measures["candidate"].items()}
+
+
+def test_measures_of_two_classes_are_those_of_fairlearn_at_the_models_threshold() -> None:
+    (labels, read), groups = _binary(), _groups()
+    chosen, said, came = [], [], []
+    assert read.classes is not None and read.probabilities is not None
+    for name in "abc":
+        rows = groups == name
+        chosen.append(np.mean(read.classes[rows]))
+        came.append(np.mean(read.classes[rows & (labels == 1)]))
+        said.append(np.mean(read.classes[rows & (labels == 0)]))
+    errors = [calibration_error_debiased(labels[groups == name], read.probabilities[groups == name]) for name in "abc"]
+    expected = {
+        "demographic_parity_difference": max(chosen) - min(chosen),
+        "demographic_parity_ratio": min(chosen) / max(chosen),
+        "equal_opportunity_difference": max(came) - min(came),
+        "equalized_odds_difference": max(max(came) - min(came), max(said) - min(said)),
+        "group_calibration_error": max(errors),
+    }
+    assert _values(_measured(labels, read, groups, "binary")) == pytest.approx(expected)
+
+
+def test_of_several_classes_the_worst_against_the_rest_counts() -> None:
+    draw, groups = np.random.default_rng(3), _groups()
+    labels, said = (draw.integers(0, 4, ROWS).astype(float) for _ in range(2))
+    said[(groups == "b") & (labels == 2)] = 2
+    scores = np.eye(4)[said.astype(int)]
+    found = _values(_measured(labels, Predictions(scores, scores, said), groups, "multiclass"))
+    rates = {
+        number: [np.mean(said[(groups == name) & (labels == number)] == number) for name in "abc"]
+        for number in range(4)
+    }
+    assert found["equal_opportunity_difference"] == pytest.approx(max(max(each) - min(each) for each in rates.values()))
+    shares = [[np.mean(said[groups == name] == number) for name in "abc"] for number in range(4)]
+    assert found["demographic_parity_ratio"] == pytest.approx(min(min(each) / max(each) for each in shares))
+    assert set(found) == set(group_measures_of("multiclass")) and "group_calibration_error" not in found
+
+
+def test_of_numbers_means_of_predictions_and_errors_are_compared() -> None:
+    draw, groups = np.random.default_rng(4), _groups()
+    labels, scores = draw.normal(size=ROWS), draw.normal(size=ROWS) + 0.5 * (groups == "c")
+    means = [np.mean(scores[groups == name]) for name in "abc"]
+    errors = [np.mean((scores - labels)[groups == name]) for name in "abc"]
+    expected = {
+        "mean_error_difference": max(errors) - min(errors),
+        "mean_prediction_difference": max(means) - min(means),
+    }
+    assert _values(_measured(labels, Predictions(scores), groups, "regression")) == pytest.approx(expected)
+
+
+def test_rankings_have_no_measure_and_say_so() -> None:
+    (labels, read), groups = _binary(), _groups()
+    found = _measured(labels, Predictions(read.scores, groups=np.arange(ROWS) // 10), groups, "ranking")
+    assert found == Fairness("carrier", (), {})
+    assert "not measured" in str(found)
+
+
+def test_a_null_is_a_group_and_small_ones_are_shown_and_do_not_count() -> None:
+    (labels, read), groups = _binary(), _groups()
+    groups[:200] = None
+    groups[200:250] = "tiny"
+    found = _measured(labels, read, groups, "binary")
+    assert {each.name: each.lacking for each in found.groups} == {
+        "carrier=a": "",
+        "carrier=b": "",
+        "carrier=c": "",
+        "carrier=(null)": "",
+        "carrier=tiny": "50 rows, fewer than 100",
+    }
+    assert "selection_rate" in found.groups[-1].rates["candidate"]
+    kept = groups != "tiny"
+    without = _measured(labels[kept], read.take(np.flatnonzero(kept)), groups[kept], "binary")
+    assert _values(found) == pytest.approx(_values(without))
+    assert str(found).endswith(", 1 groups cannot be judged")
+
+
+def test_groups_of_few_units_or_of_one_label_cannot_be_judged() -> None:
+    (labels, read), groups = _binary(), _groups()
+    labels[groups == "c"] = 1.0
+    few = Units("day", 10 + ROWS, np.where(groups == "b", np.arange(ROWS) % 10, 10 + np.arange(ROWS)))
+    found = _measured(labels, read, groups, "binary", units=few)
+    told = {each.name[-1]: each.lacking for each in found.groups}
+    assert told["a"] == "" and told["b"] == "rows of 10 days, fewer than 20" and "0 rows with label 0" in told["c"]
+    assert found.measures == {"candidate": {}}
+
+
+def test_every_rate_and_measure_has_an_interval_from_draws_of_units() -> None:
+    (labels, read), groups = _binary(), _groups()
+    found = _measured(labels, read, groups, "binary")
+    for told in [*found.measures.values(), *(each.rates["candidate"] for each in found.groups)]:
+        assert len(told) > 3 and all(0 <= low <= high and high > 0 for _, low, high in told.values())
+    days = Units("day", 100, np.sort(np.random.default_rng(5).integers(0, 100, ROWS)))
+    assert found != _measured(labels, read, groups, "binary", units=days)
+
+
+@pytest.mark.parametrize("selected", [0, 1])
+def test_a_group_of_which_hardly_a_row_is_selected_has_a_ratio_that_is_a_number(selected: int) -> None:
+    (labels, read), groups = _binary(), _groups()
+    assert read.classes is not None
+    read.classes[np.flatnonzero(groups == "c")[selected:]] = False
+    value, low, high = _measured(labels, read, groups, "binary").measures["candidate"]["demographic_parity_ratio"]
+    assert 0 <= low <= value <= high < 0.05 and low < high
+
+
+def _of_two(positive: int, rows: int = 600) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Groups, labels and answers that are mostly right: 4,000 rows of `a`, and some of `b`, the first ones positive."""
+    draw = np.random.default_rng(2)
+    labels = np.concatenate([draw.random(4_000) < 0.3, np.arange(rows) < positive])
+    said = np.where(draw.random(4_000 + rows) < 0.97, labels, ~labels)
+    return np.array(["a"] * 4_000 + ["b"] * rows), labels.astype(float), said
+
+
+@pytest.mark.parametrize("missed", [False, True])
+def test_a_rate_of_one_row_is_not_known_and_decides_nothing(missed: bool) -> None:
+    groups, labels, said = _of_two(1)
+    said[4_000] = not missed
+    found = _measured(labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary")
+    assert [(each.lacking, each.unknown) for each in found.groups] == [
+        ("", ()),
+        ("the true positive rate, of fewer than 20 rows (1)", ("true_positive_rate",)),
+    ]
+    assert not found.lacking and {*found.groups[1].rates["candidate"]} & {*RATES} == {*RATES[::2]}
+    rule, odds = _judged({"equal_opportunity_difference": 0.1, "equalized_odds_difference": 0.1}, found)
+    assert verdict_of((rule,)) == verdict_of((odds,)) == "inconclusive"
+    for each in (rule, odds):
+        assert each.found.endswith("; carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
+    assert str(found).endswith("not measured, carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
+    (chosen,) = _judged({"demographic_parity_difference": 0.5}, found)
+    assert chosen.holds, "that divides by all rows"
+
+
+def test_of_several_classes_each_rate_needs_units_and_classes_without_a_row_do_not_count() -> None:
+    groups, labels, said = _of_two(580)
+    labels, said = labels * 4, said * 4
+    labels[4_000], said[0] = 2, 6
+    found = _measured(labels, Predictions(said * 1.0, None, said), groups, "multiclass")
+    told = "the true positive rate, of fewer than 20 rows (class 2: 1)"
+    assert [each.lacking for each in found.groups] == [told.replace("2: 1", "2: 0"), told]
+    assert verdict_of(_judged({"equal_opportunity_difference": 0.5}, found)) == "inconclusive"
+    assert verdict_of(_judged({"equal_opportunity_difference": 0.0}, found)) != "pass"
+
+
+def test_what_a_rate_divides_by_is_counted_in_units() -> None:
+    groups, labels, said = _of_two(60)
+    days = np.concatenate([np.arange(4_000), 4_000 + np.arange(60) % 3, 4_000 + np.arange(540) % 21])
+    found = _measured(
+        labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary", units=Units("day", 4_021, days)
+    )
+    assert found.groups[1].lacking == "the true positive rate, of fewer than 20 days (3)"
+
+
+@pytest.mark.parametrize("said", [0, 1])
+def test_a_rate_of_0_or_1_has_the_interval_of_wilson(said: int) -> None:
+    groups, labels, _ = _of_two(150)
+    read = Predictions(np.full(4_600, 0.5), np.full(4_600, 0.5), np.full(4_600, said))
+    found = _measured(labels, read, groups, "binary", FAIR.model_copy(update={"bootstrap_samples": 500}))
+    for name, rows in zip(RATES, (600, 150, 450), strict=True):
+        value, low, high = found.groups[1].rates["candidate"][name]
+        expected = binomtest(said * rows, rows).proportion_ci(0.95, method="wilson")
+        assert (value, low, high) == pytest.approx((said, *expected), abs=0.03 * (expected.high - expected.low))
+    for name, (value, low, high) in found.measures["candidate"].items():
+        assert low <= value <= high and high - low > 0.002, name
+    assert ("demographic_parity_ratio" in found.measures["candidate"]) == bool(said), "0 of 0 has no value"
+
+
+@pytest.mark.parametrize(("share", "rows", "verdict"), [(0.002, 30, "inconclusive"), (0.5, 300, "refused")])
+def test_a_group_without_a_selected_row_is_refused_only_where_others_say_so(
+    share: float, rows: int, verdict: str
+) -> None:
+    groups, labels, said = _of_two(rows // 2, rows)
+    said, spec = np.arange(4_000 + rows) < share * 4_000, FAIR.model_copy(update={"min_slice_rows": 20})
+    labels[4_000:] = np.arange(rows) % 2
+    found = _measured(labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary", spec)
+    assert not found.lacking and found.measures["candidate"]["demographic_parity_ratio"][0] == 0
+    assert verdict_of(_judged({"demographic_parity_ratio": 0.8}, found)) == verdict
+
+
+def test_draws_are_held_once_however_many_groups_and_classes_there_are() -> None:
+    draw = np.random.default_rng(3)
+    labels, groups = draw.integers(0, 30, 9_000), draw.integers(0, 30, 9_000)
+    spec = FAIR.model_copy(update={"bootstrap_samples": 200, "min_slice_rows": 20})
+    _measured(labels.astype(float), Predictions(labels * 1.0, None, labels), groups, "multiclass")  # Loads modules.
+    tracemalloc.start()
+    _measured(labels.astype(float), Predictions(labels * 1.0, None, labels), groups, "multiclass", spec)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.5 * (3 * 200 * 30 * 30 * 8)
+
+
+def test_equal_groups_are_rarely_shown_to_differ_however_many_they_are() -> None:
+    shown, alike = 0, EvaluationSpec(protected=("carrier",), min_slice_rows=20, bootstrap_samples=60)
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        labels, said = (draw.random(1_500) < 0.5 for _ in range(2))
+        read, groups = Predictions(said.astype(float), None, said.astype(int)), draw.integers(0, 10, 1_500)
+        found = _measured(labels.astype(float), read, groups, "multiclass", alike).measures["candidate"]
+        shown += found["equal_opportunity_difference"][1] > 0
+    assert shown <= 8
+
+
+def test_a_small_true_difference_is_below_the_upper_end_also_where_groups_look_alike() -> None:
+    held, two = 0, EvaluationSpec(protected=("carrier",), min_slice_rows=20, bootstrap_samples=60)
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        groups, labels = draw.integers(0, 2, 800), draw.random(800) < 0.5
+        said = draw.random(800) < 0.5 + 0.03 * groups
+        read = Predictions(said.astype(float), None, said.astype(int))
+        found = _measured(labels.astype(float), read, groups, "multiclass", two).measures["candidate"]
+        held += found["demographic_parity_difference"][2] >= 0.03
+    assert held >= 35
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    (labels, read), groups = _binary(), _groups()
+    with pytest.raises(ConfigurationError, match=r"evaluation\.protected: the training set has no column sex; it has"):
+        _measured(labels, read, groups, "binary", EvaluationSpec(protected=("sex",)))
+
+
+def _judged(bounds: dict[GroupMeasureName, float], found: Fairness | None) -> tuple[Rule, ...]:
+    policy = GatePolicy(must_beat_baseline=(), leakage_alarm={}, slices={}, fairness={"carrier": bounds})
+    given = {"carrier": found} if found else {}
+    evidence = Evidence(MODEL, {}, {}, None, {}, False, fairness=given)
+    return judge(policy.resolved(judging_of(TASKS["binary"])), evidence)
+
+
+ALIKE = tuple(Group(f"carrier={name}", 900, "", {}) for name in "ab")
+TINY = Group("carrier=t", 9, "9 rows, fewer than 100", {})
+PARTLY = Group("carrier=p", 900, "the true positive rate, of fewer than 20 rows (1)", {}, ("true_positive_rate",))
+
+
+@pytest.mark.parametrize(
+    ("groups", "interval", "bound", "verdict"),
+    [
+        (ALIKE, (0.05, 0.02, 0.08), 0.1, "pass"),
+        (ALIKE, (0.05, 0.02, 0.12), 0.1, "inconclusive"),
+        (ALIKE, (0.12, 0.08, 0.15), 0.1, "inconclusive"),
+        (ALIKE, (0.20, 0.15, 0.25), 0.1, "refused"),
+        ((*ALIKE, TINY), (0.05, 0.02, 0.08), 0.1, "inconclusive"),
+        ((*ALIKE, TINY), (0.20, 0.15, 0.25), 0.1, "refused"),
+        ((ALIKE[0], TINY), None, 0.1, "inconclusive"),
+        ((*ALIKE, PARTLY), (0.05, 0.02, 0.08), 0.1, "inconclusive"),
+        ((*ALIKE, PARTLY), (0.20, 0.15, 0.25), 0.1, "refused"),
+        ((ALIKE[0], PARTLY), None, 0.1, "inconclusive"),
+        (ALIKE, None, 0.1, "refused"),
+        (ALIKE, (math.nan, math.nan, math.nan), 0.1, "refused"),
+    ],
+)
+def test_a_bound_is_kept_where_the_whole_interval_keeps_it(
+    groups: tuple[Group, ...], interval: Any, bound: float, verdict: str
+) -> None:
+    measures = {} if interval is None else {"equal_opportunity_difference": interval}
+    found = Fairness("carrier", groups, {"candidate": measures})
+    rules = _judged({"equal_opportunity_difference": bound}, found)
+    assert verdict_of(rules) == verdict
+    assert [rule.name for rule in rules] == [
+        "fairness carrier equal_opportunity_difference",
+        *(f"fairness {each.name}" for each in found.lacking),
+    ]
+
+
+@pytest.mark.parametrize(("bound", "verdict"), [(0.7, "pass"), (0.85, "inconclusive"), (0.95, "refused")])
+def test_a_ratio_is_bounded_from_below(bound: float, verdict: str) -> None:
+    found = Fairness("carrier", ALIKE, {"candidate": {"demographic_parity_ratio": (0.85, 0.8, 0.9)}})
+    assert verdict_of(_judged({"demographic_parity_ratio": bound}, found)) == verdict
+
+
+def test_a_column_that_was_not_measured_keeps_no_bound() -> None:
+    (rule,) = _judged({"demographic_parity_difference": 0.1}, None)
+    assert not rule.holds and not rule.inconclusive and "no such protected column" in rule.found
+
+
+@pytest.mark.parametrize(
+    ("task", "bounds", "told"),
+    [
+        ("regression", {"demographic_parity_ratio": 0.8}, "the task regression has the measures mean_error_difference"),
+        ("ranking", {"mean_error_difference": 1.0}, "the task ranking has the measures none; found mean_error_diff"),
+        ("binary", {"equalized_odds_difference": 5.0}, "equalized_odds_difference: expected a value from 0 to 1, fou"),
+    ],
+)
+def test_a_bound_that_cannot_be_meant_is_told(task: str, bounds: dict[str, float], told: str) -> None:
+    policy = GatePolicy.model_validate({"fairness": {"carrier": bounds}}).resolved(judging_of(TASKS[task]))
+    assert any(told in problem for problem in policy.problems(TASKS[task]))
+
+
+def test_every_measure_has_a_name_for_policies() -> None:
+    for name in GROUP_MEASURES:
+        GatePolicy.model_validate({"fairness": {"carrier": {name: 0.1}}})
+    with pytest.raises(ValueError, match="equal_opportunity_difference"):
+        GatePolicy.model_validate({"fairness": {"carrier": {"equal_opportunity": 0.1}}})
+
+
+def test_an_evaluation_holds_it_and_the_page_the_summary_and_another_policy_read_it(judged_bench: Bench) -> None:
+    spec = SPEC.model_copy(update={"protected": ("carrier", "origin")})
+    bounds: dict[str, Any] = {"carrier": {"equal_opportunity_difference": 0.01}}
+    policy = GatePolicy(**{**dict(LENIENT), "fairness": bounds})
+    result = judged_bench.evaluate(judged_bench.models["good"], judged_bench.models["bad"], policy, spec)
+    assert result.verdict == "refused"
+    assert result.reasons[0].startswith("fairness carrier equal_opportunity_difference: expected at most 0.01")
+    assert "fairness origin: the column is protected, and no rule of the policy looks" in result.warnings
+    assert "fairness by carrier: equal opportunity difference 0." in result.summary
+    html = page(judged_bench.store, result.evaluation)
+    assert "by carrier, of 3 groups" in html and "True positive rate of the candidate by origin" in html
+    lenient = rejudged(judged_bench.store, result.evaluation, LENIENT)
+    assert lenient.verdict == "pass"
+    assert rejudged(judged_bench.store, result.evaluation, policy).broken == result.reasons
+    plain = judged_bench.evaluate(judged_bench.models["good"], judged_bench.models["bad"])
+    assert rejudged(judged_bench.store, plain.evaluation, policy).not_measured == (
+        "fairness carrier equal_opportunity_difference",
+    )

@@ -1,0 +1,449 @@
+"""The gate's algebra: what improves a candidate never turns a pass into a refusal, and nothing is judged by NaN."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gatehouse.evaluation import gate
+from gatehouse.evaluation.gate import (
+    NOT_CHECKED,
+    Comparison,
+    Cost,
+    DataCheck,
+    Evidence,
+    Rule,
+    Termed,
+    Terms,
+    families,
+    judge,
+    verdict_of,
+)
+from gatehouse.evaluation.rules import baseline
+from gatehouse.evaluation.rules.bars import Bar
+from gatehouse.evaluation.rules.champion import ChampionRule
+from gatehouse.evaluation.rules.cost import CostBounds
+from gatehouse.evaluation.rules.regressions import RegressionRule
+from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.metrics.catalogue.found import metric_named
+from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.store.code import closure_of
+from gatehouse.store.manifest import FileEntry, Manifest
+
+METRICS = ("roc_auc", "average_precision", "log_loss", "brier", "calibration_error")
+SHARE = st.floats(0.0, 1.0)
+BARS = st.builds(lambda least: Bar(min=least), SHARE) | st.builds(lambda most: Bar(max=most), SHARE)
+POLICIES = st.builds(
+    GatePolicy,
+    bars=st.dictionaries(st.sampled_from(METRICS), BARS),
+    must_beat_baseline=st.lists(st.sampled_from(METRICS), unique=True).map(tuple),
+    leakage_alarm=st.builds(lambda most: {"roc_auc": most}, st.floats(0.51, 1.0)),
+    champion=st.builds(
+        ChampionRule, metric=st.sampled_from(METRICS), tolerance=SHARE, min_improvement=st.none() | SHARE
+    ),
+    slices=st.builds(lambda least: {"roc_auc": least}, SHARE),
+)
+MEASURED = st.fixed_dictionaries(dict.fromkeys(METRICS, SHARE))
+COMPARISONS = st.none() | st.builds(
+    Comparison,
+    metric=st.sampled_from(METRICS),
+    candidate=SHARE,
+    champion=SHARE,
+    worse_by=st.floats(-1, 1),
+    worst_bound=st.floats(-1, 1),
+    best_bound=st.floats(-1, 1),
+)
+SLICES = st.dictionaries(st.text(max_size=4), SHARE, max_size=4)
+
+MODEL = Manifest("models", "delays", (FileEntry("weights.safetensors", "0" * 64, 1_000),))
+GOOD = {"roc_auc": 0.74, "average_precision": 0.5, "log_loss": 0.48, "brier": 0.15, "calibration_error": 0.01}
+BASELINE = {"roc_auc": 0.72, "average_precision": 0.4, "log_loss": 0.50, "brier": 0.17, "calibration_error": 0.02}
+BETTER = Comparison("log_loss", 0.48, 0.485, -0.005, -0.003, -0.007)
+POLICY = GatePolicy(bars={"roc_auc": Bar(min=0.725), "log_loss": Bar(max=0.495)}, slices={"roc_auc": 0.6})
+
+
+def judged(
+    policy: GatePolicy,
+    candidate: dict[str, float],
+    baseline: dict[str, float],
+    comparison: Comparison | None,
+    slices: dict[str, float],
+) -> tuple[Rule, ...]:
+    """The rules as they are applied to a binary candidate; `slices` are judged by ROC AUC."""
+    evidence = Evidence(MODEL, candidate, baseline, comparison, {"roc_auc": slices}, policy.slices is not None)
+    return judge(policy.resolved(judging_of(BINARY)), evidence)
+
+
+def broken(**changes: object) -> list[str]:
+    """Names of the rules that the good candidate breaks after some changes."""
+    given = {"policy": POLICY, "candidate": GOOD, "baseline": BASELINE, "comparison": BETTER, "slices": {"a": 0.7}}
+    return [rule.name for rule in judged(**(given | changes)) if not rule.holds]  # type: ignore[arg-type]  # Keywords of mixed types.
+
+
+def test_the_families_are_the_files_of_the_folder() -> None:
+    files = {path.stem for path in Path(gate.__file__).with_name("rules").glob("*.py")} - {"__init__"}
+    assert {each.rules.__name__ for each in families()} == files
+    assert [each.rules.__name__ for each in families()][:3] == ["bars", "baseline", "guessing"]
+
+
+def test_every_key_of_the_policy_belongs_to_one_family() -> None:
+    heads = [head for each in families() for head in each.names]
+    assert len(set(heads)) == len(heads), f"two families of rules have the same name: {sorted(heads)}"
+    keys = [key for each in families() for key in each.policy.model_fields]
+    own = GatePolicy.__annotations__.keys() - {"format_version", "earlier"}
+    assert len(keys) == len(set(keys))
+    assert set(GatePolicy.model_fields) == {*keys, *Termed.model_fields, *own}
+
+
+def test_what_judges_has_every_rule_in_its_digest() -> None:
+    closure = closure_of("gatehouse.evaluation.gate", lambda _: False)
+    assert {each.rules.__module__ for each in families()} <= closure
+
+
+def test_a_good_candidate_passes() -> None:
+    assert broken() == []
+    assert broken(comparison=None) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "rules"),
+    [
+        ({"candidate": GOOD | {"roc_auc": 0.7249}}, ["bar roc_auc"]),
+        ({"candidate": GOOD | {"log_loss": 0.4951}}, ["bar log_loss"]),
+        ({"baseline": BASELINE | {"log_loss": 0.48}}, ["baseline log_loss"]),
+        ({"candidate": GOOD | {"roc_auc": 0.96}}, ["leakage alarm roc_auc"]),
+        ({"comparison": replace(BETTER, worst_bound=0.0025)}, ["champion log_loss"]),
+        ({"slices": {"a": 0.7, "b": 0.59, "c": 0.1}}, ["slice b", "slice c"]),
+    ],
+)
+def test_each_rule_refuses_alone_and_says_why(changes: dict[str, object], rules: list[str]) -> None:
+    assert broken(**changes) == rules
+
+
+MISSING = DataCheck("validation", NOT_CHECKED, ("was not given",))
+CLEAN, WARNED = DataCheck("leakage", "pass", ()), DataCheck("split checks", "pass", ("duplicates: 3 of 100 rows",))
+
+
+@pytest.mark.parametrize(
+    ("warnings", "checks", "rules"),
+    [
+        ("allow", (), []),
+        ("allow", (CLEAN, WARNED), []),
+        ("allow", (CLEAN, DataCheck("validation", "fail", ())), ["validation"]),
+        ("refuse", (CLEAN,), []),
+        ("refuse", (CLEAN, WARNED), ["warnings"]),
+        ("allow", (CLEAN, MISSING), []),
+        ("refuse", (CLEAN, MISSING), ["warnings"]),
+        ("refuse", (), ["warnings"]),  # Nothing was looked at, so nothing is known of warnings.
+    ],
+)
+def test_the_data_is_judged_as_the_policy_wants(warnings: str, checks: tuple[DataCheck, ...], rules: list[str]) -> None:
+    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, checks)
+    policy = POLICY.model_copy(update={"warnings": warnings}).resolved(judging_of(BINARY))
+    found = [rule for rule in judge(policy, evidence) if not rule.holds]
+    assert [rule.name for rule in found] == rules
+    assert all("3 of 100 rows" in rule.found for rule in found if WARNED in checks)
+
+
+def test_the_leakage_alarm_names_rows_that_the_model_may_have_seen() -> None:
+    told = ("unnamed_groups: person may name something", "duplicates: 3 of 100 rows")
+    checks = (DataCheck("split checks", "pass", (*told, "single_feature: size alone")),)
+    policy = GatePolicy(leakage_alarm={"roc_auc": 0.8}).resolved(judging_of(BINARY))
+    for area, found in ((0.79, "0.7900"), (0.81, f"0.8100; {'; '.join(told)}")):
+        evidence = Evidence(MODEL, GOOD | {"roc_auc": area}, BASELINE, BETTER, {}, True, checks)
+        assert [rule.found for rule in judge(policy, evidence) if rule.name == "leakage alarm roc_auc"] == [found]
+
+
+def test_a_check_that_passed_with_warnings_says_how_many() -> None:
+    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, (CLEAN, WARNED))
+    rules = judge(POLICY.resolved(judging_of(BINARY)), evidence)
+    found = {rule.name: rule.found for rule in rules if rule.name in (CLEAN.name, WARNED.name)}
+    assert found == {"leakage": "pass", "split checks": "pass with 1 warning"}
+
+
+@pytest.mark.parametrize(
+    ("best", "worst", "error", "verdict"),
+    [
+        (-0.001, 0.002, 0.001, "pass"),
+        (-0.001, 0.003, 0.001, "inconclusive"),  # The rows show 0.00249 at least, above the tolerance of 0.002425.
+        (-0.001, 0.003, 0.0009, "refused"),  # They could have shown that it is kept.
+        (0.0025, 0.003, 0.001, "refused"),  # The whole interval is beyond the tolerance.
+        (math.nan, math.nan, 0.001, "refused"),
+    ],
+)
+def test_an_interval_that_spans_a_tolerance_below_what_the_rows_can_show_is_inconclusive(
+    best: float, worst: float, error: float, verdict: str
+) -> None:
+    found = Comparison("log_loss", 0.486, 0.485, 0.001, worst, best, error)
+    rules = judged(POLICY, GOOD, BASELINE, found, {"a": 0.7})
+    assert verdict_of(rules) == verdict
+    told = [rule.found for rule in rules if rule.inconclusive]
+    assert all("the smallest regression that these test rows can show is 0.00249" in each for each in told)
+    assert verdict_of((*rules, Rule("other", "a", "b", False))) == "refused", "what is broken counts more"
+
+
+def test_an_equal_candidate_keeps_the_smallest_tolerance_four_times_in_five() -> None:
+    error, draw = 0.3, np.random.default_rng(0)
+    tolerance = Comparison("log_loss", 0, 0, 0, 0, 0, error).smallest_shown(0.95)
+    bounds = draw.normal(0, error, 100_000) + 1.644854 * error
+    assert np.mean(bounds <= tolerance) == pytest.approx(0.8, abs=0.005)
+
+
+def test_values_on_a_bound_keep_it() -> None:
+    assert broken(candidate=GOOD | {"roc_auc": 0.725, "log_loss": 0.495}) == []
+    assert broken(candidate=GOOD | {"roc_auc": 0.80}) == []
+    assert broken(comparison=replace(BETTER, worst_bound=0.002)) == []
+    assert broken(slices={"a": 0.6}) == []
+
+
+@pytest.mark.parametrize(("log_loss", "holds"), [(0.40, True), (0.48, True), (0.4895, True), (0.4897, False)])
+def test_a_linear_candidate_is_as_good_as_the_baseline(log_loss: float, holds: bool) -> None:
+    linear = replace(MODEL, configuration={"model": {"architecture": "linear"}})
+    family = baseline.baseline
+    candidate, of_baseline = {"log_loss": log_loss}, {"log_loss": 0.48}
+    for model, expected in ((linear, holds), (MODEL, log_loss < 0.48)):
+        evidence = Evidence(model, candidate, of_baseline, None, {}, False)
+        (rule,) = family.rules(GatePolicy(must_beat_baseline=("log_loss",)), evidence)
+        assert rule.holds is expected
+
+
+def test_being_equal_to_the_baseline_is_not_beating_it() -> None:
+    assert broken(candidate=GOOD | {"log_loss": BASELINE["log_loss"] - 1e-9}, policy=GatePolicy()) == []
+    assert broken(candidate=GOOD | {"log_loss": BASELINE["log_loss"]}, policy=GatePolicy()) == ["baseline log_loss"]
+
+
+def test_an_equal_model_is_accepted_or_refused_as_the_policy_states() -> None:
+    equal = Comparison("log_loss", 0.48, 0.48, 0.0, 0.0, 0.0)
+
+    def under(**rule: float) -> list[str]:
+        champion = ChampionRule.model_validate(rule)
+        return broken(comparison=equal, policy=POLICY.model_copy(update={"champion": champion}))
+
+    assert under(tolerance=0.0) == []
+    assert under(tolerance=0.0, min_improvement=0.0) == []
+    assert under(tolerance=0.0, min_improvement=0.001) == ["improvement log_loss"]
+
+
+COST = CostBounds(latency_ms=1, size_mb=1, memory_mb=1)
+WARN = Terms(severity="warn", owner="ops", reason="few flights")
+
+
+@pytest.mark.parametrize(
+    ("terms", "verdict", "told"),
+    [
+        ({"slice b": WARN}, "refused", ["slice b"]),
+        ({"slice": WARN}, "pass", ["slice b", "slice c"]),
+        ({"slice": WARN, "slice c": Terms(owner="risk")}, "refused", ["slice b"]),
+        ({"slices": WARN}, "refused", []),
+        ({"slices": WARN, "slice": WARN, "bar": WARN}, "pass", ["slice b", "slice c"]),
+    ],
+)
+def test_a_broken_rule_refuses_or_is_told_as_the_policy_says(
+    terms: dict[str, Terms], verdict: str, told: list[str]
+) -> None:
+    policy = POLICY.model_copy(update={"rules": terms})
+    rules = judged(policy, GOOD, BASELINE, BETTER, {"a": 0.7, "b": 0.59, "c": 0.1})
+    assert verdict_of(rules) == verdict
+    assert [rule.name for rule in rules if rule.warns] == told
+    assert all(str(rule).endswith(" (owner ops: few flights)") for rule in rules if rule.warns)
+
+
+def test_a_name_stands_for_no_rule_of_a_family_with_a_longer_name() -> None:
+    policy = POLICY.model_copy(update={"rules": {"leakage": WARN, "bar": WARN}})
+    rules = judged(policy, GOOD | {"roc_auc": 0.96}, BASELINE, BETTER, {"a": 0.7})
+    assert [rule.name for rule in rules if rule.refuses] == ["leakage alarm roc_auc"]
+    assert policy.unused(rules) == ("leakage",)
+
+
+def test_every_rule_begins_with_a_name_of_its_family() -> None:
+    asked = {"warnings": "refuse", "champion": ChampionRule(min_improvement=0.1), "cost": COST}
+    asked["regressions"] = RegressionRule()
+    policy = POLICY.model_copy(update=asked)
+    checks = tuple(DataCheck(name, "pass", ()) for name in ("validation", "leakage", "split checks"))
+    for slices in ({}, {"a": 0.7}, {"a": 0.1}):
+        worse = {name: replace(BETTER, worse_by=0.1, standard_error=value) for name, value in slices.items()}
+        compared = {"slice_comparisons": worse}
+        evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": slices}, True, checks, **compared)
+        for each in families():
+            for rule in each.rules(policy.resolved(judging_of(BINARY)), evidence):
+                assert any(rule.name == name or rule.name.startswith(f"{name} ") for name in each.names), rule
+
+
+def test_a_limit_that_is_written_needs_a_judged_slice() -> None:
+    (rule,) = [rule for rule in judged(POLICY, GOOD, BASELINE, BETTER, {}) if not rule.holds]
+    assert str(rule) == "slices roc_auc: expected at least one judged slice, found 0"
+    assert broken(slices={}, policy=POLICY.model_copy(update={"slices": None})) == [], "the task's limit asks for none"
+
+
+def test_the_verdict_is_that_of_all_rules() -> None:
+    rules = judged(POLICY, GOOD, BASELINE, BETTER, {"a": 0.7})
+    assert verdict_of(rules) == "pass"
+    assert verdict_of((*rules, replace(rules[0], holds=False))) == "refused"
+
+
+def test_a_rule_names_what_was_expected_and_found() -> None:
+    (rule,) = [each for each in judged(POLICY, GOOD | {"roc_auc": 0.7}, BASELINE, None, {"a": 0.7}) if not each.holds]
+    assert str(rule) == "bar roc_auc: expected at least 0.725, found 0.7000"
+
+
+@pytest.mark.parametrize("metric", ["roc_auc", "log_loss"])
+def test_nan_keeps_no_rule(metric: str) -> None:
+    assert f"bar {metric}" in broken(candidate=GOOD | {metric: math.nan})
+    assert "baseline log_loss" in broken(baseline=BASELINE | {"log_loss": math.nan})
+    assert "champion log_loss" in broken(comparison=replace(BETTER, worst_bound=math.nan))
+    assert "slice a" in broken(slices={"a": math.nan})
+
+
+@given(POLICIES, MEASURED, MEASURED, COMPARISONS, SLICES, st.sampled_from(METRICS), st.floats(0, 1))
+def test_improving_a_metric_never_turns_a_pass_into_a_refusal(
+    policy: GatePolicy,
+    candidate: dict[str, float],
+    baseline: dict[str, float],
+    comparison: Comparison | None,
+    slices: dict[str, float],
+    metric: str,
+    gain: float,
+) -> None:
+    lower = metric_named(metric).better == "lower"
+    # A bound that asks for a bad metric (a largest ROC AUC) is an alarm, not a bar: left out, like the alarm itself.
+    bars = {
+        name: bar
+        for name, bar in policy.bars.items()
+        if (bar.max is not None) == (metric_named(name).better == "lower")
+    }
+    policy = policy.model_copy(update={"bars": bars})
+    better = candidate | {metric: candidate[metric] + (-gain if lower else gain)}
+    assume(better["roc_auc"] <= (policy.leakage_alarm or {})["roc_auc"])
+    before = judged(policy, candidate, baseline, comparison, slices)
+    after = judged(policy, better, baseline, comparison, slices)
+    assert verdict_of(before) == "refused" or verdict_of(after) == "pass"
+
+
+@given(POLICIES, MEASURED, MEASURED, COMPARISONS, SLICES, st.floats(0, 1), st.floats(0, 1))
+def test_a_worse_champion_and_better_slices_never_turn_a_pass_into_a_refusal(
+    policy: GatePolicy,
+    candidate: dict[str, float],
+    baseline: dict[str, float],
+    comparison: Comparison | None,
+    slices: dict[str, float],
+    gain: float,
+    lift: float,
+) -> None:
+    eased = comparison and replace(
+        comparison, worse_by=comparison.worse_by - gain, worst_bound=comparison.worst_bound - gain
+    )
+    lifted = {name: min(1.0, value + lift) for name, value in slices.items()}
+    before = judged(policy, candidate, baseline, comparison, slices)
+    after = judged(policy, candidate, baseline, eased, lifted)
+    assert verdict_of(before) == "refused" or verdict_of(after) == "pass"
+
+
+@given(POLICIES, MEASURED, MEASURED, COMPARISONS, SLICES)
+def test_the_gate_is_a_pure_function(
+    policy: GatePolicy,
+    candidate: dict[str, float],
+    baseline: dict[str, float],
+    comparison: Comparison | None,
+    slices: dict[str, float],
+) -> None:
+    first = judged(policy, candidate, baseline, comparison, slices)
+    assert first == judged(policy, dict(candidate), dict(baseline), comparison, dict(slices))
+
+
+def test_limits_of_metrics_that_are_better_low_are_upper_ones() -> None:
+    policy = GatePolicy(slices={"log_loss": 0.5}, leakage_alarm={"log_loss": 0.4}).resolved(judging_of(BINARY))
+    slices = {"log_loss": {"a": 0.45, "b": 0.55}}
+    rules = {rule.name: rule for rule in judge(policy, Evidence(MODEL, GOOD, BASELINE, None, slices, True))}
+    assert str(rules["slice b"]) == "slice b: expected log_loss of at most 0.5, found 0.5500"
+    assert rules["leakage alarm log_loss"].holds
+    assert not rules["slice b"].holds
+    low = Evidence(MODEL, GOOD | {"log_loss": 0.39}, BASELINE, None, {"log_loss": {"a": 0.45}}, True)
+    told = [str(rule) for rule in judge(policy, low) if not rule.holds]
+    assert told == ["leakage alarm log_loss: expected log_loss of at least 0.4, found 0.3900"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "cost", "names"),
+    [
+        ({"latency_ms": 5.0, "memory_mb": 300.0, "size_mb": 0.001}, Cost("x, 2 cores", 5.0, 300.0, ""), []),
+        ({"latency_ms": 4.9}, Cost("x, 2 cores", 5.0, None, ""), ["latency"]),
+        ({"memory_mb": 299.9}, Cost("x, 2 cores", 5.0, 300.0, ""), ["memory"]),
+        ({"size_mb": 0.0009}, None, ["model size"]),
+        ({"memory_mb": 300.0}, Cost("x, 2 cores", 5.0, None, ""), ["memory"]),
+        ({"latency_ms": 5.0}, None, ["latency"]),
+        ({}, None, []),
+    ],
+)
+def test_what_a_model_costs_is_bounded_and_what_was_not_measured_keeps_no_bound(
+    bounds: dict[str, float], cost: Cost | None, names: list[str]
+) -> None:
+    policy = POLICY.model_copy(update={"cost": CostBounds(**bounds)})
+    assert policy.cost.measures == bool({"latency_ms", "memory_mb"} & bounds.keys())
+    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, cost=cost)
+    rules = judge(policy.resolved(judging_of(BINARY)), evidence)
+    assert [rule.name for rule in rules if not rule.holds] == names
+    applied = [rule for rule in rules if rule.name in ("latency", "memory", "model size")]
+    assert len(applied) == len(bounds)
+    assert not any("latency" in rule.name and cost and "on x, 2 cores" not in rule.found for rule in applied)
+
+
+def _against(worse_by: float, error: float = 0.001) -> Comparison:
+    return Comparison("log_loss", 0.48 + worse_by, 0.48, worse_by, worse_by + 2 * error, worse_by - 2 * error, error)
+
+
+@pytest.mark.parametrize(
+    ("slices", "broken"),
+    [
+        ({}, []),
+        ({"a": 0.001, "b": -0.3}, []),
+        ({"a": 0.006}, ["regression in a"]),  # 3.6 standard errors beyond 0.5 % of 0.48.
+        ({"a": 0.0045, **{f"n{number}": 0.0 for number in range(30)}}, []),  # Once in 30 that is chance.
+        ({"a": math.nan}, ["regression in a"]),
+    ],
+)
+def test_regressions_that_are_shown_in_a_slice_refuse(slices: dict[str, float], broken: list[str]) -> None:
+    policy = GatePolicy.model_validate({"regressions": {"metrics": ["brier"]}}).resolved(judging_of(BINARY))
+    found = {name: _against(worse_by) for name, worse_by in slices.items()}
+    evidence = Evidence(
+        MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons={"brier": _against(0)}, slice_comparisons=found
+    )
+    assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken
+    assert not [rule for rule in judge(POLICY, evidence) if rule.name.startswith("regression")], "none by default"
+    assert ("regressions" in {rule.name for rule in judge(policy, evidence)}) == (not broken), (
+        "a rule that holds is told too"
+    )
+
+
+def test_regressions_name_metrics_of_the_task() -> None:
+    policy = GatePolicy.model_validate({"regressions": {"metrics": ["rmse"]}}).resolved(judging_of(BINARY))
+    assert [each for each in policy.problems(BINARY) if each.startswith("regressions.metrics") and "rmse" in each]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "units", "broken"),
+    [
+        ([], {}, ["regressions"]),
+        ([], {"a": 19}, ["regressions"]),
+        (["brier"], {"a": 19}, []),
+        ([], {"a": 19, "b": 20}, ["regression in b"]),
+    ],
+)
+def test_what_has_few_units_shows_no_regression_and_looking_at_nothing_is_told(
+    metrics: list[str], units: dict[str, int], broken: list[str]
+) -> None:
+    policy = GatePolicy.model_validate({"regressions": {"metrics": metrics}}).resolved(judging_of(BINARY))
+    found = {name: replace(_against(0.1), units=number) for name, number in units.items()}
+    given = {"brier": _against(0)}
+    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons=given, slice_comparisons=found)
+    assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken
+
+
+def test_bounds_from_few_units_cannot_tell() -> None:
+    for units, outcome in ((1, "inconclusive"), (19, "inconclusive"), (20, "pass"), (None, "pass")):
+        evidence = Evidence(MODEL, GOOD, BASELINE, replace(BETTER, units=units), {"roc_auc": {"a": 0.7}}, True)
+        assert verdict_of(judge(POLICY.resolved(judging_of(BINARY)), evidence)) == outcome

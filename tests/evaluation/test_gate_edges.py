@@ -1,0 +1,176 @@
+"""The rules of the gate on their bounds, and the words that a person reads there."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gatehouse.evaluation.gate import LEAST_UNITS, Counted, Evidence, Origins, Rule, Seen, judge, verdict_of
+from gatehouse.evaluation.group_measures import Fairness, Group
+from gatehouse.evaluation.rules.bars import Bar
+from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks.judging import judging_of
+from tests.evaluation.test_gate import BASELINE, BETTER, GOOD, MODEL, POLICY, judged
+
+
+def found(name: str, asked: dict[str, Any] | None = None, **changes: Any) -> Rule:
+    """The rule of this name, on the good candidate after some changes."""
+    policy = GatePolicy.model_validate({**POLICY.model_dump(mode="json", exclude_unset=True), **(asked or {})})
+    given: dict[str, Any] = {"candidate": GOOD, "baseline": BASELINE, "comparison": BETTER}
+    given |= {"slices": {"roc_auc": {"a": 0.7}}, "slices_asked": True}
+    (rule,) = (
+        r for r in judge(policy.resolved(judging_of(BINARY)), Evidence(MODEL, **given | changes)) if r.name == name
+    )
+    return rule
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"bars": {"log_loss": {"max": math.inf}}},
+        {"champion": {"tolerance": math.inf}},
+        {"champion": {"relative_tolerance": math.inf}},
+        {"champion": {"min_improvement": math.inf}},
+        {"cost": {"latency_ms": math.inf}},
+        {"cost": {"size_mb": math.inf}},
+        {"cost": {"memory_mb": math.inf}},
+        {"max_psi": math.inf},
+        {"fairness": {"carrier": {"demographic_parity_difference": math.inf}}},
+        {"regressions": {"relative_tolerance": math.inf}},
+    ],
+)
+def test_no_bound_is_infinite(asked: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        GatePolicy.model_validate(asked)
+
+
+def test_a_bar_may_be_one_number_and_a_pair_of_bounds() -> None:
+    assert Bar(min=0.5, max=0.5).max == 0.5
+
+
+def test_words_say_which_way_is_better() -> None:
+    rules = {rule.name: rule for rule in judged(POLICY, GOOD, BASELINE, BETTER, {"a": 0.7})}
+    assert rules["baseline log_loss"].expected.startswith("below the baseline's")
+    asked = {"must_beat_baseline": ["roc_auc"]}
+    assert found("baseline roc_auc", asked).expected.startswith("above the baseline's")
+
+
+def test_an_alarm_is_silent_on_its_limit() -> None:
+    on = found("leakage alarm roc_auc", {"leakage_alarm": {"roc_auc": GOOD["roc_auc"]}})
+    assert on.holds and not found("leakage alarm roc_auc", {"leakage_alarm": {"roc_auc": 0.7}}).holds
+
+
+@pytest.mark.parametrize(
+    ("best", "worst", "error", "inconclusive"),
+    [
+        (0.002, 0.004, 0.01, True),  # The tolerance is the best bound: the candidate may be as bad, or better.
+        (0.0021, 0.004, 0.01, False),
+        (0.001, 0.004, 0.0001, False),  # These rows could show a regression of that size.
+    ],
+)
+def test_a_tolerance_between_the_bounds_is_inconclusive_where_it_cannot_be_shown(
+    best: float, worst: float, error: float, inconclusive: bool
+) -> None:
+    between = replace(BETTER, best_bound=best, worst_bound=worst, standard_error=error)
+    rule = found("champion log_loss", {"champion": {"tolerance": 0.002}}, comparison=between)
+    assert (rule.holds, rule.inconclusive) == (False, inconclusive)
+    on = found("champion log_loss", {"champion": {"tolerance": worst}}, comparison=replace(between, standard_error=1.0))
+    assert (on.holds, on.inconclusive) == (True, False) and "smallest" not in on.found
+
+
+def test_a_judged_slice_that_fails_is_not_also_told_to_hold() -> None:
+    rules = [r.name for r in judged(POLICY, GOOD, BASELINE, BETTER, {"a": 0.7, "b": 0.1}) if r.name.startswith("slice")]
+    assert rules == ["slice b"]
+    assert found("slices").found == "0.7000 at worst, in a"
+
+
+def test_regressions_tell_what_had_too_few_units_and_take_no_spread_at_its_word() -> None:
+    few = replace(BETTER, units=LEAST_UNITS - 1)
+    slices = {"a": replace(BETTER, standard_error=0.001), "b": few, "c": few}
+    rule = found("regressions", {"regressions": {}}, slice_comparisons=slices)
+    assert rule.holds and rule.found == "none; 2 of too few units"
+    rule = found("regressions", {"regressions": {}}, slice_comparisons={"a": slices["a"]})
+    assert rule.found == "none"
+    # All draws alike, and just as bad as is tolerated: nothing is shown.
+    on = replace(BETTER, worse_by=0.005 * 0.5, champion=0.5, standard_error=0.0)
+    assert found("regressions", {"regressions": {}}, slice_comparisons={"a": on}).holds
+    past = replace(on, worse_by=0.00251)
+    assert not found("regression in a", {"regressions": {}}, slice_comparisons={"a": past}).holds
+
+
+def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
+    bad = replace(BETTER, worst_bound=0.5, best_bound=0.4)
+    few, many = Seen({"candidate": 9}, 10, 1), Seen({"candidate": 1}, 10_000, 9_999)
+    assert not found("champion log_loss", comparison=bad, seen=many).inconclusive
+    rule = found("champion log_loss", comparison=bad, seen=few)
+    assert (rule.holds, rule.inconclusive) == (False, True)
+    assert not found("bar roc_auc", comparison=bad, seen=few).inconclusive, "what holds is not inconclusive"
+    told = {"rules": {"unseen rows": {"severity": "warn"}}}
+    assert not found("champion log_loss", told, comparison=bad, seen=few).inconclusive
+    size = {"cost": {"size_mb": 0.0001}}
+    assert not found("model size", size, seen=few).inconclusive, "no row of the test part is in it"
+    assert str(Seen({}, 10, 10)) == "none of the 10 test rows is among them" and "1 are left" in str(few)
+
+
+@pytest.mark.parametrize(
+    ("counted", "asked", "verdict", "told", "holds"),
+    [
+        (Counted(100, rarer=20), {}, "refused", "100 and 20", True),
+        (Counted(99, rarer=40), {}, "inconclusive", "99 and 40", False),
+        (Counted(4, rarer=2), {}, "inconclusive", "4 and 2", False),
+        (Counted(4, rarer=2), {"least_test_rows": 4, "least_rarer_rows": 2}, "refused", "4 and 2", True),
+        (Counted(4, rarer=2), {"rules": {"test rows": {"severity": "warn"}}}, "refused", "4 and 2", False),
+        (Counted(5_000, rarer=19), {}, "inconclusive", "5,000 and 19", False),
+        (Counted(99), {}, "inconclusive", "99", False),
+        (Counted(20, groups=True), {}, "refused", "20", True),
+        (Counted(19, groups=True), {}, "inconclusive", "19", False),
+    ],
+)
+def test_no_verdict_comes_of_fewer_rows_than_it_needs(
+    counted: Counted, asked: dict[str, Any], verdict: str, told: str, holds: bool
+) -> None:
+    asked = {"bars": {"roc_auc": {"min": 0.99}}, "champion": {}} | asked
+    rule = found("test rows", asked, counted=counted)
+    assert (rule.found, rule.holds) == (told, holds)
+    policy = GatePolicy.model_validate(asked).resolved(judging_of(BINARY))
+    evidence = Evidence(MODEL, GOOD, BASELINE, None, {}, False, counted=counted)
+    assert verdict_of(judge(policy, evidence)) == verdict
+
+
+def test_rules_that_are_of_no_test_row_are_as_sure_with_few_of_them() -> None:
+    asked = {"max_psi": 0.1, "max_training_age": "P1D", "complete_lineage": True, "require_integration": True}
+    few, told = Seen({"candidate": 9}, 10, 1), {}
+    for name in ("drift", "training age", "lineage", "integration"):
+        rule = found(name, asked, seen=few, origins=Origins(missing=("no splits",)))
+        assert (rule.holds, rule.inconclusive) == (False, False), name
+        told[name] = rule.found
+    assert told["drift"] == "not measured: no feature was measured"
+    assert told["training age"] == "not measured: the rows have no decision times"
+    assert found("lineage", asked, origins=Origins()).found == "all of them"
+
+
+def test_one_group_keeps_no_bound_between_groups() -> None:
+    groups = (Group("sex=a", 900, "", {}), Group("sex=b", 3, "3 rows", {}))
+    asked = {"fairness": {"sex": {"demographic_parity_difference": 0.5}}}
+    rule = found("fairness sex demographic_parity_difference", asked, fairness={"sex": Fairness("sex", groups, {})})
+    assert (rule.holds, rule.inconclusive) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"bars": {"roc_auc": {"min": 1}, "log_loss": {"max": 0}}, "leakage_alarm": {"roc_auc": 1, "log_loss": 0}}, []),
+        ({"bars": {"roc_auc": {"min": 1.1}}}, ["bars.roc_auc.min: expected at most 1"]),
+        ({"bars": {"log_loss": {"max": -0.1}}}, ["bars.log_loss.max: expected at least 0"]),
+        ({"bars": {"roc_auc": {"min": 0.9}}, "leakage_alarm": {"roc_auc": 0.8}}, ["leakage_alarm.roc_auc: expected a"]),
+        ({"bars": {"log_loss": {"max": 0.1}}, "leakage_alarm": {"log_loss": 0.2}}, ["leakage_alarm.log_loss: expect"]),
+        ({"bars": {"log_loss": {"max": 0.2}}, "leakage_alarm": {"log_loss": 0.1}}, []),
+    ],
+)
+def test_bounds_that_no_model_can_keep_are_told_and_those_that_a_perfect_one_keeps_are_not(
+    asked: dict[str, Any], told: list[str]
+) -> None:
+    problems = list(GatePolicy.model_validate(asked).problems(BINARY))
+    assert len(problems) == len(told) and all(map(str.startswith, problems, told)), problems

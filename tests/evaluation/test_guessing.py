@@ -1,0 +1,119 @@
+"""The gate's rule on guessing: who knows nothing of the rows is seldom shown to be better, and who knows some is."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gatehouse.evaluation.bootstrap import Measured, Units, on_draws
+from gatehouse.evaluation.comparison import compared
+from gatehouse.evaluation.gate import Comparison, Evidence, Rule, verdict_of
+from gatehouse.evaluation.rules.guessing import Guessing, guessing
+from gatehouse.evaluation.shuffled import on_shuffled, shuffles
+from gatehouse.metrics.catalogue.found import metrics_for
+from gatehouse.metrics.catalogue.metric import Metric, Predictions, all_on_draws
+from gatehouse.metrics.tasks.found import TASKS
+from tests.evaluation.test_gate import MODEL
+
+ROWS = 300
+GROUPS = np.arange(ROWS) // 10
+BLIND = ("calibration_error", "calibration_error_debiased", "precision_at_10")
+"""Metrics that the level of predictions decides, or that no order of ten rows changes."""
+
+
+def _rule(worst: float, best: float, units: int | None = None, policy: Guessing | None = None) -> list[Rule]:
+    found = Comparison("log_loss", 0.5, 0.5 - (worst + best) / 2, (worst + best) / 2, worst, best, units=units)
+    return list(guessing.rules(policy or Guessing(), Evidence(MODEL, {}, {}, None, {}, False, guessing=found)))
+
+
+@pytest.mark.parametrize(
+    ("worst", "best", "units", "verdict"),
+    [
+        (-0.001, -0.02, None, "pass"),
+        (0.0, -0.02, None, "inconclusive"),
+        (0.01, -0.02, None, "inconclusive"),
+        (0.0, 0.0, None, "refused"),
+        (0.02, 0.01, None, "refused"),
+        (math.nan, math.nan, None, "refused"),
+        (-0.001, -0.02, 19, "inconclusive"),
+        (-0.001, -0.02, 20, "pass"),
+    ],
+)
+def test_only_who_is_better_at_the_worst_bound_passes(
+    worst: float, best: float, units: int | None, verdict: str
+) -> None:
+    rules = _rule(worst, best, units)
+    assert verdict_of(tuple(rules)) == verdict
+    assert [rule.name for rule in rules] == ["guessing log_loss"]
+
+
+def test_a_policy_may_ask_for_none_of_it() -> None:
+    assert _rule(0.02, 0.01, policy=Guessing(better_than_guessing=None)) == []
+
+
+def _labels(task: str, draw: np.random.Generator) -> Any:
+    if task == "multiclass":
+        return draw.choice(3, ROWS, p=[0.5, 0.3, 0.2])
+    if task == "regression":
+        return draw.exponential(size=ROWS)
+    return (draw.random(ROWS) < 0.3).astype(float)
+
+
+def _predictions(task: str, signal: Any, draw: np.random.Generator) -> Predictions:
+    """Predictions that follow a signal and noise, and whose level is not that of the labels."""
+    said = signal + 0.5 * draw.normal(size=len(signal))
+    if task == "multiclass":
+        logits = np.column_stack([0.3 - said, np.zeros(ROWS), said])
+        return TASKS[task].read(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), None)
+    if task == "binary":
+        return TASKS[task].read(1 / (1 + np.exp(-said)), None)
+    return TASKS[task].read(1.4 + 0.3 * said, GROUPS if task == "ranking" else None)
+
+
+def _shown(task: str, metric: Metric, labels: Any, predictions: Predictions) -> str:
+    units = Units.single(ROWS, predictions.groups)
+    guessed, shuffled = on_shuffled(metric, labels, predictions, units, 100, 7)
+    drawn = on_draws([Measured(all_on_draws([metric], labels, predictions))], units, 100, 7)[:, 0]
+    found = compared(metric, metric.measure(labels, predictions), guessed, (drawn, shuffled), 0.95, units.number)
+    (rule,) = guessing.rules(Guessing(), Evidence(MODEL, {}, {}, None, {}, False, guessing=found))
+    return verdict_of((rule,))
+
+
+@pytest.mark.parametrize(("task", "name"), [(task, name) for task in TASKS for name in metrics_for(task)])
+def test_who_knows_nothing_is_seldom_shown_to_be_better_in_any_metric(task: str, name: str) -> None:
+    draw, metric, said = np.random.default_rng(1), metrics_for(task)[name], []
+    for _ in range(20):
+        said.append(_shown(task, metric, _labels(task, draw), _predictions(task, np.zeros(ROWS), draw)))
+    # Of 20 at 5 %, 6 or more pass with a chance below four in ten thousand.
+    assert said.count("pass") <= 5
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [(task, name) for task in TASKS for name in metrics_for(task) if name not in BLIND],
+)
+def test_who_knows_the_rows_is_shown_to_be_better_though_its_level_is_wrong(task: str, name: str) -> None:
+    draw = np.random.default_rng(2)
+    labels = _labels(task, draw)
+    known = _predictions(task, 2.0 * (labels - labels.mean()), draw)
+    assert _shown(task, metrics_for(task)[name], labels, known) == "pass"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_constant_knows_nothing(task: str) -> None:
+    labels = _labels(task, np.random.default_rng(3))
+    one = np.full((ROWS, 3), 1 / 3) if task == "multiclass" else np.full(ROWS, 0.6)
+    predictions = TASKS[task].read(one, GROUPS if task == "ranking" else None)
+    assert {_shown(task, metric, labels, predictions) for metric in metrics_for(task).values()} == {"refused"}
+
+
+def test_predictions_of_a_ranking_stay_in_their_group() -> None:
+    groups = np.random.default_rng(4).permutation(GROUPS)
+    scores = groups + np.random.default_rng(5).random(ROWS)
+    made = list(shuffles(TASKS["ranking"].read(scores, groups), ROWS, 3, 7))
+    assert all(
+        (np.floor(each.scores) == groups).all() and (np.sort(each.scores) == np.sort(scores)).all() for each in made
+    )
+    assert all((each.scores != scores).mean() > 0.5 for each in made)
+    assert len({each.scores.tobytes() for each in made}) == 3

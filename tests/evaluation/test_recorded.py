@@ -1,0 +1,148 @@
+"""An earlier evaluation under another policy: what it holds gives the same answers, what it lacks is told."""
+
+from typing import Any
+
+import pytest
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.gate import Terms
+from gatehouse.evaluation.recorded import rejudged
+from gatehouse.evaluation.report import page
+from gatehouse.evaluation.rules.bars import Bar
+from gatehouse.evaluation.rules.champion import ChampionRule
+from gatehouse.evaluation.rules.cost import CostBounds
+from gatehouse.evaluation.rules.regressions import RegressionRule
+from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.store import ArtifactStore
+from tests.evaluation.conftest import LENIENT, Bench
+
+STRICT = GatePolicy(
+    bars={"roc_auc": Bar(min=0.6)},
+    leakage_alarm={"roc_auc": 0.65},
+    slices={"roc_auc": 0.99},
+    champion=ChampionRule(metric="brier", tolerance=0.0),
+    better_than_guessing=None,
+    rules={"bar": Terms(severity="warn")},
+    warnings="refuse",
+    regressions=RegressionRule(metrics=("roc_auc",), slices=False),
+)
+
+
+@pytest.mark.parametrize(
+    "policy", [LENIENT, STRICT, GatePolicy(regressions=RegressionRule()), GatePolicy(least_rarer_rows=1501)]
+)
+def test_it_says_what_an_evaluation_under_that_policy_says(judged_bench: Bench, policy: GatePolicy) -> None:
+    bad, good = judged_bench.models["bad"], judged_bench.models["good"]
+    before = judged_bench.evaluate(bad, champion=good)
+    anew = judged_bench.evaluate(bad, champion=good, policy=policy)
+    found = rejudged(judged_bench.store, before.evaluation, policy)
+    assert (found.verdict, found.broken, found.not_measured) == (anew.verdict, anew.reasons, ())
+    assert found.warnings == tuple(text for text in anew.warnings if not text.startswith("rules."))
+
+
+@pytest.fixture
+def recorded(judged_bench: Bench) -> Any:
+    """Publishes an evaluation with some of its JSON changed; gives its store and reference."""
+    result = judged_bench.evaluate(judged_bench.models["good"], champion=judged_bench.models["bad"])
+    held = judged_bench.store
+    manifest = held.manifest(result.evaluation)
+
+    def publish(change: Any) -> tuple[ArtifactStore, str]:
+        files = {each.path[:-5]: held.read_json(result.evaluation, each.path) for each in manifest.files}
+        change(files)
+        reference = held.publish(
+            "evaluations",
+            "changed",
+            {f"{name}.json": canonical_json(body) for name, body in files.items()},
+            derived_from=manifest.derived_from,
+            configuration=manifest.configuration,
+            details=manifest.details,
+        )
+        return held, str(reference)
+
+    return publish
+
+
+def test_what_it_does_not_hold_was_not_measured_then(recorded: Any) -> None:
+    def forget(files: Any) -> None:
+        for values in files["metrics"].values():
+            del values["brier"]
+        files["verdict"] |= {"comparisons": {}, "comparison": None}
+
+    policy = LENIENT.model_copy(
+        update={
+            "bars": {"brier": Bar(max=1.0)},
+            "must_beat_baseline": ("brier",),
+            "slices": {"brier": 1.0},
+            "regressions": RegressionRule(metrics=("roc_auc",)),
+            "cost": CostBounds(latency_ms=1e9, memory_mb=1.0),
+        }
+    )
+    found = rejudged(*recorded(forget), policy)
+    assert (found.verdict, found.broken) == ("not known", ())
+    names = ("bar brier", "baseline brier", "champion log_loss", "regressions", "slices brier", "memory")
+    assert found.not_measured == names
+    alarmed = policy.model_copy(update={"leakage_alarm": {"roc_auc": 0.501}})
+    assert rejudged(*recorded(forget), alarmed).verdict == "refused", "one rule that was measured is enough"
+
+
+def test_latency_is_read_where_the_evaluation_left_it(judged_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = judged_bench.models["good"]
+    evaluation = judged_bench.evaluate(good).evaluation
+    for most, said in ((1e9, "pass"), (1e-9, "refused")):
+        asked = LENIENT.model_copy(update={"cost": CostBounds(latency_ms=most)})
+        found = rejudged(judged_bench.store, evaluation, asked)
+        assert (found.verdict, found.not_measured) == (said, ())
+    monkeypatch.setattr(ArtifactStore, "measurements", lambda *_: [])
+    found = rejudged(judged_bench.store, evaluation, asked)
+    assert (found.verdict, found.not_measured) == ("not known", ("latency",))
+
+
+@pytest.mark.parametrize("policy", [{"champion": {"metric": "brier", "tolerance": 1.0}}, {"better_than_guessing": 0.9}])
+def test_guessing_in_another_metric_or_confidence_was_not_measured_then(recorded: Any, policy: Any) -> None:
+    asked = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}} | policy)
+    found = rejudged(*recorded(lambda files: None), asked)
+    assert (found.verdict, found.not_measured) == ("not known", ("guessing",))
+
+
+def test_a_bound_of_another_confidence_was_not_measured_then(recorded: Any) -> None:
+    policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=0.02, confidence=0.99)})
+    found = rejudged(*recorded(lambda files: None), policy)
+    assert (found.verdict, found.not_measured) == ("not known", ("champion log_loss",))
+
+
+def test_a_policy_of_an_earlier_format_is_read_as_what_it_was(recorded: Any) -> None:
+    def drawn(champion: dict[str, Any], version: int) -> str:
+        number = {"format_version": version} if version > 1 else {}
+        policy = {"champion": {"metric": "log_loss"} | champion | number, "must_beat_baseline": []} | number
+        held, reference = recorded(lambda files: files["verdict"].update(policy=policy))
+        assert rejudged(held, reference, LENIENT).not_measured == ("guessing",)
+        return page(held, reference)
+
+    of_the_first = drawn({}, 1)
+    assert of_the_first == drawn({"tolerance": 0.002}, 2)
+    assert of_the_first != drawn({}, 2)
+
+
+def test_the_page_has_a_column_of_bars_where_there_are_bars(recorded: Any) -> None:
+    def drawn(bars: dict[str, Any]) -> str:
+        return page(*recorded(lambda files: files["verdict"]["policy"].update(bars=bars)))
+
+    assert ">bar</th>" in drawn({"roc_auc": {"min": 0.6}}) and ">bar</th>" not in drawn({})
+
+
+def test_a_policy_of_another_task_is_refused(recorded: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"does not fit .*found rmse"):
+        rejudged(*recorded(lambda files: None), LENIENT.model_copy(update={"bars": {"rmse": Bar(max=1.0)}}))
+
+
+def test_the_page_of_an_evaluation_without_intervals_says_that_it_has_none(recorded: Any) -> None:
+    def forget(files: Any) -> None:
+        del files["uncertainty"], files["found_slices"], files["verdict"]["comparisons"]
+        for each in files["slices"]:
+            del each["intervals"], each["p_value"]
+
+    drawn = page(*recorded(forget))
+    assert "It has no intervals: this evaluation was made before" in drawn and "carrier=UA" in drawn
+    assert "The other metrics were not compared" in drawn

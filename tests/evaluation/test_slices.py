@@ -1,0 +1,149 @@
+"""Slices: every row counts once a column, and small or one-sided slices are shown but not judged."""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.bootstrap import Units
+from gatehouse.evaluation.slice_columns import problems_of, slice_columns
+from gatehouse.evaluation.slices import MOST_VALUES, Slice, Slicing, group
+from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.metrics.tasks.binary import BINARY
+
+LABELS = np.array([0, 1, 0, 1, 1, 1], dtype=np.int8)
+SCORES = np.array([0.1, 0.9, 0.6, 0.4, 0.5, 0.5])
+TABLE = pa.table({"carrier": ["AA", "AA", "ÜÄ", "ÜÄ", None, None], "number": [1, 1, 1, 1, 2, 2]})
+SPEC = EvaluationSpec(slices=("carrier",), min_slice_rows=2)
+
+
+def sliced(spec: EvaluationSpec = SPEC, **models: Any) -> dict[str, Slice]:
+    """Slices of the rows above by name; more models than the candidate are given by role."""
+    predictions = {role: BINARY.read(scores, None) for role, scores in ({"candidate": SCORES} | models).items()}
+    return {entry.name: entry for entry in slicing(predictions, spec).named()}
+
+
+def slicing(predictions: Any, spec: EvaluationSpec) -> Slicing:
+    """What the rows above are sliced with."""
+    return Slicing(TABLE, LABELS, predictions, spec, BINARY, ("roc_auc",), ("log_loss", 0.95), Units("row", 6))
+
+
+def test_each_value_is_a_slice_and_so_are_nulls() -> None:
+    found = sliced()
+    assert set(found) == {"carrier=AA", "carrier=ÜÄ", "carrier=(null)"}
+    assert [found[name].metrics["candidate"]["roc_auc"] for name in ("carrier=AA", "carrier=ÜÄ")] == [1.0, 0.0]
+    assert found["carrier=AA"].level == 0.5
+
+
+def test_a_slice_of_one_class_has_no_area_and_is_not_judged() -> None:
+    entry = sliced()["carrier=(null)"]
+    assert (set(entry.metrics["candidate"]), entry.judged) == ({"log_loss"}, False)
+    assert math.isfinite(entry.metrics["candidate"]["log_loss"])
+
+
+def test_each_number_of_a_slice_has_its_interval() -> None:
+    entry = sliced(champion=1 - SCORES)["carrier=AA"]
+    for role, values in entry.metrics.items():
+        for metric, value in values.items():
+            low, high = entry.intervals[role][metric]
+            assert low <= value <= high
+
+
+def test_small_slices_are_not_judged() -> None:
+    assert not any(entry.judged for entry in sliced(SPEC.model_copy(update={"min_slice_rows": 3})).values())
+    assert any(entry.judged for entry in sliced().values())
+
+
+def test_the_champion_has_its_own_numbers() -> None:
+    entry = sliced(champion=1 - SCORES)["carrier=AA"]
+    assert [entry.metrics[role]["roc_auc"] for role in ("candidate", "champion")] == [1.0, 0.0]
+
+
+def test_columns_that_are_no_text_can_be_sliced() -> None:
+    assert list(sliced(EvaluationSpec(slices=("number",)))) == ["number=1", "number=2"]
+
+
+def test_a_missing_column_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"no column weather; it has carrier, number"):
+        sliced(EvaluationSpec(slices=("carrier", "weather")))
+
+
+@given(st.lists(st.none() | st.text(max_size=3), min_size=1, max_size=120))
+def test_groups_divide_the_rows(values: list[str | None]) -> None:
+    names, members = group(
+        slice_columns(pa.table({"x": pa.array(values, pa.string())}), EvaluationSpec(slices=("x",)))["x"]
+    )
+    assert len(members) == len(values)
+    assert 0 <= members.min() <= members.max() < len(names) <= MOST_VALUES
+    if len(set(values)) <= MOST_VALUES:
+        assert all(
+            names[group_] == (f"x={value}" if value is not None else "x=(null)")
+            for group_, value in zip(members, values, strict=True)
+        )
+
+
+def test_rare_values_are_taken_together() -> None:
+    values = [f"common {index % 39}" for index in range(390)] + [f"rare {index}" for index in range(300)]
+    names, members = group(pa.chunked_array([values]))
+    assert len(names) == MOST_VALUES
+    assert names[-1] == "(other)"
+    assert all(name.startswith("common") for name in names[:-1])
+    assert (members == MOST_VALUES - 1).sum() == 300
+
+
+def test_expressions_slice_the_rows_and_two_are_crossed() -> None:
+    spec = EvaluationSpec(
+        slices={"even": "number % 2 = 0", "letters": "length(carrier)"}, crossed_slices=(("even", "letters"),)
+    )
+    assert {name: entry.rows for name, entry in sliced(spec).items()} == {
+        "even=false": 4,
+        "even=true": 2,
+        "letters=2": 4,
+        "letters=(null)": 2,
+        "even=false × letters=2": 4,
+        "even=true × letters=(null)": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [("weather = 1", "weather"), ("count(*)", "a value for each of 6 rows, found 1"), ("number ++", "syntax error")],
+)
+def test_an_expression_that_cannot_be_evaluated_is_named(expression: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"evaluation.slices: x: .*{re.escape(told)}"):
+        sliced(EvaluationSpec(slices={"x": expression}))
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("number % 2 = 0", None),
+        ("nmber % 2 = 0", "found nmber in"),
+        ("number +", "expected one SQL expression, found 'number +': syntax error at or near \"+\""),
+        ("number ** (", "found 'number ** (': syntax error at or near \"(\""),
+        ("1 FROM rows", "expected one SQL expression, found '1 FROM rows'"),
+        (" ", "expected one SQL expression, found ' '"),
+        ("1) FROM rows; SELECT (2", "found more"),
+    ],
+)
+def test_an_expression_is_checked_without_rows(expression: str, told: str | None) -> None:
+    problems = list(problems_of(expression, ("number", "carrier")))
+    assert len(problems) == (told is not None)
+    assert all(told is not None and told in problem for problem in problems)
+
+
+def test_pairs_are_of_slices_that_are_named() -> None:
+    with pytest.raises(ValueError, match=r"expected names from slices \(a\), found b"):
+        EvaluationSpec(slices=("a",), crossed_slices=(("a", "b"),))
+
+
+def test_a_slice_is_compared_with_the_champion_on_the_same_draws() -> None:
+    comparison = sliced(champion=SCORES.copy())["carrier=AA"].comparisons["log_loss"]
+    assert (comparison.worse_by, comparison.worst_bound, comparison.best_bound) == (0.0, 0.0, 0.0)
+    assert sliced()["carrier=AA"].comparisons == {}

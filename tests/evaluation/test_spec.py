@@ -1,0 +1,115 @@
+"""The configuration of evaluation and gate says no to what cannot be meant."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from gatehouse.evaluation.gate import Terms
+from gatehouse.evaluation.rules.bars import Bar
+from gatehouse.evaluation.rules.champion import ChampionRule
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.metrics.catalogue.found import metrics_for
+from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.store.identity import identity_digest
+
+POLICY = Path(__file__).parents[2] / "pipelines" / "projects" / "flights" / "policy.yaml"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"bars": {"roc_auc": 1}}, "expected min, max or both, as {min: 0.7}, found 1"),
+        ({"bars": {"roc_auc": float("nan")}}, "expected min, max or both, as {min: 0.7}, found nan"),
+        ({"bars": {"roc_auc": {}}}, "expected min, max or both, found neither"),
+        ({"bars": {"roc_auc": {"min": 0.9, "max": 0.7}}}, "expected min <= max, found min 0.9 and max 0.7"),
+        ({"bars": {"speed": {"min": 0.9}}}, "expected one of the metrics accuracy, .*found 'speed'"),
+        ({"champion": {"metric": "speed"}}, "found 'speed'"),
+        ({"slices": {"speed": 1}}, "found 'speed'"),
+        ({"bars": {"roc_auc": {"min": float("nan")}}}, "finite"),
+        ({"champion": {"tolerance": -0.1}}, "tolerance"),
+        ({"champion": {"tolerance": 0.1, "relative_tolerance": 0.1}}, "found both"),
+        ({"champion": {"confidence": 1.0}}, "confidence"),
+        ({"must_beat": []}, "must_beat"),
+        ({"rules": {"bars roc_auc": {"owner": "ada"}}}, "begin with bar, baseline, guessing, .*found 'bars roc_auc'"),
+        ({"rules": {"slice carrier=OO": {"severity": "ignore"}}}, "severity"),
+    ],
+)
+def test_a_policy_that_cannot_be_meant(body: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        GatePolicy.model_validate(body)
+
+
+def test_a_policy_survives_its_own_json() -> None:
+    policy = GatePolicy(bars={"roc_auc": Bar(min=0.7)})
+    assert GatePolicy.model_validate_json(policy.model_dump_json()) == policy
+
+
+def test_the_policy_of_the_example_project_holds_its_bars() -> None:
+    policy = GatePolicy.model_validate(yaml.safe_load(POLICY.read_text()))
+    assert policy.bars == {"roc_auc": Bar(min=0.725), "log_loss": Bar(max=0.495)}
+    assert policy.leakage_alarm == {"roc_auc": 0.80}
+    assert policy.must_beat_baseline == ("log_loss", "roc_auc")
+
+
+def test_metrics_of_other_tasks_are_named_with_what_is_offered() -> None:
+    policy = GatePolicy(bars={"r2": Bar(min=0.9), "roc_auc": Bar(min=0.7)}, champion=ChampionRule(metric="mse"))
+    offered = ", ".join(metrics_for("binary"))
+    assert "roc_auc" in metrics_for("binary") and "r2" not in metrics_for("binary")
+    assert list(policy.problems(BINARY)) == [
+        f"bars: the task binary has the metrics {offered}; found r2",
+        f"champion.metric: the task binary has the metrics {offered}; found mse",
+    ]
+    assert list(GatePolicy().problems(BINARY)) == []
+    misspelt = GatePolicy(rules={"bar roc_acu": Terms(owner="ada"), "slice carrier=OO": Terms(severity="warn")})
+    assert list(misspelt.problems(BINARY)) == [f"rules: the task binary has the metrics {offered}; found roc_acu"]
+
+
+def test_what_is_left_open_is_the_tasks() -> None:
+    judging = judging_of(BINARY)
+    found = GatePolicy().resolved(judging)
+    assert (found.champion.metric, found.must_beat_baseline) == ("log_loss", ("log_loss",))
+    assert (found.leakage_alarm, found.slices) == ({"roc_auc": 0.95}, {"roc_auc": 0.5})
+    assert found.resolved(judging) == found
+    none = GatePolicy(must_beat_baseline=(), slices={}, leakage_alarm={}).resolved(judging)
+    assert (none.must_beat_baseline, none.slices, none.leakage_alarm) == ((), {}, {})
+
+
+def test_the_same_rules_in_another_order_are_the_same_policy() -> None:
+    one = GatePolicy.model_validate(
+        {"bars": {"roc_auc": {"min": 0.7}, "log_loss": {"max": 0.5}}, "must_beat_baseline": ["roc_auc", "log_loss"]}
+    )
+    other = GatePolicy.model_validate(
+        {
+            "must_beat_baseline": ["log_loss", "roc_auc", "log_loss"],
+            "bars": {"log_loss": {"max": 0.5}, "roc_auc": {"min": 0.7}},
+            "approval": "automatic",
+        }
+    )
+    assert identity_digest(one) == identity_digest(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"slices": ["b", "a"]}, {"slices": ["a", "b", "a"]}),
+        (
+            {"slices": ["a", "b", "c"], "crossed_slices": [["b", "a"], ["a", "c"]]},
+            {"slices": ["a", "b", "c"], "crossed_slices": [["c", "a"], ["a", "b"]]},
+        ),
+        ({"slices": {"b": "x > 1", "a": "x < 1"}}, {"slices": {"a": "x < 1", "b": "x > 1"}}),
+    ],
+    ids=["columns", "pairs", "expressions"],
+)
+def test_the_same_slices_in_another_order_are_the_same_evaluation(one: dict[str, Any], other: dict[str, Any]) -> None:
+    first, second = map(EvaluationSpec.model_validate, (one, other))
+    assert identity_digest(first) == identity_digest(second)
+    assert first.model_dump_json() == second.model_dump_json()
+
+
+def test_specs_are_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        EvaluationSpec().seed = 1  # type: ignore[misc]

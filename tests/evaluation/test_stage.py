@@ -1,0 +1,423 @@
+"""Evaluation end to end on real models: verdicts, reasons, what is published, and what must never happen."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.data.splitting.parts import UnusablePartError, read_part
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation import gate
+from gatehouse.evaluation.gate import NONE_REFUSES, Evidence, Rule, Terms, families
+from gatehouse.evaluation.presentation import markdown
+from gatehouse.evaluation.report import page
+from gatehouse.evaluation.rules.bars import Bar
+from gatehouse.evaluation.rules.champion import ChampionRule
+from gatehouse.evaluation.rules.cost import CostBounds
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.evaluation.stage import EvaluateRequest, ScoringError, SelfComparisonError, evaluate
+from gatehouse.metrics.catalogue.found import measure
+from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.store.identity import Spec, identity_of
+from gatehouse.store.run import RUN_ID, events
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.scoring.predictor import Predictor
+from tests.evaluation.conftest import LENIENT, SPEC, Bench
+from tests.training.synthetic import publish_split
+
+
+def test_the_first_candidate_needs_no_champion(judged_bench: Bench) -> None:
+    result = judged_bench.evaluate(judged_bench.models["good"])
+    assert (result.verdict, result.reasons, result.champion_metrics) == ("pass", (), {})
+    assert result.metrics["roc_auc"] > 0.7
+    assert set(result.metrics) == set(result.baseline_metrics)
+
+
+def test_a_model_worse_than_the_champion_is_refused(judged_bench: Bench) -> None:
+    result = judged_bench.evaluate(judged_bench.models["bad"], champion=judged_bench.models["good"])
+    assert result.verdict == "refused"
+    assert len(result.reasons) == 1
+    assert result.reasons[0].startswith("champion log_loss: expected not worse than the champion's")
+
+
+def test_a_model_better_than_the_champion_passes(judged_bench: Bench) -> None:
+    result = judged_bench.evaluate(judged_bench.models["good"], champion=judged_bench.models["bad"])
+    assert (result.verdict, result.reasons) == ("pass", ())
+
+
+def test_champion_and_candidate_each_have_their_own_numbers(judged_bench: Bench) -> None:
+    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
+    result = judged_bench.evaluate(bad, champion=good)
+    part = read_part(judged_bench.store, judged_bench.training_set, judged_bench.split, "test", BINARY)
+    for model, found in ((bad, result.metrics), (good, result.champion_metrics)):
+        predicted = Predictor.load(judged_bench.store, model).predict(part.table)
+        assert found == measure("binary", part.labels, BINARY.read(predicted, None))
+    swapped = judged_bench.evaluate(good, champion=bad)
+    assert (swapped.metrics, swapped.champion_metrics) == (result.champion_metrics, result.metrics)
+    assert result.metrics != result.champion_metrics
+
+
+def test_a_candidate_is_never_compared_with_itself(judged_bench: Bench) -> None:
+    good = judged_bench.models["good"]
+    with pytest.raises(SelfComparisonError, match="is both candidate and champion"):
+        judged_bench.evaluate(good, champion=good)
+    with pytest.raises(SelfComparisonError):
+        judged_bench.evaluate(good, champion=judged_bench.store.address_of(good))
+
+
+def test_a_tolerance_that_the_rows_cannot_show_is_inconclusive(judged_bench: Bench) -> None:
+    policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=1e-5)})
+    result = judged_bench.evaluate(judged_bench.models["other"], judged_bench.models["good"], policy)
+    assert result.verdict == "inconclusive"
+    assert "the smallest regression that these test rows can show is 0.0" in result.reasons[0]
+    html = page(judged_bench.store, result.evaluation)
+    assert "The test rows cannot tell" in html and "cannot tell</td>" in html
+
+
+def test_rows_that_are_not_independent_are_drawn_by_what_the_project_names(judged_bench: Bench) -> None:
+    spec = SPEC.model_copy(update={"resample_by": "origin"})
+    result = judged_bench.evaluate(judged_bench.models["good"], spec=spec)
+    told = judged_bench.store.read_json(result.evaluation, "uncertainty.json")
+    assert (told["unit"], told["units"], set(told["design_effect"])) == ("origin", 2, set(result.metrics))
+    html = page(judged_bench.store, result.evaluation)
+    assert "design effect" in html and "plain calibration error: it is that of these rows" in html
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(None, "pass"), (0.1, "refused")])
+def test_an_equal_model_is_judged_as_the_policy_states(judged_bench: Bench, least: float | None, verdict: str) -> None:
+    policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=0.05, min_improvement=least)})
+    result = judged_bench.evaluate(judged_bench.models["other"], judged_bench.models["good"], policy)
+    assert result.verdict == verdict
+
+
+def test_every_broken_rule_is_a_reason(judged_bench: Bench) -> None:
+    update = {"bars": {"log_loss": Bar(max=0.001)}, "leakage_alarm": {"roc_auc": 0.6}, "slices": {"roc_auc": 0.99}}
+    result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT.model_copy(update=update))
+    names = {reason.split(":")[0] for reason in result.reasons}
+    assert names == {"bar log_loss", "leakage alarm roc_auc", *(f"slice carrier={name}" for name in ("AA", "DL", "UA"))}
+
+
+def test_a_broken_rule_that_warns_is_told_with_its_owner_and_refuses_nobody(judged_bench: Bench) -> None:
+    terms = {"bar": Terms(severity="warn", owner="risk", reason="on trial"), "slice carrier=OO": Terms(owner="ops")}
+    policy = LENIENT.model_copy(update={"bars": {"log_loss": Bar(max=0.001)}, "rules": terms})
+    result = judged_bench.evaluate(judged_bench.models["good"], policy=policy)
+    assert (result.verdict, result.reasons) == ("pass", ())
+    told, unused = result.warnings
+    assert told.startswith("bar log_loss: expected at most 0.001, found ") and told.endswith("(owner risk: on trial)")
+    assert unused == "rules.slice carrier=OO: the policy names a rule that was not applied"
+    drawn = page(judged_bench.store, result.evaluation)
+    assert "!\u00a0warns" in drawn and told in drawn and "and the others only warn" in drawn
+    assert f"- warning: {told}" in markdown(result)
+
+
+def test_where_every_rule_only_warns_the_decision_says_so(judged_bench: Bench) -> None:
+    heads = [head for each in families() for head in each.names]
+    update = {"bars": {"log_loss": Bar(max=0.001)}, "rules": {head: Terms(severity="warn") for head in heads}}
+    result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT.model_copy(update=update))
+    assert result.verdict == "pass" and f"rules: {NONE_REFUSES}" in result.warnings
+
+
+def test_a_rule_is_declared_once_and_is_in_verdict_reasons_and_page(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule on the model itself: it reads its manifest, and nothing else has to know of it."""
+
+    def small(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+        size = sum(file.bytes for file in evidence.model.files)
+        yield Rule("model size", "at most 10 bytes", f"{size} bytes", size <= 10)
+
+    found = (*gate.families(), gate.Family(Spec, small, ("model size",)))
+    monkeypatch.setattr(gate, "families", lambda: found)
+    model = bench.model(steps=5)
+    result = bench.evaluate(model)
+    reason = f"expected at most 10 bytes, found {sum(file.bytes for file in bench.store.manifest(model).files)} bytes"
+    assert (result.verdict, result.reasons) == ("refused", (f"model size: {reason}",))
+    assert bench.store.read_json(result.evaluation, "verdict.json")["rules"][-1]["name"] == "model size"
+    assert reason in page(bench.store, result.evaluation)
+
+
+def test_checks_of_the_data_are_rules_and_their_warnings_on_the_record(judged_bench: Bench) -> None:
+    store, good = judged_bench.store, judged_bench.models["good"]
+
+    def published(kind: str, verdict: str, *warnings: str, of: str = judged_bench.training_set) -> str:
+        details = {"verdict": verdict, "warnings": list(warnings)}
+        return str(store.publish(kind, "x", {"a": "b"}, derived_from={"training_set": of}, details=details))
+
+    leakage, checks = published("leakage", "pass", "view a: not checked"), published("split-checks", "fail")
+    given = {"leakage": leakage, "split_checks": checks}
+    result = evaluate(judged_bench.request(good).model_copy(update=given), store)
+    assert result.reasons == ("split checks: expected pass, found fail",)
+    warnings = store.read_json(result.evaluation, "verdict.json")["warnings"]
+    assert warnings == ["validation: was not given", "leakage: view a: not checked"]
+    assert store.manifest(result.evaluation).derived_from.items() >= given.items()
+    assert "leakage: view a: not checked" in page(store, result.evaluation)
+    other = {"leakage": published("leakage", "pass", of=good)}
+    with pytest.raises(ConfigurationError, match="leakage: expected a check of training-sets/"):
+        evaluate(judged_bench.request(good).model_copy(update=other), store)
+
+
+def test_what_is_published(judged_bench: Bench) -> None:
+    store, good, bad = judged_bench.store, judged_bench.models["good"], judged_bench.models["bad"]
+    result = judged_bench.evaluate(bad, champion=good)
+    manifest = store.manifest(result.evaluation)
+    assert (manifest.kind, manifest.name) == ("evaluations", "delays")
+    assert set(manifest.derived_from) == {"model", "champion", "training_set", "split", "baseline"}
+    rate = pytest.approx(0.4, abs=0.2)
+    assert manifest.details == {
+        "verdict": "refused",
+        "task": "binary",
+        "rows": 1500,
+        "level": {"title": "label rate", "is_share": True, "value": rate},
+    }
+    assert manifest.configuration == {"spec": identity_of(SPEC), "policy": identity_of(LENIENT)}
+    assert store.read_json(result.evaluation, "metrics.json") == {
+        "candidate": result.metrics,
+        "champion": result.champion_metrics,
+        "baseline": result.baseline_metrics,
+        "constant": store.read_json(result.evaluation, "metrics.json")["constant"],
+    }
+    verdict = store.read_json(result.evaluation, "verdict.json")
+    assert verdict["verdict"] == "refused"
+    assert [rule["name"] for rule in verdict["rules"] if not rule["holds"]] == ["champion log_loss"]
+    assert set(store.read_json(result.evaluation, "curves.json")) == {"candidate", "champion", "baseline"}
+    assert sum(entry["rows"] for entry in store.read_json(result.evaluation, "slices.json")) == 1500
+    assert store.verify(result.evaluation) == 6
+    intervals = store.read_json(result.evaluation, "uncertainty.json")["intervals"]
+    for role, values in store.read_json(result.evaluation, "metrics.json").items():
+        assert set(intervals[role]) == set(values)
+        low, high = intervals[role]["log_loss"]
+        assert low < values["log_loss"] < high or role == "constant"
+    assert set(verdict["comparisons"]) == set(result.metrics)
+    assert verdict["comparisons"]["log_loss"].items() >= verdict["comparison"].items()
+
+
+def test_the_page_says_the_verdict_and_escapes_names(judged_bench: Bench) -> None:
+    result = judged_bench.evaluate(judged_bench.models["bad"], champion=judged_bench.models["good"])
+    html = page(judged_bench.store, result.evaluation)
+    assert "refused" in html
+    assert result.reasons[0].replace("'", "&#x27;") in html
+    assert judged_bench.models["good"] in html
+    assert "carrier=UA" in html
+
+
+def test_the_page_shows_what_the_candidate_costs_and_its_probes_or_says_that_there_are_none(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gatehouse.evaluation.probing.spec import ProbeSpec
+    from gatehouse.evaluation.probing.stage import ProbeRequest, probe
+
+    model = bench.model(steps=20)
+    result = bench.evaluate(model)
+    without = page(bench.store, result.evaluation)
+    assert "The candidate was not probed" in without and "No rule of the gate looks at it." in without
+    assert "milliseconds for" in without and "a batch of 200" in without
+    data = {"training_set": bench.training_set, "split": bench.split}
+    probes = probe(ProbeRequest(model=model, **data, spec=ProbeSpec(rows=100, repeats=2)), bench.store).robustness
+    html = page(bench.store, result.evaluation)
+    assert probes in html and "Permutation importance with its standard deviation" in html
+    monkeypatch.setattr(type(bench.store.objects), "list", lambda self, prefix: iter(()))  # Measurements are gone.
+    assert "Nobody measured what the candidate costs" in page(bench.store, result.evaluation)
+
+
+def test_slices_that_are_not_judged_are_folded_and_named_in_the_head(judged_bench: Bench) -> None:
+    rows = {each["name"]: each["rows"] for each in _slices(judged_bench, SPEC)}
+    most = max(rows, key=lambda name: rows[name])
+    spec = SPEC.model_copy(update={"min_slice_rows": rows[most]})
+    result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT, spec=spec)
+    head, _, body = page(judged_bench.store, result.evaluation).partition("</header>")
+    shown, _, folded = body.partition('<details class="folded">')
+    assert most in shown and all(name not in shown for name in rows if name != most)
+    assert all(name in folded for name in rows if name != most)
+    assert f"{len(rows) - 1} slices that are not judged" in folded
+    assert f"slices: {len(rows) - 1} of {len(rows)} have too few rows" in head
+
+
+def _slices(bench: Bench, spec: EvaluationSpec) -> list[dict[str, Any]]:
+    result = bench.evaluate(bench.models["good"], policy=LENIENT, spec=spec)
+    found: list[dict[str, Any]] = bench.store.read_json(result.evaluation, "slices.json")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("beaten", "guessing", "told"),
+    [
+        ((), None, "look at bounds only"),
+        (("roc_auc",), None, "compare the candidate only with the baseline in ROC AUC"),
+        ((), 0.95, "compare the candidate only with guessing"),
+    ],
+)
+def test_the_page_tells_of_no_comparison_that_no_rule_makes(
+    judged_bench: Bench, beaten: tuple[str, ...], guessing: float | None, told: str
+) -> None:
+    policy = LENIENT.model_copy(update={"must_beat_baseline": beaten, "better_than_guessing": guessing})
+    result = judged_bench.evaluate(judged_bench.models["good"], policy=policy)
+    html = page(judged_bench.store, result.evaluation)
+    assert f"There is no champion yet: the rules {told}." in html
+    assert "champion: there is none yet" in html.split("</header>")[0]
+    assert ("No rule of the gate looks at the baseline" in html) == (not beaten)
+    assert "compared" not in html
+
+
+@pytest.mark.parametrize("spec", [{"slices": ()}, {"min_slice_rows": 1_501}], ids=["none named", "all too small"])
+def test_a_limit_on_slices_that_judges_none_is_told(judged_bench: Bench, spec: dict[str, object]) -> None:
+    """One that the policy states refuses; one that only the task has is told on the page."""
+    measured, told = SPEC.model_copy(update=spec), ("No slices are judged", "None of the slices is judged")
+    for slices, verdict in (({"roc_auc": 0.1}, "refused"), (None, "pass")):
+        policy = LENIENT.model_copy(update={"slices": slices})
+        result = judged_bench.evaluate(judged_bench.models["good"], policy=policy, spec=measured)
+        assert result.verdict == verdict, result.reasons
+        assert any(text in page(judged_bench.store, result.evaluation) for text in told)
+    assert not any(text in page(judged_bench.store, _usual(judged_bench)) for text in told)
+
+
+def _usual(bench: Bench) -> str:
+    return bench.evaluate(bench.models["good"]).evaluation
+
+
+class _LaterPolicy(GatePolicy):
+    """A policy as it may be in a later version."""
+
+    added: int = 3
+
+
+class _LaterRule(ChampionRule):
+    """So the rule in it."""
+
+    added: int = 3
+
+
+class _LaterSpec(EvaluationSpec):
+    """And what is measured."""
+
+    added: int = 3
+
+
+def test_fields_that_are_added_with_a_default_give_the_same_evaluation(judged_bench: Bench) -> None:
+    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
+    rule = _LaterRule(**identity_of(LENIENT.champion))
+    policy = _LaterPolicy(**(dict(LENIENT) | {"champion": rule}))
+    first = judged_bench.evaluate(good, bad)
+    assert judged_bench.evaluate(good, bad, policy, _LaterSpec(**dict(SPEC)), force="again") == first
+
+
+def test_a_second_run_gives_the_same_reference(judged_bench: Bench) -> None:
+    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
+    first = judged_bench.evaluate(good, champion=bad)
+    assert judged_bench.evaluate(good, champion=bad, force="again") == first
+
+
+def test_the_baseline_is_fitted_once_for_all_candidates(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN_ID, "run")
+    for steps in (5, 10):
+        bench.evaluate(bench.model(steps=steps))
+    found = [event.event for _, event in events(bench.store, "run") if event.stage == "evaluate:fit_baseline"]
+    assert sorted(found) == ["finished", "hit", "started", "started"]
+
+
+@pytest.mark.parametrize(("refit", "parts"), [(0, ("train",)), (2, ("train", "validation"))])
+def test_the_baseline_learns_from_the_rows_that_the_candidate_learned_from(
+    judged_bench: Bench, refit: int, parts: tuple[str, ...]
+) -> None:
+    bench, data = judged_bench, {"training_set": judged_bench.training_set, "split": judged_bench.split}
+    found = bench.evaluate(bench.model(steps=5, refit=refit))
+    baseline = bench.store.manifest(found.evaluation).derived_from["baseline"]
+    rows = [read_part(bench.store, **data, name=part, task=BINARY).labels for part in parts]
+    rate = float(np.concatenate(rows).mean())
+    (constant,) = bench.store.read_json(baseline, "constant.json")["coefficients"]
+    assert constant[-1] == pytest.approx(np.log(rate / (1 - rate)), abs=1e-4)
+
+
+def test_what_it_costs_is_recorded_beside_and_not_in_the_evaluation(bench: Bench) -> None:
+    model = bench.model(steps=1)
+    result = bench.evaluate(model)
+    (key,) = bench.store.objects.list(f"measurements/{model}")
+    told = json.loads(bench.store.objects.get_bytes(key))
+    latency = told["latency"]
+    for times in (latency["single_row_ms"], latency["batch"]["ms"]):
+        assert 0 < times["p50"] <= times["p95"] <= times["p99"]
+    assert latency["batch"]["rows"] == 200
+    assert latency["rows_per_second"] == pytest.approx(200_000 / latency["batch"]["ms"]["p50"], abs=1)
+    assert latency["hardware"].endswith(" cores")
+    assert told["size_bytes"] == sum(entry.bytes for entry in bench.store.manifest(model).files)
+    assert "memory_mb" not in told and "cost" not in bench.store.read_json(result.evaluation, "verdict.json")
+
+
+def test_bounds_on_cost_are_rules_and_the_numbers_that_were_judged_are_kept(bench: Bench) -> None:
+    bounds = CostBounds(latency_ms=1e6, size_mb=1e-6, memory_mb=1.0)
+    policy = LENIENT.model_copy(update={"cost": bounds, "better_than_guessing": None})
+    result = bench.evaluate(bench.model(steps=1), policy=policy)
+    kept = bench.store.read_json(result.evaluation, "verdict.json")["cost"]
+    measured = json.loads(bench.store.objects.get_bytes(kept["measurement"]))
+    assert kept["memory_mb"] == measured["memory_mb"] > 50
+    assert kept["latency_ms"] == measured["latency"]["single_row_ms"]["p95"]
+    assert [reason.split(":")[0] for reason in result.reasons] == ["model size", "memory"]
+    assert f"found {kept['memory_mb']:.4g} MB on {kept['hardware']}" in result.reasons[1]
+
+
+def test_scores_that_are_not_numbers_are_an_error(bench: Bench) -> None:
+    with pytest.raises(
+        ScoringError,
+        match=r"The candidate models/.* 200 of them wrong, the first in row 1303 .* a number from 0 to 1",
+    ):
+        bench.evaluate(bench.model(steps=0, broken=True))
+
+
+def test_a_broken_champion_is_an_error_too(bench: Bench) -> None:
+    with pytest.raises(ScoringError, match="The champion models/"):
+        bench.evaluate(bench.model(steps=5), champion=bench.model(steps=0, broken=True))
+
+
+def test_a_champion_whose_features_are_gone(bench: Bench, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    from gatehouse.store.manifest import Column
+
+    champion = bench.model(steps=1)
+    whole = pq.ParquetDataset(bench.store.paths(bench.training_set)).read().drop_columns("wind")
+    details = bench.store.manifest(bench.training_set).details | {"numeric": ["distance", "delay_rate"]}
+    with bench.store.workspace() as workspace:
+        pq.write_table(whole, workspace / "part.parquet")
+        columns = [Column(field.name, str(field.type)) for field in whole.schema]
+        files = {"part.parquet": workspace / "part.parquet"}
+        less = str(bench.store.publish("training-sets", "less", files, columns=columns, details=details))
+    assert isinstance(whole, pa.Table)
+    smaller = Bench(bench.store, less, publish_split(bench.store, less))
+    candidate = smaller.model(steps=1, numeric=["distance", "delay_rate"])
+    with pytest.raises(
+        ScoringError, match=r"The champion .* cannot score the test rows\..*wind.*Keep them in the feature"
+    ):
+        smaller.evaluate(candidate, champion=champion)
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_an_empty_part_is_an_error(bench: Bench, part: str) -> None:
+    split = publish_split(bench.store, bench.training_set, **{part: range(0)})
+    with pytest.raises(UnusablePartError, match=f"{part} has 0 rows"):
+        evaluate(bench.request(bench.model(steps=1)).model_copy(update={"split": split}), bench.store)
+
+
+def test_a_model_that_always_says_the_same(bench: Bench) -> None:
+    model = bench.model(steps=0)
+    result = bench.evaluate(model, spec=SPEC.model_copy(update={"calibration_bins": 200}))
+    assert all(np.isfinite(value) for value in result.metrics.values())
+
+
+def test_requests_hold_identities_only(judged_bench: Bench) -> None:
+    good = judged_bench.models["good"]
+    request = judged_bench.request(judged_bench.store.address_of(good))
+    assert isinstance(request, EvaluateRequest)
+    assert request.model == good
+
+
+def test_a_copied_store_gives_the_same_evaluation(judged_bench: Bench, tmp_path: Path) -> None:
+    import shutil
+
+    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
+    first = judged_bench.evaluate(good, champion=bad)
+    shutil.copytree(judged_bench.store.address, tmp_path / "copy")
+    copy = Bench(ArtifactStore.open(tmp_path / "copy"), judged_bench.training_set, judged_bench.split)
+    assert copy.evaluate(good, champion=bad, force="again") == first

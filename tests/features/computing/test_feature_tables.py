@@ -1,0 +1,141 @@
+"""Feature tables of snapshots in turn: as from scratch where sources only grow, versions where they do not."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.features.database import connect, open_tables
+from gatehouse.features.point_in_time.asof_join import asof_join
+from gatehouse.features.table_files import feature_files, settled_times
+from gatehouse.online.materialization import materialize_views
+from gatehouse.online.sqlite import SqliteOnline
+from gatehouse.online.store import offline_join, online_view
+from tests.features.flights import DAY, START, Flights
+
+
+def test_day_by_day_gives_the_tables_that_from_scratch_gives(flights: Flights) -> None:
+    """Deliveries of whole days: rows past their end are provisional, and replaced by the next."""
+    parent = ""
+    for until in (START + 2 * DAY, START + 3 * DAY, START + timedelta(days=9, hours=7)):
+        snapshot = flights.snapshot(until, until + DAY)
+        parent = flights.compute(snapshot, parent)
+    assert flights.views(parent) == flights.views(flights.compute(snapshot))
+
+
+def test_in_the_order_of_landing_nothing_that_was_known_changes(flights: Flights) -> None:
+    """Rows are completed in place, as flights leave and land: no version is ever added to what was known."""
+    parent = ""
+    for cut in (timedelta(days=3, minutes=700), timedelta(days=3, minutes=915), timedelta(days=11, minutes=3)):
+        snapshot = flights.known_at(START + cut)
+        parent = flights.compute(snapshot, parent)
+    assert flights.views(parent) == flights.views(flights.compute(snapshot))
+
+
+@pytest.fixture(scope="module")
+def corrected(flights: Flights) -> tuple[str, str, datetime, datetime]:
+    """Tables of a snapshot, and those after one more day in which the delay of an early flight was corrected."""
+    until = START + 8 * DAY
+    first = flights.compute(flights.snapshot(until, until + DAY))
+    later = until + 2 * DAY
+    wrong = "arr_delay = 33 AND tailnum = 'N39463' OR arr_delay = 20 AND tailnum = 'N24211'"
+    query = f"SELECT * REPLACE (if({wrong}, arr_delay + 100, arr_delay) AS arr_delay) FROM raw.flights"
+    return first, flights.compute(flights.snapshot(until + DAY, later, {"flights": query}), first), until + DAY, later
+
+
+def test_a_corrected_row_adds_versions_and_what_was_known_stays(
+    flights: Flights, corrected: tuple[str, str, datetime, datetime]
+) -> None:
+    first, second, before, as_of = corrected
+    for view in ("aircraft_last_leg", "origin_traffic", "flight_record"):
+        late = f"known_from = '{as_of}' AND event_timestamp < '{as_of - 4 * DAY}'"
+        added = flights.rows(second, view, late)
+        assert added, view
+        settled = f"known_from < '{before - 2 * DAY - timedelta(hours=2)}'"
+        assert flights.rows(second, view, settled) == flights.rows(first, view, settled)
+        for row in added:
+            keys = flights.repository.views[view].spec.entities
+            same = " AND ".join(f"{key} = '{row[key]}'" for key in keys)
+            versions = flights.rows(second, view, f"{same} AND event_timestamp = '{row['event_timestamp']}'")
+            assert len(versions) == 2 and versions[0]["known_from"] == row["event_timestamp"]
+
+
+def test_the_newest_versions_are_the_rows_from_scratch(
+    flights: Flights, corrected: tuple[str, str, datetime, datetime]
+) -> None:
+    second = corrected[1]
+    scratch = flights.compute(flights.store.manifest(second).derived_from["snapshot"])
+    for view in flights.repository.views.values():
+        keys = ", ".join((*view.spec.entities, "event_timestamp"))
+        newest = f"true QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY known_from DESC) = 1"
+        rows = [{**row, "known_from": None} for row in flights.rows(second, view.name, newest)]
+        assert rows == [{**row, "known_from": None} for row in flights.rows(scratch, view.name)], view.name
+
+
+def test_the_next_day_is_materialized_without_writing_the_past_again(
+    flights: Flights, corrected: tuple[str, str, datetime, datetime], tmp_path: Path
+) -> None:
+    """Its sources say more about the last days, which were provisional; and an early flight was corrected."""
+    online = SqliteOnline(tmp_path / "online.db", "flights")
+    views = [
+        online_view(flights.repository.views[name]) for name in ("flight_schedule", "flight_record", "origin_traffic")
+    ]
+    for tables, as_of in zip(corrected[:2], corrected[2:], strict=True):
+        files = {name: [*paths.values()] for name, paths in feature_files(flights.store, tables).items()}
+        written = materialize_views(online, views, files, as_of, settled=settled_times(flights.store, tables))
+    assert not any(one.rewritten for one in written)
+    for view, one in zip(views, written, strict=True):
+        rows = flights.rows(corrected[1], view.name, f"event_timestamp <= '{as_of}'")
+        keys = sorted({tuple(row[key] for key in view.keys) for row in rows})
+        assert one.rows < 0.6 * len(keys) or view.name == "origin_traffic", "its hourly rows are of all keys"
+        asked = pa.table({key: [each[place] for each in keys] for place, key in enumerate(view.keys)})
+        timed = asked.append_column("as of", pa.array([as_of] * len(keys), pa.timestamp("us", "UTC")))
+        with connect() as connection:
+            open_tables(connection, {view.name: files[view.name]})
+            offline = asof_join(connection, timed, "as of", [offline_join(view, f"raw.{view.name}")])
+        found = online.read([view], asked, as_of)
+        assert found.equals(offline.select(view.features).cast(found.schema)), view.name
+        assert found[view.features[0]].null_count < len(keys)
+
+
+def test_files_that_nothing_changed_keep_their_bytes(flights: Flights) -> None:
+    until = datetime(2013, 1, 6, 5, tzinfo=UTC)
+    december = "SELECT * REPLACE (time_hour - INTERVAL 10 DAY AS time_hour) FROM raw.weather"
+    first = flights.compute(flights.snapshot(until, until + DAY, {"weather": december}))
+    second = flights.compute(flights.snapshot(until + DAY, until + 2 * DAY, {"weather": december}), first)
+    files = [
+        {entry.path: entry.sha256 for entry in flights.store.manifest(flights.views(tables)["origin_weather"]).files}
+        for tables in (first, second)
+    ]
+    weeks = [f"known-{day}.parquet" for day in ("2012-12-17", "2012-12-24", "2012-12-31", "2013-01-07")]
+    assert [*files[1]] == weeks
+    assert [name for name in weeks if files[0].get(name) != files[1][name]] == weeks[2:]
+
+
+def test_one_changed_query_changes_one_view(flights: Flights) -> None:
+    snapshot = flights.snapshot(START + 3 * DAY, START + 4 * DAY)
+    first = flights.compute(snapshot)
+    definitions = flights.definitions(flights.changed("views/aircraft.sql", ("seats AS", "seats + 1 AS")))
+    second = flights.compute(snapshot, first, definitions)
+    differing = {name for name, one in flights.views(second).items() if one != flights.views(first)[name]}
+    assert differing == {"aircraft"}
+    assert flights.store.manifest(second).details["changed"] == {"aircraft": ["code views/aircraft.sql"]}
+    assert flights.store.manifest(second).files == ()
+
+
+def test_a_column_named_as_a_word_of_sql_is_told_where_it_has_no_quotes(flights: Flights) -> None:
+    staging = {"staging/both.sql": 'SELECT tailnum, seats AS "limit" FROM raw.planes'}
+    for query in ("SELECT tailnum, limit AS seats FROM staging.both", "SELECT tailnum, 1 1 FROM staging.both"):
+        definitions = flights.definitions({**staging, "views/aircraft.sql": query})
+        with pytest.raises(ConfigurationError, match=r"views/aircraft\.sql does not run: Parser Error") as caught:
+            flights.compute(flights.snapshot(START + DAY, START + DAY), definitions=definitions)
+        told = 'A column whose name is a word of SQL stands in double quotes: "limit".'
+        assert (told in str(caught.value)) == ("limit" in query)
+
+
+def test_broken_sql_names_its_file(flights: Flights) -> None:
+    definitions = flights.definitions({"views/aircraft.sql": "SELECT nothing FROM raw.planes"})
+    with pytest.raises(ConfigurationError, match=r"views/aircraft\.sql does not run"):
+        flights.compute(flights.snapshot(START + DAY, START + DAY), definitions=definitions)

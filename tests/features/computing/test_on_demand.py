@@ -1,0 +1,221 @@
+"""On-demand features: the same for a training set, for one online request, and for Feast's own clients."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.features.computing.on_demand import on_demand_features, with_on_demand
+from gatehouse.features.definitions.repository import Repository, read_repository
+from gatehouse.features.point_in_time.feast_store import applied
+from gatehouse.features.table_files import Files
+from gatehouse.online.requests import online_features
+from gatehouse.online.sqlite import SqliteOnline
+from gatehouse.online.store import OnlineStore, online_view
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.models.building import build_model
+from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.transformation.fitting import fit
+from tests.features.shops import AS_OF, DEFINITIONS, QUERIES, orders, retrieved, trade, write_repository
+from tests.training.specs import architecture, network
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return read_repository(write_repository(tmp_path_factory.mktemp("repo")))
+
+
+@pytest.fixture(scope="module")
+def training(
+    tmp_path_factory: pytest.TempPathFactory, repository: Repository
+) -> tuple[pa.Table, dict[str, Any], OnlineStore, Files]:
+    """The training set with its details; the online store of the same feature table; and that table."""
+    folder = tmp_path_factory.mktemp("shops")
+    table, details, sales = retrieved(ArtifactStore.open(folder / "store"), folder, "both")
+    online = SqliteOnline(folder / "online.db", "shops")
+    online.write(online_view(repository.views["sales"]), pq.read_table([*sales.values()]))
+    return table, details, online, sales
+
+
+def test_a_training_set_has_the_values_of_requests_and_what_follows_from_them(
+    training: tuple[pa.Table, dict[str, Any], OnlineStore, Files],
+) -> None:
+    table, details, _, _ = training
+    assert details["numeric"] == ["turnover", "share"]
+    assert details["categorical"] == ["region", "place"]
+    assert details["views"] == {"sales": ["turnover", "region"]}
+    assert table.num_rows == 120
+    for row in table.to_pylist():
+        known = row["amount"] is not None and row["turnover"] is not None
+        expected = np.float32(row["amount"]) / np.float32(row["turnover"]) if known else None
+        assert row["share"] == expected
+        named = row["region"] and row["currency"]
+        assert row["place"] == (f"{row['region']} {row['currency'].upper()}" if named else None)
+    assert 0 < table["share"].null_count < 60
+
+
+def test_a_double_keeps_its_64_bits_in_tables_training_set_and_online(store: ArtifactStore, tmp_path: Path) -> None:
+    doubles = DEFINITIONS.replace('"numeric"', '"double"')
+    table, details, sales = retrieved(store, tmp_path, "both", doubles)
+    assert details["numeric"] == ["turnover", "share"]
+    given = set(trade()["turnover"].to_pylist())
+    assert {*table["turnover"].to_pylist()} <= given | {None}
+    assert {*pq.read_table([*sales.values()])["turnover"].to_pylist()} == given
+    for row in table.to_pylist():
+        if row["share"] is not None:
+            assert row["share"] == row["amount"] / row["turnover"]
+    repository = read_repository(write_repository(tmp_path / "repo", **{"definitions.py": doubles}))
+    online = SqliteOnline(tmp_path / "online.db", "shops")
+    online.write(online_view(repository.views["sales"]), pq.read_table([*sales.values()]))
+    requests = table.select(["shop", "amount", "currency"]).to_pylist()
+    names = ["turnover", "share"]
+    assert online_features(repository, "both", online, requests, AS_OF).select(names) == table.select(names)
+    with applied(repository, {"sales": sales}, tmp_path) as feast:
+        assert str(feast.get_feature_view("sales").features[0].dtype) == "Float64"
+
+
+def test_a_service_without_on_demand_views_has_no_values_of_requests(store: ArtifactStore, tmp_path: Path) -> None:
+    table, _, _ = retrieved(store, tmp_path, "stored")
+    assert table.column_names == ["shop", "decision_time", "label", "label_time", "turnover", "region"]
+
+
+def test_batch_and_online_give_the_same_score_to_the_bit(
+    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Files]
+) -> None:
+    table, details, online, _ = training
+    fitted = fit(table, details["numeric"], details["categorical"])
+    cardinalities = [column.cardinality for column in fitted.categorical]
+    described = architecture(network(hidden=(9, 5)), fitted.width, cardinalities)
+    torch.manual_seed(2)
+    weights = build_model(described).state_dict()
+    predictor = Predictor({"architecture": described, "transformation": fitted.to_json()}, weights)
+    batch = predictor.predict(table)
+    assert len(np.unique(batch)) > 60
+    requests = orders().select(["shop", "amount", "currency"]).take(pa.array(range(119, -1, -1))).to_pylist()
+    together = online_features(repository, "both", online, requests, AS_OF)
+    assert np.array_equal(predictor.predict(together), batch)
+    assert np.array_equal(predictor.predict_online(together.to_pylist()), batch)
+    for request, score in list(zip(requests, batch, strict=True))[::10]:
+        alone = online_features(repository, "both", online, [request], AS_OF)
+        assert np.array_equal(predictor.predict(alone), [score])
+
+
+def test_feasts_own_clients_get_the_same_features(
+    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Files], tmp_path: Path
+) -> None:
+    table, _, _, sales = training
+    with applied(repository, {"sales": sales}, tmp_path) as feast:
+        rows = table.select(["shop", "amount", "currency"]).append_column("event_timestamp", table["decision_time"])
+        service = feast.get_feature_service("both")
+        joined = feast.get_historical_features(entity_df=rows.to_pandas(), features=service).to_arrow()
+    for name in ("turnover", "region", "share", "place"):
+        assert joined[name].to_pylist() == table[name].to_pylist(), name
+
+
+def test_requests_that_lack_or_mistake_a_value_are_named(
+    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Files]
+) -> None:
+    online = training[2]
+    for request, message in (
+        ({"shop": 1, "amount": 2.0}, "Request 0: currency is missing, found shop, amount"),
+        ({"shop": "one", "amount": 2.0, "currency": "eur"}, "Request 0: shop: .*found 'one'"),
+        ({"shop": 1.7, "amount": 2.0, "currency": "eur"}, r"Request 0: shop: .*found 1\.7"),
+        ({"shop": float("nan"), "amount": 2.0, "currency": "eur"}, "Request 0: shop: .*found nan"),
+        ({"shop": 1, "amount": "much", "currency": "eur"}, "Request 0: amount: .*found 'much'"),
+        ({"shop": 1, "amount": 10**30, "currency": "eur"}, "Request 0: amount: .*found 1000"),
+        ({"shop": 1, "amount": True, "currency": "eur"}, "Request 0: amount: .*found True"),
+        ({"shop": True, "amount": 1, "currency": "eur"}, "Request 0: shop: .*found True"),
+        ({"shop": 1, "amount": 1, "currency": 7}, "Request 0: currency: .*found 7"),
+        ({"shop": 1, "amount": 1, "currency": "eur", "amout": 2}, "found also amout, .*did you mean amount"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            online_features(repository, "both", online, [request], AS_OF)
+    whole = {"shop": 1.0, "amount": 1e30, "currency": "eur"}
+    assert online_features(repository, "both", online, [whole], AS_OF)["amount"].to_pylist() == [1e30]
+    with pytest.raises(ConfigurationError, match=r"rows of on_demand/basket\.sql: amount in row 1: .* '1e\+300'"):
+        online_features(repository, "both", online, [whole | {"amount": 1e300}], AS_OF)
+    with pytest.raises(ConfigurationError, match="no feature service 'none': expected one of both, stored"):
+        online_features(repository, "none", online, [], AS_OF)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT amount - avg(amount) OVER () AS share, region AS place FROM rows", "same result for a row alone"),
+        ("SELECT max(amount) AS share, min(region) AS place FROM rows", "for each of the 3 in `rows`, found 1"),
+        ("SELECT amount AS share, region AS place FROM rows WHERE amount > 2", "for each of the 3 in `rows`, found 1"),
+        ("SELECT amount AS share, region AS place FROM rows ORDER BY amount DESC", "same result for a row alone"),
+        ("SELECT random() AS share, region AS place FROM rows", "same result for a row alone"),
+        ("SELECT amount AS share FROM rows", "basket.sql does not run"),
+        ("SELECT amount AS share, decided AS place FROM rows", "basket.sql does not run"),
+    ],
+)
+def test_a_query_that_is_not_of_one_row_is_refused(tmp_path: Path, query: str, message: str) -> None:
+    changed = read_repository(write_repository(tmp_path, **{"on_demand__basket.sql": query}))
+    rows = pa.table({"amount": [1.0, 2.0, 3.0], "currency": ["eur"] * 3, "turnover": [5.0] * 3, "region": ["r1"] * 3})
+    with pytest.raises(ConfigurationError, match=message):
+        with_on_demand(changed.on_demand.values(), rows, alone=True)
+    with pytest.raises(ConfigurationError, match="expected region among the features and request values"):
+        on_demand_features(changed.on_demand["basket"], rows.drop_columns("region"))
+
+
+@pytest.mark.parametrize("given", ["WHERE amount > 2", "CROSS JOIN range(2)"])
+def test_a_request_that_a_query_leaves_out_or_doubles_is_refused(tmp_path: Path, given: str) -> None:
+    query = f"SELECT amount AS share, region AS place FROM rows {given}"
+    changed = read_repository(write_repository(tmp_path, **{"on_demand__basket.sql": query}))
+    row = pa.table({"amount": [1.0], "currency": ["eur"], "turnover": [5.0], "region": ["r1"]})
+    with pytest.raises(ConfigurationError, match=r"basket\.sql: expected one row for each of the 1 in `rows`, found"):
+        with_on_demand(changed.on_demand.values(), row)
+
+
+def test_a_feature_may_be_no_number(repository: Repository) -> None:
+    rows = pa.table({"amount": [0.0] * 3, "currency": ["eur"] * 3, "turnover": [0.0] * 3, "region": ["r1"] * 3})
+    found = with_on_demand(repository.on_demand.values(), rows, alone=True)["share"]
+    assert str(found.to_pylist()) == "[nan, nan, nan]"
+
+
+def test_feast_does_not_try_its_sample_values_on_a_query(
+    training: tuple[pa.Table, dict[str, Any], OnlineStore, Files], tmp_path: Path
+) -> None:
+    query = "SELECT amount / turnover AS share, year(currency::DATE)::VARCHAR AS place FROM rows"
+    changed = read_repository(write_repository(tmp_path / "repo", **{"on_demand__basket.sql": query}))
+    with applied(changed, {"sales": training[3]}, tmp_path) as feast:
+        rows = pd.DataFrame({"shop": [1], "amount": [2.0], "currency": ["2024-01-02"], "event_timestamp": [AS_OF]})
+        service = feast.get_feature_service("both")
+        assert feast.get_historical_features(entity_df=rows, features=service).to_df()["place"].tolist() == ["2024"]
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "{type: dask}", ""])
+def test_another_offline_store_is_refused(tmp_path: Path, kind: str) -> None:
+    settings = QUERIES["feature_store.yaml"].split("offline_store:")[0] + f"offline_store: {kind}\n"
+    (write_repository(tmp_path / "repo") / "feature_store.yaml").write_text(settings)
+    with (
+        pytest.raises(ConfigurationError, match=r"offline_store.type: expected gatehouse\..*\.AsofOfflineStore"),
+        applied(read_repository(tmp_path / "repo"), {}, tmp_path),
+    ):
+        pass
+
+
+def test_the_problems_of_on_demand_views_are_listed_at_once(tmp_path: Path) -> None:
+    changed = DEFINITIONS.replace('views=("sales",),\n    request', 'views=("sale",),\n    request')
+    changed = changed.replace('"share": "numeric"', '"turnover": "numeric"')
+    changed = changed.replace('"amount": "numeric"', '"label": "numeric"')
+    changed = changed.replace('on_demand=("basket",)', 'on_demand=("basket", "bag")')
+    write_repository(
+        tmp_path, **{"definitions.py": changed, "on_demand__basket.sql": "SELECT getvariable('as_of') FROM rows"}
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        read_repository(tmp_path)
+    text = str(caught.value)
+    assert "basket: views: no FeatureView 'sale'" in text
+    assert "basket: 'turnover' is also given by another view" in text
+    assert "basket: 'label' is also given by another view, by the label or as an entity" in text
+    assert "both: on_demand: no OnDemandView 'bag'" in text
+    assert "both: on_demand: basket reads sale: add it to views" in text
+    assert "on_demand/basket.sql: the unknown parameter 'as_of': expected none" in text

@@ -1,0 +1,332 @@
+"""Versions of a table: whatever is computed next, what was known stays, and from now on the newest is known."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.features.computing.previous.stage import PreviousRequest, previous_features
+from gatehouse.features.computing.spans import ALL_TIME
+from gatehouse.features.computing.stage import ComputeRequest, compute_features
+from gatehouse.features.computing.versions import Earlier, Written, first_table, next_table, redefined_table
+from gatehouse.features.database import connect, write_parquet
+from gatehouse.features.definitions.declarations import Available, FeatureView
+from gatehouse.features.definitions.repository import View
+from gatehouse.store.manifest import FileEntry
+from gatehouse.store.store import ArtifactStore
+from tests.features.publishing import publish_definitions
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+VIEW = View(
+    "prices",
+    FeatureView(name="prices", entities=("shop",), available=Available("told"), features={"price": "numeric"}),
+    "",
+)
+Row = tuple[str, int, int, float | None]
+"""Shop, day of the event, day from which it is known, price."""
+
+
+def rows_table(rows: Iterable[Row]) -> pa.Table:
+    days = [
+        {"shop": shop, "event_timestamp": day(event), "known_from": day(known), "price": price}
+        for shop, event, known, price in sorted(rows, key=lambda row: row[:3])
+    ]
+    times = pa.timestamp("us", "UTC")
+    fields = [("shop", pa.string()), ("event_timestamp", times), ("known_from", times), ("price", pa.float32())]
+    return pa.Table.from_pylist(days, pa.schema(fields))
+
+
+def day(number: int) -> datetime:
+    return START + timedelta(days=number)
+
+
+class History:
+    """A table to which computed rows are added, one snapshot after the other."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+        self.connection, self.folder, self.number = connection, folder, 0
+        self.paths: dict[str, Path] = {}
+        self.settled = day(0)
+
+    def add(self, computed: Sequence[Row], settled: int, as_of: int) -> list[Row]:
+        self.number += 1
+        folder = self.folder / str(self.number)
+        self.connection.register("rows", rows_table(computed))
+        if self.paths:
+            entries = {name: FileEntry(name, "0" * 64, 0, None) for name in self.paths}
+            earlier = Earlier(entries, self.paths, self.settled)
+            written = next_table(self.connection, VIEW, earlier, [ALL_TIME], "rows", day(as_of), folder)
+        else:
+            written = first_table(self.connection, VIEW, "rows", folder)
+        self.paths, self.settled = self._paths(written), day(settled)
+        found = pa.concat_tables([pq.read_table(path) for path in self.paths.values()]).to_pylist()
+        return [
+            (one["shop"], (one["event_timestamp"] - START).days, (one["known_from"] - START).days, one["price"])
+            for one in found
+        ]
+
+    def _paths(self, written: Written) -> dict[str, Path]:
+        return {name: one if isinstance(one, Path) else self.paths[name] for name, one in written.files.items()}
+
+
+def standing(rows: Iterable[Row], at: int) -> dict[tuple[str, int], float | None]:
+    """Of each event the newest version known at a moment."""
+    return {row[:2]: row[3] for row in sorted(rows, key=lambda row: row[2]) if row[2] <= at}
+
+
+def said(rows: Iterable[Row], at: int) -> dict[tuple[str, int], float | None]:
+    """The same without those of nulls: they also stand for what is gone."""
+    return {key: price for key, price in standing(rows, at).items() if price is not None}
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterable[duckdb.DuckDBPyConnection]:
+    with connect() as opened:
+        yield opened
+
+
+def test_versions_that_a_view_emits_itself_are_not_added_again(
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    history = History(connection, tmp_path)
+    rows: list[Row] = [("a", 1, 1, 10.0), ("a", 1, 2, 20.0), ("a", 3, 3, 30.0)]
+    history.add(rows, settled=4, as_of=5)
+    assert history.add(rows, settled=6, as_of=7) == rows
+    corrected: list[Row] = [("a", 1, 1, 11.0), ("a", 1, 2, 20.0), ("a", 3, 3, 30.0)]
+    assert history.add(corrected, settled=8, as_of=9) == rows, "what was replaced before is known to nobody from now on"
+    assert ("a", 1, 11, 21.0) in history.add([*corrected[::2], ("a", 1, 2, 21.0)], settled=10, as_of=11)
+
+
+computed_rows = st.dictionaries(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 4), st.integers(0, 5)), st.sampled_from([None, 1.0, 2.0])
+).map(lambda found: [(shop, event, event + lag, price) for (shop, event, lag), price in found.items()])
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    steps=st.lists(st.tuples(computed_rows, st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=4),
+)
+@example([([("a", 1, 1, 1.0)], 0, 0), ([("a", 1, 1, 2.0)], 2, 2), ([("a", 1, 1, 2.0), ("a", 1, 4, 1.0)], 0, 1)])
+def test_what_was_settled_stays_and_the_newest_is_known_from_now_on(
+    connection: duckdb.DuckDBPyConnection, steps: list[tuple[list[Row], int, int]]
+) -> None:
+    with TemporaryDirectory() as folder:
+        history, before, settled, as_of = History(connection, Path(folder)), [], 0, 2
+        for computed, behind, later in steps:
+            was, as_of = settled, as_of + later
+            settled = max(settled, as_of - behind)
+            rows = history.add(computed, settled, as_of)
+            assert len({row[:3] for row in rows}) == len(rows)
+            if before:
+                assert all(said(rows, at) == said(before, at) for at in range(was))
+            for late in {*rows} - {*before} - {*computed}:
+                assert standing({*rows} - {late}, as_of) != standing(rows, as_of), "a version that says nothing new"
+            assert all(said(rows, at) == said(computed, at) for at in range(as_of, 12))
+            before = rows
+
+
+@pytest.mark.parametrize("feature", ["price", "late", "since"])
+def test_a_changed_definition_does_not_make_corrections_known_earlier(
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path, feature: str
+) -> None:
+    """Whatever the feature is called: `late` and `since` are words of the comparison itself."""
+    view = replace(VIEW, spec=VIEW.spec.model_copy(update={"features": {feature: "numeric"}}))
+
+    def named(rows: Iterable[Row]) -> pa.Table:
+        return rows_table(rows).rename_columns(list(view.columns))
+
+    corrected = tmp_path / "corrected-2024-01-01.parquet"
+    pq.write_table(named([("a", 1, 5, 11.0), ("a", 1, 7, 12.0), ("b", 1, 5, None)]), corrected)
+    computed: list[Row] = [("a", 1, 1, 6.0), ("a", 1, 2, 7.0), ("a", 1, 9, 8.0), ("a", 2, 2, 9.0), ("b", 2, 2, 9.0)]
+    connection.register("rows", named(computed))
+    written = redefined_table(connection, view, [corrected], "rows", tmp_path)
+    found = {name: pq.read_table(path).to_pylist() for name, path in written.files.items() if isinstance(path, Path)}
+    assert [(row["known_from"], row[feature]) for row in found.pop("corrected-2024-01-08.parquet")] == [(day(7), 7.0)]
+    assert {name: [row[feature] for row in rows] for name, rows in found.items()} == {
+        "known-2024-01-01.parquet": [9.0, 9.0],
+        "known-2024-01-08.parquet": [8.0],
+    }
+
+
+DEFINITIONS = """
+from datetime import timedelta
+from gatehouse.features.definitions.declarations import Available, Entity, FeatureView, LabelView, Source
+
+shop = Entity(name="shop")
+sales = Source(table="sales", event_time="day")
+prices = FeatureView(name="prices", entities=("shop",), available=Available("event_timestamp"), window=timedelta(0),
+                     features={"price": "numeric"})
+places = FeatureView(name="places", entities=("shop",), static=True, features={"size": "numeric"})
+sold = LabelView(name="sold", entities=("shop",), arrives=Available("event_timestamp"))
+"""
+QUERIES = {
+    "views/prices.sql": "SELECT shop, day AS event_timestamp, amount AS price FROM raw.sales",
+    "views/places.sql": "SELECT shop, TIMESTAMPTZ '1970-01-01' AS event_timestamp, size FROM raw.shops",
+    "labels/sold.sql": "SELECT 1",
+}
+
+
+class Shop:
+    """A store with two views of a small shop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.folder = ArtifactStore.open(folder / "store"), folder
+
+    def snapshot(self, days: int, amount: str = "1") -> str:
+        """The first days, in which `amount` was sold."""
+        tables = {
+            "sales": f"SELECT 'a' AS shop, day, ({amount}) AS amount FROM generate_series("
+            f"TIMESTAMPTZ '{START}', TIMESTAMPTZ '{day(days - 1)}', INTERVAL 1 DAY) AS t (day)",
+            "shops": "SELECT 'a' AS shop, 7 AS size",
+        }
+        datasets = {}
+        with connect() as connection:
+            for name, query in tables.items():
+                path = self.folder / f"{name}.parquet"
+                write_parquet(connection.sql(query).to_arrow_table(), path)
+                datasets[name] = self.store.publish("datasets", name, {"part.parquet": path.read_bytes()})
+        details = {"as_of": day(days).isoformat(), "window": ""}
+        return str(self.store.publish("snapshots", "s", {"s": "1"}, derived_from=datasets, details=details))
+
+    def definitions(self, queries: Mapping[str, str]) -> str:
+        return publish_definitions(self.store, "features", {"definitions.py": DEFINITIONS, **QUERIES, **queries})
+
+    def compute(self, days: int, parent: str = "", amount: str = "1", queries: Mapping[str, str] | None = None) -> str:
+        request = ComputeRequest(
+            snapshot=self.snapshot(days, amount),
+            definitions=self.definitions(queries or {}),
+            project="shop",
+            parent=parent,
+        )
+        return compute_features.function(request, self.store).feature_tables
+
+    def parent(self, days: int, queries: Mapping[str, str] | None = None) -> str:
+        request = PreviousRequest(
+            snapshot=self.snapshot(days), definitions=self.definitions(queries or {}), project="shop"
+        )
+        return previous_features.function(request, self.store).feature_tables
+
+    def table(self, feature_tables: str, view: str) -> str:
+        return self.store.manifest(feature_tables).derived_from[f"view:{view}"]
+
+    def rows(self, feature_tables: str, view: str = "prices", feature: str = "price") -> list[tuple[int, int, float]]:
+        """Event, known from and feature of every row."""
+        found = pa.concat_tables([pq.read_table(one) for one in self.store.paths(self.table(feature_tables, view))])
+        rows = [
+            ((one["event_timestamp"] - START).days, (one["known_from"] - START).days, one[feature])
+            for one in found.to_pylist()
+        ]
+        return sorted(rows)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_a_view_that_nothing_changed_keeps_its_reference(shop: Shop) -> None:
+    first = shop.compute(3)
+    second = shop.compute(4, first)
+    assert shop.table(first, "places") == shop.table(second, "places")
+    settled = shop.store.manifest(second).details["settled"]
+    assert settled == {"prices": day(3).isoformat(), "places": day(4).isoformat()}
+
+
+CORRECTED = "if(day = TIMESTAMPTZ '2024-01-01', 5, 1)"
+
+
+def test_a_comment_changes_nothing_and_other_code_keeps_what_was_corrected(shop: Shop) -> None:
+    second = shop.compute(4, shop.compute(3), CORRECTED)
+    assert [row for row in shop.rows(second) if row[0] == 0] == [(0, 0, 1.0), (0, 4, 5.0)]
+    query = QUERIES["views/prices.sql"]
+    commented = {"views/prices.sql": "-- Of a day.\n" + query.replace(" FROM", "\nFROM /* all */")}
+    assert shop.table(shop.compute(4, second, CORRECTED, commented), "prices") == shop.table(second, "prices")
+    doubled = {"views/prices.sql": query.replace("amount", "2 * amount")}
+    third = shop.compute(5, second, CORRECTED, doubled)
+    assert shop.rows(third) == [(0, 4, 10.0), (1, 1, 2.0), (2, 2, 2.0), (3, 3, 2.0), (4, 4, 2.0)]
+    fourth = shop.compute(6, third, CORRECTED, doubled)
+    assert shop.rows(fourth) == [*shop.rows(third), (5, 5, 2.0)]
+    origins = [shop.store.manifest(shop.table(one, "prices")).derived_from["parent"] for one in (third, fourth)]
+    assert origins == [shop.table(second, "prices")] * 2, "of what was corrected, not of the snapshot before"
+
+
+def test_a_static_view_of_a_table_that_grows_is_computed_whole(shop: Shop) -> None:
+    """Its rows have no time, so the hours that changed in the table say nothing about them."""
+    total = "SELECT shop, TIMESTAMPTZ '1970-01-01' AS event_timestamp, sum(amount) AS size FROM raw.sales GROUP BY shop"
+    first = shop.compute(3, queries={"views/places.sql": total})
+    second = shop.compute(4, first, queries={"views/places.sql": total})
+    assert [row[1:] for row in shop.rows(second, "places", "size")] == [((EPOCH - START).days, 3.0), (4, 4.0)]
+
+
+@pytest.mark.parametrize(
+    ("moment", "week"),
+    [("infinity", "9998-12-28"), ("20000-01-01", "9998-12-28"), ("0044-03-15 (BC)", "0001-01-01")],
+)
+def test_times_beyond_the_calendar_are_kept(
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path, moment: str, week: str
+) -> None:
+    time = f"TIMESTAMPTZ '{moment}'"
+    query = f"SELECT 'a' AS shop, {time} AS event_timestamp, {time} AS known_from, 1::FLOAT AS price"
+    written = first_table(connection, VIEW, f"({query})", tmp_path)
+    assert written.rows == {f"known-{week}.parquet": 1}
+    kept = connection.sql(f"FROM '{tmp_path}/*.parquet' WHERE known_from = {time}")
+    assert len(kept.to_arrow_table()) == 1
+
+
+def test_a_table_that_the_snapshot_lacks_is_named(shop: Shop) -> None:
+    with pytest.raises(ConfigurationError, match=r"raw\.Shop, which is not in the snapshot: expected one of sales"):
+        shop.compute(2, queries={"views/places.sql": QUERIES["views/places.sql"].replace("raw.shops", "raw.Shop")})
+
+
+def test_the_choice_of_earlier_tables_stays(shop: Shop) -> None:
+    assert shop.parent(1) == ""
+    first = shop.compute(1)
+    assert shop.parent(1) == "" and shop.parent(3) == first
+    second = shop.compute(2, shop.parent(2))
+    assert shop.parent(3) == first
+    assert shop.parent(3, {"views/places.sql": QUERIES["views/places.sql"] + " WHERE true"}) == second
+
+
+def test_earlier_tables_of_which_a_file_is_missing_are_not_added_to(shop: Shop) -> None:
+    first = shop.compute(3)
+    assert shop.parent(4) == first
+    second = shop.compute(4, first)
+    shop.store.paths(shop.table(first, "places"))[0].unlink()
+    assert shop.parent(4) == "", "another choice than the recorded one"
+    assert shop.rows(shop.compute(4)) == shop.rows(second)
+
+
+def test_a_renamed_feature_needs_another_version_than_any_table_of_the_project_has(shop: Shop) -> None:
+    tables = shop.compute(3)
+    renamed = {
+        "definitions.py": DEFINITIONS.replace('"price"', '"cost"'),
+        "views/prices.sql": QUERIES["views/prices.sql"].replace("AS price", "AS cost"),
+    }
+    for days in (1, 3, 4):
+        with pytest.raises(ConfigurationError) as caught:
+            shop.parent(days, renamed)
+        expected = f"The feature tables {tables} and the present definitions define the same version"
+        assert str(caught.value).startswith(expected)
+        assert "prices: feature price removed: expected another version for it than 1" in str(caught.value)
+    renamed["definitions.py"] = renamed["definitions.py"].replace('name="prices"', 'name="prices", version=2')
+    assert [shop.parent(days, renamed) for days in (1, 3, 4)] == ["", tables, tables]
+
+
+def test_a_view_that_doubles_its_rows_is_refused(shop: Shop) -> None:
+    time = "TIMESTAMPTZ '2024-01-01' AS event_timestamp"
+    doubled = f"SELECT 'x' AS shop, {time}, 1 AS price UNION ALL SELECT NULL, {time}, unnest([1, 2])"
+    expected = r"views/prices\.sql: expected one row for each of shop, event_timestamp, known_from, found 1 more, first"
+    with pytest.raises(
+        ConfigurationError, match=expected + r" shop None, event_timestamp 2024-01-01 .* Group the query"
+    ):
+        shop.compute(2, queries={"views/prices.sql": doubled})

@@ -1,0 +1,266 @@
+"""Definitions: what is wrong is listed at once with what to write, and a change of meaning needs a new version."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.features.computing.compute import run_macros
+from gatehouse.features.database import connect
+from gatehouse.features.definitions.changes import changes, code_of, definition_of, require_versions
+from gatehouse.features.definitions.repository import Repository, read_repository, staged_by, tables_of
+from gatehouse.features.definitions.sql_text import code
+from gatehouse.features.point_in_time.feast_definitions import feast_objects
+from gatehouse.online.store import online_view
+
+
+@pytest.fixture
+def copy(repository: Repository, tmp_path: Path) -> Path:
+    shutil.copytree(repository.folder, tmp_path / "repo", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "repo"
+
+
+def edit(folder: Path, file: str, before: str, after: str) -> None:
+    text = (folder / file).read_text()
+    assert before in text
+    (folder / file).write_text(text.replace(before, after, 1))
+
+
+def test_a_view_of_event_time_alone_needs_no_availability_and_takes_none(copy: Path) -> None:
+    edit(copy, "definitions.py", '    available=Available("event_timestamp"),\n', "    event_time_only=True,\n")
+    views = read_repository(copy).views
+    (view,) = (view for view in views.values() if view.spec.event_time_only)
+    tags = feast_objects(read_repository(copy))[f"FeatureView_{view.name}"].tags
+    assert tags["gatehouse.point_in_time"] == "event-time-only" and online_view(view).event_time_only
+    edit(copy, "definitions.py", "    static=True,\n", "    static=True,\n    event_time_only=True,\n")
+    with pytest.raises(ConfigurationError, match="aircraft: is event_time_only and is static: expected one of them"):
+        read_repository(copy)
+
+
+def test_reading_definitions_loads_neither_feast_nor_duckdb(repository: Repository) -> None:
+    program = (
+        "import sys; from pathlib import Path; "
+        "from gatehouse.features.definitions.repository import read_repository; "
+        f"read_repository(Path({str(repository.folder)!r})); "
+        "sys.exit(', '.join({'feast', 'duckdb', 'pyarrow', 'pandas'} & set(sys.modules)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_all_problems_are_listed_at_once(copy: Path) -> None:
+    edit(copy, "definitions.py", '    available=Available("event_timestamp"),\n', "")
+    edit(copy, "definitions.py", '"flight_mean_delay_28d": "numeric"', '"flight_mean_delay_28d": "number"')
+    edit(copy, "definitions.py", '    entities=("dest",),', '    entities=("destination",),')
+    edit(copy, "definitions.py", '        "dest_traffic",\n', '        "dest_traffic",\n        "nothing",\n')
+    (copy / "views" / "aircraft.sql").unlink()
+    edit(copy, "views/dest_traffic.sql", "INTERVAL 30 DAY", "getvariable('window') * $1")
+    with pytest.raises(ConfigurationError) as caught:
+        read_repository(copy)
+    text = str(caught.value)
+    assert 'flight_schedule: states no availability: expected available=Available("<column>"' in text
+    assert "FeatureView flight_record: features.flight_mean_delay_28d: expected" in text
+    assert "dest_traffic: entities: no Entity 'destination'" in text
+    assert "flight_delay: views: no FeatureView 'nothing'" in text
+    assert "aircraft: expected its query in views/aircraft.sql, found none" in text
+    assert "views/dest_traffic.sql: the positional parameter $1: expected getvariable('as_of')" in text
+    assert "views/dest_traffic.sql: the unknown parameter 'window'" in text
+
+
+@pytest.mark.parametrize("text", ["'what?'", '"why?"', "-- $1 and ?\n", "/* ? */", "'it''s $2'"])
+def test_marks_in_text_and_comments_are_no_parameters(copy: Path, text: str) -> None:
+    edit(copy, "views/aircraft.sql", "SELECT", f"SELECT {text},")
+    read_repository(copy)
+
+
+def test_two_views_may_not_give_the_same_feature(copy: Path) -> None:
+    edit(copy, "definitions.py", '"dest_overdue": "numeric"', '"origin_overdue": "numeric"')
+    with pytest.raises(ConfigurationError, match="'origin_overdue' is also given by the view origin_traffic"):
+        read_repository(copy)
+
+
+@pytest.mark.parametrize("name", ["decision_time", "label", "label_time", "landed_at", "no_outcome", "Label"])
+def test_no_feature_has_the_name_of_a_column_of_the_label(copy: Path, name: str) -> None:
+    edit(copy, "definitions.py", '"dest_overdue": "numeric"', f'"{name}": "numeric"')
+    with pytest.raises(ConfigurationError, match=f"dest_traffic: features: '{name}' is also given by the label"):
+        read_repository(copy)
+
+
+def test_names_with_two_underscores_are_refused(copy: Path) -> None:
+    edit(copy, "definitions.py", '"dest_overdue": "numeric"', '"__late": "numeric"')
+    with pytest.raises(ConfigurationError, match="dest_traffic: '__late': expected a name that does not begin with"):
+        read_repository(copy)
+
+
+def test_definitions_that_do_not_run_say_so(copy: Path) -> None:
+    edit(copy, "definitions.py", "SEEN = 31 * DAY", "SEEN = 31 * DAYS")
+    with pytest.raises(ConfigurationError, match=r"definitions\.py:\d+ does not run: NameError"):
+        read_repository(copy)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "needs"),
+    [
+        ('"visibility": "numeric",', '"visibility": "numeric",\n        "gusts": "numeric",', ""),
+        ('        "visibility": "numeric",\n', "", "feature visibility removed"),
+        ('"visibility": "numeric"', '"visibility": "categorical"', "feature visibility: numeric became categorical"),
+        ("window=6 * HOUR", "window=7 * HOUR", "window: 6:00:00 became 7:00:00"),
+        ("ttl=3 * HOUR", "ttl=4 * HOUR", "ttl: 3:00:00 became 4:00:00"),
+    ],
+)
+def test_a_changed_meaning_needs_a_new_version(
+    repository: Repository, copy: Path, before: str, after: str, needs: str
+) -> None:
+    edit(copy, "definitions.py", before, after)
+    if not needs:
+        require_versions(repository, read_repository(copy))
+        assert changes(repository, read_repository(copy)) == {"origin_weather": ["feature gusts added"]}
+        return
+    with pytest.raises(ConfigurationError, match=f"origin_weather: {needs}: expected version=2 for it, found 1"):
+        require_versions(repository, read_repository(copy))
+    edit(copy, "definitions.py", 'name="origin_weather",', 'name="origin_weather",\n    version=2,')
+    require_versions(repository, read_repository(copy))
+    found = changes(repository, read_repository(copy))
+    assert found == {"origin_weather": [needs, "version: 1 became 2"]}
+
+
+def test_another_type_of_key_needs_a_new_version(repository: Repository, copy: Path) -> None:
+    edit(copy, "definitions.py", 'Entity(name="dest")', 'Entity(name="dest", type="int64")')
+    retyped = "entity dest: string became int64"
+    with pytest.raises(ConfigurationError, match=f"dest_traffic: {retyped}: expected version=2 for it, found 1"):
+        require_versions(repository, read_repository(copy))
+    edit(copy, "definitions.py", 'name="dest_traffic",', 'name="dest_traffic",\n    version=2,')
+    require_versions(repository, read_repository(copy))
+    assert changes(repository, read_repository(copy)) == {"dest_traffic": ["version: 1 became 2", retyped]}
+
+
+def test_a_change_is_that_of_the_views_that_read_it(repository: Repository, copy: Path) -> None:
+    edit(copy, "staging/weather.sql", "<= 200", "<= 150")
+    edit(copy, "views/aircraft.sql", "seats", "seats + 0")
+    edit(copy, "macros.sql", "total + prior", "prior + total")
+    found = changes(repository, read_repository(copy))
+    assert found.pop("origin_weather") == ["code staging/weather.sql"]
+    assert found.pop("aircraft") == ["code views/aircraft.sql"]
+    assert set(found) == {name for name in repository.views if name.endswith(("_traffic", "_record"))}
+    assert set(map(tuple, found.values())) == {("code macro shrunk",)}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "create  macro Twice(x)",
+        "CREATE /* or not */ MACRO twice (x)",
+        "CREATE OR REPLACE MACRO twice(x)",
+        "CREATE MACRO IF NOT EXISTS twice(x)",
+    ],
+)
+def test_a_changed_macro_is_noticed_and_macros_run_again(repository: Repository, copy: Path, statement: str) -> None:
+    edit(copy, "views/aircraft.sql", "seats", "twice(seats)")
+    found = []
+    for number in (2, 3):
+        (copy / "macros.sql").write_text(f"{repository.macros}\n{statement} AS {number} * x;\n")
+        found.append(read_repository(copy))
+    assert changes(*found) == {"aircraft": ["code macro twice"]}
+    with connect() as connection:
+        for one in (found[0], *found):
+            run_macros(connection, one)
+        assert connection.execute("SELECT twice(1)").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE FUNCTION twice(x) AS 2 * x",
+        "CREATE TEMP MACRO twice(x) AS 2 * x",
+        'CREATE MACRO "twice"(x) AS 2 * x',
+        "CREATE MACRO main.twice(x) AS 2 * x",
+        "SET VARIABLE factor = 2",
+    ],
+)
+def test_what_could_change_unnoticed_is_no_macro(copy: Path, statement: str) -> None:
+    macros = (copy / "macros.sql").read_text()
+    (copy / "macros.sql").write_text(f"{macros}; {statement};\n")
+    with pytest.raises(ConfigurationError, match=r"macros\.sql: expected only CREATE MACRO name\(\.\.\.\) AS"):
+        read_repository(copy)
+
+
+@pytest.mark.parametrize(
+    "name", ["RAW.flights", '"raw".flights', "raw.Flights", 'raw."FLIGHTS"', "raw /* . */ . flights"]
+)
+def test_tables_are_found_however_they_are_spelled(repository: Repository, name: str) -> None:
+    assert tables_of(repository, [f"SELECT * FROM {name}"]) == ["flights"]
+
+
+@pytest.mark.parametrize("name", ["STAGING.weather", '"staging"."Weather"'])
+def test_staging_tables_are_found_however_they_are_spelled(repository: Repository, name: str) -> None:
+    assert staged_by(repository, [f"SELECT * FROM {name}"]) == ["weather"]
+
+
+def test_what_a_view_reads_is_found_through_staging_and_macros(repository: Repository) -> None:
+    view = repository.views["origin_traffic"]
+    assert tables_of(repository, [view.query]) == ["airports", "flights"]
+    assert {"macro grid_point", "macro next_clock", "staging/zones.sql"} <= set(code_of(repository, view))
+    assert "staging/weather.sql" not in code_of(repository, view)
+    assert definition_of(repository, view)["sources"] == {
+        "flights": {"table": "flights", "event_time": "time_hour", "lead": "P1D"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("SELECT a,b FROM t", "-- what\nSELECT a, /* b, */ b\n  FROM t -- ;"),
+        ("SELECT count(*)FROM t WHERE a=1", "SELECT count ( * ) FROM t WHERE a = 1"),
+        ("SELECT '--', \"/* a\"", "SELECT  '--' ,  \"/* a\""),
+    ],
+)
+def test_comments_and_spaces_are_no_code(before: str, after: str) -> None:
+    assert code(before) == code(after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("SELECT a b", "SELECT ab"),
+        ("SELECT 'a b'", "SELECT 'a  b'"),
+        ("SELECT '-- a'", "SELECT '-- b'"),
+        ('SELECT "a -- b"', 'SELECT "a -- c"'),
+        ("SELECT E'\\' -- a'", "SELECT E'\\' -- b'"),
+        ("SELECT $$ -- a$$", "SELECT $$ -- b$$"),
+        ("SELECT 'a'", 'SELECT "a"'),
+        ("SELECT 1 - -1", "SELECT 1 --1"),
+        ("SELECT a < -1", "SELECT a <-1"),
+    ],
+)
+def test_what_queries_say_is_their_code(before: str, after: str) -> None:
+    assert code(before) != code(after)
+
+
+def test_no_time_goes_backwards(copy: Path) -> None:
+    edit(copy, "definitions.py", "window=6 * HOUR", "window=-6 * HOUR")
+    edit(copy, "definitions.py", "ttl=3 * HOUR", "ttl=-3 * HOUR")
+    with pytest.raises(ConfigurationError) as caught:
+        read_repository(copy)
+    for told in ("window: expected at least 0, found -6 hours", "ttl: expected more than 0, found -3 hours"):
+        assert f"origin_weather: {told}" in str(caught.value)
+    edit(copy, "definitions.py", 'Available("landed_at")', 'Available("landed_at", lag=-HOUR)')
+    with pytest.raises(ConfigurationError, match=r"definitions\.py:\d+: Available: lag: expected at least 0"):
+        read_repository(copy)
+
+
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        ('classes=("a", "b"),', "classes: expected none for the task binary, found 2"),
+        ('task="multiclass", classes=("a", "a"),', "classes: expected two different names at least"),
+        ('task="ranking",', "group: expected the entity whose rows are ranked together .*, found ''"),
+        ('task="regression", group="carrier",', "group: expected none for the task regression, found 'carrier'"),
+        ('task="clustering",', "task: expected one of binary, multiclass, regression, ranking"),
+    ],
+)
+def test_what_a_label_declares_fits_its_task(copy: Path, declared: str, problem: str) -> None:
+    edit(copy, "definitions.py", '    name="late_arrival",\n', f'    name="late_arrival",\n    {declared}\n')
+    with pytest.raises(ConfigurationError, match=problem):
+        read_repository(copy)

@@ -1,0 +1,274 @@
+"""The point-in-time join against a brute-force reference, and its boundaries one by one."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.features.database import connect
+from gatehouse.features.point_in_time import search
+from gatehouse.features.point_in_time.asof_join import MEMORY_BYTES, asof_batches, asof_join
+from gatehouse.features.point_in_time.view_join import Joined
+
+NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
+TIME = pa.timestamp("us", "UTC")
+
+
+def at(minutes: int | None) -> datetime | None:
+    return None if minutes is None else NOON + timedelta(minutes=minutes)
+
+
+def join(
+    entities: list[tuple[str | None, int | None]],
+    rows: list[tuple[str | None, int | None, int | None, int | None]],
+    ttl: int | None = None,
+    created: bool = True,
+    memory: int = MEMORY_BYTES,
+) -> list[Any]:
+    """Values joined to `(key, minute)` entity rows from `(key, event, created, value)` feature rows."""
+    table = pa.table(
+        {
+            "key": pa.array([row[0] for row in rows], pa.string()),
+            "event": pa.array([at(row[1]) for row in rows], TIME),
+            "created": pa.array([at(row[2]) for row in rows], TIME),
+            "value": pa.array([row[3] for row in rows], pa.int64()),
+        }
+    )
+    wanted = pa.table(
+        {
+            "id": pa.array([entity[0] for entity in entities], pa.string()),
+            "time": pa.array([at(entity[1]) for entity in entities], TIME),
+        }
+    )
+    with connect() as connection:
+        connection.register("rows", table)
+        view = Joined(
+            table="rows",
+            keys={"key": "id"},
+            event="event",
+            created="created" if created else "",
+            features={"value": "value"},
+            ttl=timedelta(minutes=ttl) if ttl else None,
+        )
+        found = asof_join(connection, wanted, "time", [view], memory)
+    assert found.select(["id", "time"]).equals(wanted)
+    return list(found["value"].to_pylist())
+
+
+def brute_force(
+    entities: list[tuple[str | None, int | None]],
+    rows: list[tuple[str | None, int | None, int | None, int | None]],
+    ttl: int | None,
+    created: bool,
+) -> list[Any]:
+    found = []
+    for key, time in entities:
+        best: tuple[int, int, int] | None = None
+        value = None
+        for position, (row_key, event, made, row_value) in enumerate(rows):
+            if key is None or time is None or row_key != key or event is None:
+                continue
+            known = made if created and made is not None else event
+            if event <= time and known <= time and (best is None or (event, known, position) > best):
+                best, value = (event, known, position), row_value
+        fresh = best is not None and (not ttl or time is None or time - best[0] <= ttl)
+        found.append(value if fresh else None)
+    return found
+
+
+keys = st.sampled_from(["a", "b", None])
+minutes = st.one_of(st.none(), st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    entities=st.lists(st.tuples(keys, minutes), max_size=8),
+    rows=st.lists(st.tuples(keys, minutes, minutes, st.one_of(st.none(), st.integers(0, 99))), max_size=14),
+    ttl=st.sampled_from([None, 1, 3]),
+    created=st.booleans(),
+    memory=st.sampled_from([MEMORY_BYTES, 700]),
+    wide=st.booleans(),
+)
+def test_agrees_with_brute_force(
+    entities: list[tuple[str | None, int | None]],
+    rows: list[tuple[str | None, int | None, int | None, int | None]],
+    ttl: int | None,
+    created: bool,
+    memory: int,
+    wide: bool,
+) -> None:
+    """With little memory the view is divided by key; where times leave no room for keys they are numbered first."""
+    with pytest.MonkeyPatch.context() as patch:
+        if wide:
+            patch.setattr(search, "_CAPACITY", 1)
+        assert join(entities, rows, ttl, created, memory) == brute_force(entities, rows, ttl, created)
+
+
+@given(
+    st.lists(st.integers(0, 3) | st.integers(2**60, 2**60 + 9) | st.integers(0, 2**63 - 1), max_size=40),
+)
+def test_places_are_sorted_stably_where_positions_leave_no_room_for_all_their_bits(values: list[int]) -> None:
+    array = np.array(values, np.int64)
+    assert search._argsort(array).tolist() == np.argsort(array, kind="stable").tolist()
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int64(), pa.uint64()], ids=str)
+@pytest.mark.parametrize("spread", [False, True])
+def test_whole_numbers_match_at_both_ends_of_their_type(kind: pa.DataType, spread: bool) -> None:
+    bits = kind.bit_width
+    most = 2 ** (bits - (0 if pa.types.is_unsigned_integer(kind) else 1)) - 1
+    keys = [most, None, most - 1, *([most - 2**bits + 1] if spread else [])]
+    rows = pa.table(
+        {"key": pa.array(keys, kind), "event": pa.array([NOON] * len(keys), TIME), "value": range(len(keys))}
+    )
+    wanted = pa.table(
+        {"key": pa.array([*reversed(keys), most - 3], kind), "time": pa.array([NOON] * (len(keys) + 1), TIME)}
+    )
+    with connect() as connection:
+        connection.register("rows", rows)
+        view = Joined(table="rows", keys={"key": "key"}, event="event", features={"value": "value"})
+        found = asof_join(connection, wanted, "time", [view])["value"].to_pylist()
+    assert found == [*([3] if spread else []), 2, None, 0, None]
+
+
+@pytest.mark.parametrize(("ttl", "expected"), [(timedelta(days=400 * 365), 1), (timedelta(days=300 * 365), None)])
+def test_ages_of_centuries_count_in_nanoseconds(ttl: timedelta, expected: int | None) -> None:
+    time = datetime(2100, 1, 1, tzinfo=UTC)
+    rows = pa.table({"event": pa.array([datetime(1750, 1, 1, tzinfo=UTC)], TIME), "value": [1]})
+    nanoseconds = pa.array([int(time.timestamp()) * 10**9 + 1], pa.timestamp("ns", "UTC"))
+    with connect() as connection:
+        connection.register("rows", rows)
+        view = Joined(table="rows", keys={}, event="event", features={"value": "value"}, ttl=ttl)
+        found = asof_join(connection, pa.table({"time": nanoseconds}), "time", [view])
+    assert found["value"].to_pylist() == [expected]
+
+
+def test_a_row_exactly_at_the_entity_time_counts() -> None:
+    assert join([("a", 5)], [("a", 5, 5, 1)]) == [1]
+
+
+@pytest.mark.parametrize(("age", "expected"), [(3, 1), (4, None)])
+def test_a_row_exactly_as_old_as_the_ttl_counts(age: int, expected: int | None) -> None:
+    assert join([("a", age)], [("a", 0, 0, 1)], ttl=3) == [expected]
+
+
+def test_a_correction_is_used_only_once_it_is_known() -> None:
+    rows = [("a", 0, 0, 1), ("a", 0, 10, 2)]
+    assert join([("a", 9), ("a", 10)], rows) == [1, 2]
+
+
+def test_a_late_row_hides_behind_the_older_one_until_it_is_known() -> None:
+    rows = [("a", 0, 0, 1), ("a", 5, 20, 2), ("a", 6, 8, 3)]
+    assert join([("a", 7), ("a", 8), ("a", 20)], rows) == [1, 3, 3]
+
+
+def test_a_null_in_the_newest_row_is_not_filled_from_an_older_one() -> None:
+    assert join([("a", 5)], [("a", 0, 0, 1), ("a", 4, 4, None)]) == [None]
+
+
+def test_duplicate_and_unsorted_entity_rows_come_out_once_each_in_order() -> None:
+    assert join([("b", 9), ("a", 1), ("b", 9), ("c", 2)], [("a", 0, 0, 1), ("b", 0, 0, 2)]) == [2, 1, 2, None]
+
+
+def test_a_view_without_entities_joins_by_time_alone() -> None:
+    with connect() as connection:
+        connection.register("rows", pa.table({"event": pa.array([at(0), at(5)], TIME), "value": [1, 2]}))
+        wanted = pa.table({"time": pa.array([at(6), at(1)], TIME)})
+        found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
+    assert found["value"].to_pylist() == [2, 1]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    entities=st.lists(st.tuples(keys, st.one_of(st.none(), st.integers(0, 2)), minutes), max_size=8),
+    rows=st.lists(st.tuples(keys, st.one_of(st.none(), st.integers(0, 2)), minutes, st.integers(0, 99)), max_size=12),
+    memory=st.sampled_from([MEMORY_BYTES, 700]),
+)
+def test_several_keys_match_together(
+    entities: list[tuple[str | None, int | None, int | None]],
+    rows: list[tuple[str | None, int | None, int | None, int]],
+    memory: int,
+) -> None:
+    table = pa.table(
+        {
+            "name": pa.array([row[0] for row in rows], pa.string()),
+            "number": pa.array([row[1] for row in rows], pa.int32()),
+            "event": pa.array([at(row[2]) for row in rows], TIME),
+            "value": pa.array([row[3] for row in rows], pa.int64()),
+        }
+    )
+    wanted = pa.table(
+        {
+            "name": pa.array([entity[0] for entity in entities], pa.large_string()),
+            "number": pa.array([entity[1] for entity in entities], pa.int64()),
+            "time": pa.array([at(entity[2]) for entity in entities], TIME),
+        }
+    )
+    view = Joined("rows", {"name": "name", "number": "number"}, "event", {"value": "value"})
+    with connect() as connection:
+        connection.register("rows", table)
+        found = asof_join(connection, wanted, "time", [view], memory)
+
+    def single(name: str | None, number: int | None) -> str | None:
+        return None if name is None or number is None else f"{name} {number}"
+
+    joined_keys = [(single(*entity[:2]), entity[2]) for entity in entities]
+    expected = brute_force(joined_keys, [(single(*row[:2]), row[2], None, row[3]) for row in rows], None, False)
+    assert found["value"].to_pylist() == expected
+
+
+def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
+    with connect() as connection:
+        connection.register("rows", pa.table({"key": [1], "event": pa.array([at(0)], TIME), "value": [1]}))
+        for key in ("one", "1", 1.7, True):
+            wanted = pa.table({"id": [key], "time": pa.array([at(1)], TIME)})
+            with pytest.raises(ConfigurationError, match=r"^Entity key id in row 1: .*int64.*"):
+                asof_join(connection, wanted, "time", [Joined("rows", {"key": "id"}, "event", {"value": "value"})])
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_entity_times_of_every_precision_count_and_are_kept(unit: str) -> None:
+    moment = pa.array([at(5)], TIME).cast(pa.timestamp(unit, "Europe/Berlin"))
+    with connect() as connection:
+        connection.register("rows", pa.table({"event": pa.array([at(5), at(6)], TIME), "value": [1, 2]}))
+        wanted = pa.table({"time": moment})
+        found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
+    assert found["value"].to_pylist() == [1] and found["time"].type == moment.type
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_a_nanosecond_decides(unit: str) -> None:
+    """Whether a row is past, and whether it is fresh, where either side has nanoseconds."""
+    start = int(NOON.timestamp()) * 10**9
+    rows = {"event": pa.array([start], pa.timestamp("ns", "UTC")).cast(pa.timestamp(unit, "UTC")), "value": [1]}
+    ttl = timedelta(microseconds=3)
+    wanted = pa.table({"time": pa.array([start + off for off in (-1, 0, 3000, 3001)], pa.timestamp("ns"))})
+    with connect() as connection:
+        connection.register("rows", pa.table(rows))
+        found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"}, ttl=ttl)])
+        assert found["value"].to_pylist() == [None, 1, 1, None]
+        later = {**rows, "event": pa.array([start + 1], pa.timestamp("ns", "UTC"))}
+        connection.register("rows", pa.table(later))
+        found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"}, ttl=ttl)])
+        assert found["value"].to_pylist() == [None, None, 1, 1]
+
+
+def test_a_table_divided_by_key_gives_batches_in_order(tmp_path: Path) -> None:
+    """Texts too, and entity rows of keys that the table lacks."""
+    keys = [f"key {number % 7}" for number in range(200)]
+    rows = {"key": keys, "event": pa.array([at(number) for number in range(200)], TIME), "name": keys}
+    wanted = pa.table({"id": [f"key {number % 9}" for number in range(300)], "time": pa.array([at(500)] * 300, TIME)})
+    with connect() as connection:
+        connection.register("rows", pa.table(rows))
+        view = Joined("rows", {"key": "id"}, "event", {"name": "name"})
+        batches = list(asof_batches(connection, wanted, "time", [view], tmp_path, memory=1 << 13))
+    assert len(batches) > 1 and len(list(tmp_path.glob("0/*"))) > 1
+    found = pa.concat_tables(batches)
+    assert found.select(["id", "time"]).equals(wanted)
+    assert found["name"].to_pylist() == [f"key {n % 9}" if n % 9 < 7 else None for n in range(300)]

@@ -1,0 +1,317 @@
+"""Where the offline store reads from: files, folders divided by date, object stores; nothing is left out unsaid."""
+
+import io
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import fsspec
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from feast import Entity, FeatureStore, FeatureView, Field, FileSource, ValueType
+from feast.infra.offline_stores.file_source import SavedDatasetFileStorage
+from feast.types import Int64, String
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.features.database import connect
+from gatehouse.features.point_in_time.source_files import EVENT_DATE, SourceFiles
+from tests.features.point_in_time.feast_stores import NOON, opened, source, write
+from tests.stand_ins.servers import BUCKET, Proxy, gcs_server, s3_server
+
+DAY = timedelta(days=1)
+BY_DATE = {EVENT_DATE: "date"}
+
+
+def day(number: int) -> dict[str, Any]:
+    """One row, so many days after `NOON`, with its own number as value."""
+    moment = [NOON + number * DAY]
+    return {"driver": [1], "event_timestamp": moment, "created": moment, "trips": pa.array([number], pa.int64())}
+
+
+def name(number: int) -> str:
+    return f"date={(NOON + number * DAY).date()}/part.parquet"
+
+
+def view(where: str | Path, ttl: timedelta | None = None, **options: Any) -> list[Any]:
+    driver = Entity(name="driver", join_keys=["driver"], value_type=ValueType.INT64)
+    schema = [Field(name="driver", dtype=Int64), Field(name="trips", dtype=Int64)]
+    return [
+        driver,
+        FeatureView(name="trips", entities=[driver], ttl=ttl, schema=schema, source=source(where, **options)),
+    ]
+
+
+def trips(store: FeatureStore, *days: float) -> list[int | None]:
+    frame = pd.DataFrame({"driver": [1] * len(days), "event_timestamp": [NOON + number * DAY for number in days]})
+    found = store.get_historical_features(entity_df=frame, features=["trips:trips"]).to_arrow()
+    return list(found["trips"].to_pylist())
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with connect() as opened_connection:
+        yield opened_connection
+
+
+def rows(connection: duckdb.DuckDBPyConnection, where: str | Path, **options: Any) -> list[int]:
+    scan = SourceFiles(connection, None).scan(source(where, **options))
+    return [found for (found,) in connection.sql(f"SELECT trips FROM {scan}").fetchall()]
+
+
+def test_of_a_file_that_is_all_out_of_reach_only_the_statistics_are_read(tmp_path: Path) -> None:
+    """Feature tables are files by date without a date in their paths: their row groups say what they hold."""
+    for number in (0, 9):
+        write(tmp_path / "trips" / f"known-{number}.parquet", day(number))
+    old = tmp_path / "trips" / "known-0.parquet"
+    body = old.read_bytes()
+    footer = int.from_bytes(body[-8:-4], "little") + 8
+    old.write_bytes(body[:4] + b"\xff" * (len(body) - footer - 4) + body[-footer:])
+    store = opened(tmp_path)
+    store.apply(view(tmp_path / "trips", ttl=2 * DAY))
+    assert trips(store, 10) == [9]
+    with pytest.raises(ConfigurationError, match="A feature table cannot be read"):
+        trips(store, 1)
+
+
+def test_a_folder_is_read_with_all_that_is_below_it_in_the_order_of_names(
+    tmp_path: Path, connection: duckdb.DuckDBPyConnection
+) -> None:
+    for number, place in enumerate(["b.parquet", "a/d.PARQUET", "a/b/c.pq", "c.parquet"]):
+        write(tmp_path / "trips" / place, day(number))
+    (tmp_path / "trips" / "_SUCCESS").touch()
+    (tmp_path / "trips" / ".c.parquet.crc").touch()
+    assert rows(connection, tmp_path / "trips") == [2, 1, 0, 3]
+    assert rows(connection, tmp_path / "trips" / "*.parquet") == [0, 3]
+    assert rows(connection, tmp_path / "trips" / "**" / "c.p*") == [2, 3]
+
+
+def test_a_file_of_another_kind_is_not_passed_over(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    write(tmp_path / "trips" / "a.parquet", day(0))
+    (tmp_path / "trips" / "b.csv").write_text("driver,trips\n1,1\n")
+    with pytest.raises(ConfigurationError, match=r"expected Parquet files \(\*\.parquet\) below .*trips, found b\.csv"):
+        rows(connection, tmp_path / "trips")
+
+
+@pytest.mark.parametrize("where", ["nothing.parquet", "empty", "*.parquet"])
+def test_a_source_without_files_is_an_error(where: str, tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigurationError, match=r"expected Parquet files at .*, found none"):
+        rows(connection, tmp_path / where)
+
+
+def test_a_feature_that_older_files_lack_is_null_there(tmp_path: Path) -> None:
+    older = day(0)
+    del older["trips"]
+    write(tmp_path / "trips" / "0.parquet", older)
+    write(tmp_path / "trips" / "1.parquet", day(1))
+    store = opened(tmp_path)
+    store.apply(view(tmp_path / "trips"))
+    assert trips(store, 0.5, 1.5) == [None, 1]
+
+
+# Folders divided by date
+
+
+@pytest.fixture
+def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of the local files that scans name: DuckDB opens no other."""
+    found: list[str] = []
+    really = SourceFiles.scan
+
+    def noted(files: SourceFiles, *arguments: Any) -> str:
+        scan = really(files, *arguments)
+        found.extend(part.split("'")[0] for part in scan.split("date=")[1:])
+        return scan
+
+    monkeypatch.setattr(SourceFiles, "scan", noted)
+    return found
+
+
+def test_files_that_cannot_count_are_not_opened(tmp_path: Path, opened_files: list[str]) -> None:
+    """Those are outside of the first entity time less the time-to-live, and the last entity time."""
+    for number in range(10):
+        write(tmp_path / "trips" / name(number), day(number))
+    for number in (0, 1, 2, 8, 9):
+        # Whoever opens it, fails.
+        (tmp_path / "trips" / name(number)).write_bytes(b"not Parquet")
+    store = opened(tmp_path)
+    store.apply(view(tmp_path / "trips", ttl=2 * DAY, tags=BY_DATE))
+    assert trips(store, 5, 7.4, 5.9, 6.99) == [5, 7, 5, 6]
+    assert opened_files == [name(number).removeprefix("date=") for number in (3, 4, 5, 6, 7)]
+
+
+def test_without_the_tag_no_file_is_left_out(tmp_path: Path, opened_files: list[str]) -> None:
+    for number in range(4):
+        write(tmp_path / "trips" / name(number), day(number))
+    store = opened(tmp_path)
+    store.apply(view(tmp_path / "trips", ttl=DAY))
+    assert trips(store, 2.5) == [2] and len(opened_files) == 4
+
+
+def test_a_span_before_all_files_gives_nulls(tmp_path: Path) -> None:
+    write(tmp_path / "trips" / name(0), day(0))
+    store = opened(tmp_path)
+    store.apply(view(tmp_path / "trips", ttl=DAY, tags=BY_DATE))
+    assert trips(store, -3, -4) == [None, None]
+
+
+def test_a_row_that_is_not_of_its_folders_date_is_an_error(tmp_path: Path) -> None:
+    """Else rows would be missed without a word: a folder of local dates, say, or of dates of arrival."""
+    write(tmp_path / "trips" / name(0), day(0))
+    write(tmp_path / "trips" / name(1), day(2))
+    store = opened(tmp_path)
+    store.apply(view(tmp_path / "trips", tags=BY_DATE))
+    with pytest.raises(ConfigurationError, match="rows whose event is not on the UTC date of their folder's date"):
+        trips(store, 3)
+
+
+@pytest.mark.parametrize("wrong", ["part.parquet", "date=May/part.parquet"])
+def test_a_folder_without_a_date_is_an_error_where_one_is_promised(wrong: str, tmp_path: Path) -> None:
+    write(tmp_path / "trips" / name(0), day(0))
+    write(tmp_path / "trips" / wrong, day(1))
+    store = opened(tmp_path)
+    store.apply(view(tmp_path / "trips", tags=BY_DATE))
+    with pytest.raises(ConfigurationError, match="says that folders are named date=<YYYY-MM-DD>, found"):
+        trips(store, 3)
+
+
+def test_a_key_may_be_in_the_path_and_stays_a_text(tmp_path: Path) -> None:
+    for carrier, number in (("007", 7), ("7", 8)):
+        columns = day(number)
+        del columns["driver"]
+        write(tmp_path / "trips" / f"carrier={carrier}" / "part.parquet", columns)
+    carrier_entity = Entity(name="carrier", join_keys=["carrier"], value_type=ValueType.STRING)
+    schema = [Field(name="carrier", dtype=String), Field(name="trips", dtype=Int64)]
+    store = opened(tmp_path)
+    trips_of = FeatureView(
+        name="trips", entities=[carrier_entity], schema=schema, source=source(tmp_path / "trips"), ttl=None
+    )
+    store.apply([carrier_entity, trips_of])
+    frame = pd.DataFrame({"carrier": ["7", "007", "07"], "event_timestamp": [NOON + 9 * DAY] * 3})
+    found = store.get_historical_features(entity_df=frame, features=["trips:trips"]).to_arrow()
+    assert found["trips"].to_pylist() == [8, 7, None]
+
+
+def test_materialization_opens_what_its_span_needs(tmp_path: Path, opened_files: list[str]) -> None:
+    for number in range(6):
+        write(tmp_path / "trips" / name(number), day(number))
+    store = opened(tmp_path)
+    store.apply(view(tmp_path / "trips", tags=BY_DATE))
+    store.materialize(start_date=NOON + 2 * DAY, end_date=NOON + 3 * DAY)
+    online = store.get_online_features(features=["trips:trips"], entity_rows=[{"driver": 1}])
+    assert online.to_dict()["trips"] == [3]
+    assert set(opened_files) == {name(number).removeprefix("date=") for number in (2, 3)}
+
+
+# Object stores
+
+
+def parquet(columns: Mapping[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table(dict(columns)), stream)
+    return stream.getvalue()
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def bucket(request: pytest.FixtureRequest) -> Iterator[tuple[str, Proxy]]:
+    """Ten days in an object store, and one file of another kind beside them; the server that has them."""
+    with (s3_server if request.param == "s3" else gcs_server)() as proxy, pytest.MonkeyPatch.context() as patch:
+        for variable, value in proxy.environment.items():
+            patch.setenv(variable, value)
+        objects = {f"trips/{name(number)}": parquet(day(number)) for number in range(10)}
+        objects |= {"trips/_SUCCESS": b"", "tripsandmore/part.parquet": parquet(day(99)), "other/a.csv": b"a\n1\n"}
+        for path, content in objects.items():
+            put(request.param, path, content)
+        yield f"{request.param}://{BUCKET}", proxy
+
+
+def put(protocol: str, path: str, content: bytes) -> None:
+    if protocol == "gs":
+        from google.cloud.storage import Client
+
+        Client().bucket(BUCKET).blob(path).upload_from_string(content)
+    else:
+        fsspec.filesystem("s3", skip_instance_cache=True).pipe_file(f"{BUCKET}/{path}", content)
+
+
+def downloads(proxy: Proxy) -> set[str]:
+    """Dates of the objects whose bytes were asked for."""
+    asked = [exchange for exchange in proxy.exchanges if exchange.method == "GET" and "part.parquet" in exchange.url]
+    return {exchange.url.split("date=")[1][:10] for exchange in asked}
+
+
+def test_an_object_store_is_read_and_pruned(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
+    address, proxy = bucket
+    store = opened(tmp_path)
+    store.apply(view(f"{address}/trips", ttl=2 * DAY, tags=BY_DATE))
+    proxy.reset()
+    assert trips(store, 5, 7.4) == [5, 7]
+    assert downloads(proxy) == {str((NOON + number * DAY).date()) for number in (3, 4, 5, 6, 7)}
+    assert proxy.count("HEAD") == 0, "the listing said all that HEAD would"
+
+
+def test_one_object_and_a_pattern_are_sources(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
+    address, _ = bucket
+    store = opened(tmp_path)
+    store.apply(view(f"{address}/trips/{name(4)}"))
+    assert trips(store, 9) == [4]
+    store.apply(view(f"{address}/trips/date=2013-06-0?/*.parquet"))
+    assert trips(store, 20) == [8]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("nothing", "found none"), ("other", r"found a\.csv"), ("trip", "found none")],
+)
+def test_what_cannot_be_read_from_an_object_store_is_an_error(
+    path: str, message: str, bucket: tuple[str, Proxy], tmp_path: Path
+) -> None:
+    store = opened(tmp_path)
+    store.apply(view(f"{bucket[0]}/{path}"))
+    with pytest.raises(ConfigurationError, match=message):
+        trips(store, 1)
+
+
+def test_a_missing_bucket_is_an_error_that_names_the_address(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
+    address = f"{bucket[0].split('://')[0]}://no-such-bucket/trips"
+    store = opened(tmp_path)
+    store.apply(view(address))
+    with pytest.raises(ConfigurationError, match="no-such-bucket"):
+        trips(store, 1)
+
+
+def test_a_saved_dataset_goes_to_an_object_store_and_comes_back(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
+    address, _ = bucket
+    store = opened(tmp_path)
+    store.apply(view(f"{address}/trips"))
+    frame = pd.DataFrame({"driver": [1, 1], "event_timestamp": [NOON + 3 * DAY, NOON]})
+    job = store.get_historical_features(entity_df=frame, features=["trips:trips"])
+    storage = SavedDatasetFileStorage(path=f"{address}/saved/trips.parquet")
+    store.create_saved_dataset(from_=job, name="trips", storage=storage)
+    assert store.get_saved_dataset("trips").to_df()["trips"].tolist() == [3, 0]
+    with pytest.raises(ConfigurationError, match=r"The saved dataset trips\.parquet exists"):
+        store.create_saved_dataset(from_=job, name="again", storage=storage)
+
+
+def test_columns_of_a_source_are_read_where_it_is(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
+    """A view without a schema gets its features from the source."""
+    driver = Entity(name="driver", join_keys=["driver"], value_type=ValueType.INT64)
+    where = source(f"{bucket[0]}/trips/{name(4)}")
+    store = opened(tmp_path)
+    store.apply([driver, FeatureView(name="trips", entities=[driver], source=where)])
+    assert [field.name for field in store.get_feature_view("trips").features] == ["trips"]
+
+
+def test_a_source_is_checked_by_opening_it(tmp_path: Path) -> None:
+    from gatehouse.features.point_in_time.offline_store import AsofOfflineStore
+
+    write(tmp_path / "trips.parquet", day(0))
+    config = opened(tmp_path).config
+    AsofOfflineStore().validate_data_source(config, source("trips.parquet"))
+    late = FileSource(path="trips.parquet", timestamp_field="arrived")
+    with pytest.raises(ConfigurationError, match="expected the column arrived, found created, driver"):
+        AsofOfflineStore().validate_data_source(config, late)

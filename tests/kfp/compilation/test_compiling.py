@@ -1,0 +1,320 @@
+"""What pipelines compile to: tasks, parameters, and a spec for this machine, or for one platform or another."""
+
+import dataclasses
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import yaml
+from kfp import components
+
+import gatehouse
+from gatehouse.data.sources.catalog import parse_source
+from gatehouse.data.splitting.spec import Checks
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.gate import Terms
+from gatehouse.evaluation.integration.spec import IntegrationSpec
+from gatehouse.evaluation.probing.spec import ProbeSpec
+from gatehouse.kfp.compilation.compiling import compile_pipeline
+from gatehouse.kfp.compilation.specification import read_spec
+from gatehouse.kfp.driver import cut_after
+from gatehouse.launchers.choose import LAUNCH
+from gatehouse.launchers.spec import PyTorchJobLaunch
+from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.pipelines.catalog import build
+from gatehouse.pipelines.choices import require_choices
+from gatehouse.pipelines.tasks import Tasks
+from gatehouse.pipelines.training import split_of
+from gatehouse.project.platforms import Platform, load_platform
+from gatehouse.project.project import Project, load_project
+from gatehouse.project.signatures import NAMES, parameters
+from gatehouse.runtime.images import TRAINING, TRAINING_GPU
+from gatehouse.store.parameters import as_written
+from gatehouse.store.run import LAST_STAGE
+from gatehouse.training.calibration.spec import CalibrationSpec
+from gatehouse.training.spec import train_spec
+from tests.compiling import with_a_short_stack
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+ENDS = ["report_end"]
+KNOBS = {"store", "source", "window", "seed", "rerun", "backfill"}
+
+
+def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compiled: Path) -> None:
+    spec = next(yaml.load_all((compiled / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
+    inputs = spec["root"]["inputDefinitions"]["parameters"]
+    assert set(inputs) == KNOBS
+    for parameter in inputs.values():
+        assert parameter["description"] and "defaultValue" in parameter
+
+
+def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_the_run(
+    flights: Project, tmp_path: Path
+) -> None:
+    plain = replace(flights, file=flights.file.model_copy(update={"tuning": None}))
+    assert "tune" not in {stage for _, stage, _ in with_a_short_stack(build, "training", plain).plan}
+    compiled = with_a_short_stack(compile_pipeline, "training", plain, tmp_path)
+    given = read_spec(compiled).task("train").body["inputs"]["parameters"]
+    assert given["seed"] == {"componentInputParameter": "pipelinechannel--seed"}
+    assert train_spec(as_written(given["spec"]["runtimeValue"]["constant"])) == flights.file.training
+
+
+def test_a_refit_and_a_leakage_alarm_that_only_warns_are_asked_for_by_the_project(
+    flights: Project, tmp_path: Path
+) -> None:
+    asked = flights.file.tuning.model_copy(update={"final_rows": "train_and_validation"})
+    policy = flights.policy.model_copy(update={"rules": {"leakage alarm": Terms(severity="warn")}})
+    unsaid = flights.file.features.model_copy(update={"leakage_alarm": None})
+    file = flights.file.model_copy(update={"tuning": asked, "features": unsaid})
+    project = replace(flights, file=file, policy=policy)
+    given = {}
+    for name, each in {"usual": flights, "asked": project}.items():
+        compiled = with_a_short_stack(compile_pipeline, "training", each, tmp_path / name)
+        spec = read_spec(compiled)
+        checked = spec.task("compute-features").constants["leakage"]
+        given[name] = [spec.task("train").constants["refit"], checked["model_alarm_severity"], checked["alarm"]]
+    assert given == {"usual": [False, "refuse", 0.80], "asked": [True, "warn", 0.95]}
+
+
+@pytest.mark.parametrize(
+    ("task", "alarm", "checks", "expected"),
+    [
+        ("binary", None, {}, 0.95),
+        ("binary", 0.97, {"duplicates": 0.5}, 0.97),
+        ("multiclass", None, {}, 0.995),
+        ("regression", None, {}, 0.995),
+        ("ranking", None, {}, 0.995),
+        ("regression", None, {"single_feature_auc": 0.95}, 0.95),
+    ],
+)
+def test_the_split_warns_of_no_feature_that_the_leakage_check_lets_pass(
+    flights: Project, task: str, alarm: float | None, checks: dict[str, float], expected: float
+) -> None:
+    divided = flights.file.split.model_copy(update={"checks": Checks.model_validate(checks)})
+    features = flights.file.features.model_copy(update={"leakage_alarm": alarm})
+    file = flights.file.model_copy(update={"split": divided, "features": features})
+    found = split_of(file, judging_of(TASKS[task])).checks
+    assert found == divided.checks.model_copy(update={"single_feature_auc": expected})
+
+
+def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:
+    usual = {stage for _, stage, _ in with_a_short_stack(build, "training", flights).plan}
+    assert not usual & {"calibrate", "probe", "compare_online", "integrate"}
+    asked = {"calibration": CalibrationSpec(), "probes": ProbeSpec(), "integration": IntegrationSpec()}
+    file = flights.file.model_copy(update=asked)
+    pipeline = with_a_short_stack(build, "training", replace(flights, file=file))
+    stages = [stage for _, stage, _ in pipeline.plan]
+    assert stages[stages.index("train") :] == [
+        "train",
+        "calibrate",
+        "probe",
+        "compare_online",
+        "integrate",
+        "resolve",
+        "evaluate",
+        "register",
+        *ENDS,
+    ]
+    tasks = pipeline.tasks
+    suite = tasks["evaluate"].inputs.parameters["integration"].task_output_parameter
+    assert (suite.producer_task, suite.output_parameter_key) == ("integrate", "integration")
+    online = tasks["integrate"].inputs.parameters["online"].task_output_parameter
+    assert (online.producer_task, online.output_parameter_key) == ("compare-online", "comparison")
+    for name in ("probe", "integrate", "evaluate", "register"):
+        given = tasks[name].inputs.parameters["model"].task_output_parameter
+        assert (given.producer_task, given.output_parameter_key) == ("train", "model")
+
+
+def test_what_judges_is_required_by_the_task_that_follows(flights: Project) -> None:
+    tasks = with_a_short_stack(build, "training", flights).tasks
+    for name, judge in (("compute-features", "snapshot"), ("split", "compute-features")):
+        for parameter in ("verdict", "reasons"):
+            given = tasks[name].inputs.parameters[parameter].task_output_parameter
+            assert (given.producer_task, given.output_parameter_key) == (judge, parameter)
+
+
+def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: Project, compiled: Path) -> None:
+    spec = read_spec(compiled / "flights-promotion.yaml")
+    assert spec.inputs["action"]["literals"] == ["promote", "rollback", "archive"]
+    loaded = components.load_component_from_text(spec.text)
+    require_choices(loaded, {"action": "rollback", "reason": "free words"})
+    with pytest.raises(ConfigurationError, match=r"to: expected one of staging, .*champion, found 'production'"):
+        require_choices(loaded, {"to": "production"})
+
+
+def test_a_run_until_a_stage_keeps_the_tasks_up_to_it_and_what_requires_its_verdict(
+    flights: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LAST_STAGE, "")
+    cut = cut_after("check_leakage", with_a_short_stack(build, "training", flights))
+    assert [stage for _, stage, _ in cut.plan][-3:] == ["check_leakage", "require_no_leakage", *ENDS]
+    assert set(cut.tasks) == {task for task, _, _ in cut.plan[:-1]} == {"snapshot", "compute-features", "split"}
+    assert os.environ[LAST_STAGE] == "require_no_leakage"
+    with pytest.raises(ConfigurationError, match=r"--until: .*found 'leakage'"):
+        cut_after("leakage", with_a_short_stack(build, "training", flights))
+
+
+def test_a_run_until_a_stage_whose_section_the_project_lacks_says_so(flights: Project) -> None:
+    plain = dataclasses.replace(flights, file=flights.file.model_copy(update={"tuning": None}))
+    with pytest.raises(ConfigurationError, match="the project has no `tuning` that enables it"):
+        cut_after("tune", with_a_short_stack(build, "training", plain))
+
+
+@pytest.mark.parametrize("asks", [{"approval": "manual"}, {"inconclusive": "approval"}], ids=str)
+def test_where_the_policy_asks_a_person_the_webhook_is_told_that_a_candidate_waits(
+    flights: Project, asks: dict[str, str]
+) -> None:
+    policy = flights.policy.model_copy(update=asks)
+    told = dataclasses.replace(flights, file=flights.file.model_copy(update={"alerts": "fail"}))
+    both = (told, dataclasses.replace(told, policy=policy))
+    plans = [with_a_short_stack(build, "training", each).plan for each in both]
+    assert [title for _, _, title in plans[1] if title not in {one for _, _, one in plans[0]}] == [
+        "Tell of the register"
+    ]
+
+
+def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Path) -> None:
+    folder = shutil.copytree(EXAMPLE, tmp_path / "flights")
+    file = folder / "project.yaml"
+    file.write_text(file.read_text().replace("../../../feature_repo", str(EXAMPLE.parents[2] / "feature_repo")))
+    contract = yaml.safe_load((folder / "contract.yaml").read_text())
+    contract["tables"]["flights"]["columns"]["tailnum"]["sensitive"] = True
+    (folder / "contract.yaml").write_text(yaml.safe_dump(contract))
+    compiled = with_a_short_stack(compile_pipeline, "training", load_project(folder), tmp_path)
+    tables = read_spec(compiled).task("snapshot").constants["source"]["tables"]
+    assert tables["flights"]["sensitive"] == ["tailnum"]
+    assert "sensitive" not in tables["weather"]
+
+
+def test_a_spec_for_this_machine_says_so_in_its_names(compiled: Path) -> None:
+    said = read_spec(compiled / "flights-promotion.yaml").spec["pipelineInfo"]
+    assert said["name"] == "flights-promotion-on-this-machine-only"
+    assert said["displayName"] == "flights promotion (on this machine only)"
+
+
+def test_a_spec_for_a_platform_says_what_it_was_compiled_from_and_for(released: Path) -> None:
+    spec = read_spec(released / "flights-promotion.yaml")
+    assert (spec.spec["pipelineInfo"]["name"], spec.spec["pipelineInfo"]["displayName"]) == (
+        "flights-promotion",
+        "flights promotion",
+    )
+    assert spec.stamp == {"project": "flights", "platform": "cluster", "gatehouse": gatehouse.__version__}
+    assert spec.inputs["store"]["defaultValue"] == "gs://acme-ml/gatehouse"
+    assert spec.platform["pipelineConfig"] == {"resourceTtlOnCompletion": 72 * 3600}
+
+
+def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platform: Platform) -> None:
+    spec = read_spec(released / "flights-training.yaml")
+    train, split = spec.task("train"), spec.task("split")
+    images = [spec.task(name).container["image"] for name in ("train", "evaluate", "split")]
+    assert images == [platform.images[name] for name in ("training-gpu", "training", "data")]
+    assert split.pod["emptyDirMounts"] == [{"volumeName": "scratch", "mountPath": "/tmp", "sizeLimit": "20Gi"}]
+    assert train.container["resources"]["resourceMemoryLimit"] == "16G"
+    assert train.container["resources"]["accelerator"]["resourceCount"] == "1"
+    assert train.pod["nodeSelector"]["labels"] == {"cloud.google.com/gke-nodepool": "gpu"}
+    assert train.pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert "tolerations" not in split.pod
+    assert split.pod["nodeSelector"]["labels"] == {"cloud.google.com/gke-nodepool": "general"}
+    labels = {
+        "cost-center": "flights",
+        "kueue.x-k8s.io/queue-name": "flights",
+        "kueue.x-k8s.io/priority-class": "usual",
+    }
+    assert split.pod["podMetadata"]["labels"] == train.pod["podMetadata"]["labels"] == labels
+    assert split.pod["securityContext"] == {"runAsUser": "1000", "runAsNonRoot": True}
+    assert split.pod["imagePullPolicy"] == "IfNotPresent"
+    assert [each["secretName"] for each in split.pod["imagePullSecret"]] == ["registry"]
+
+
+def test_the_model_registry_is_named_to_those_tasks_alone_that_write_the_ledger(released: Path) -> None:
+    spec = read_spec(released / "flights-training.yaml")
+    variables = [spec.task(name).container.get("env", ()) for name in _LEDGER]
+    named = [{each["name"]: each["value"] for each in env if "REGISTRY" in each["name"]} for env in variables]
+    given = {"GATEHOUSE_MODEL_REGISTRY": "https://model-registry.acme.example:443"}
+    assert named == [given | {"GATEHOUSE_MODEL_REGISTRY_AUTHOR": "gatehouse"}, {}]
+
+
+_LEDGER = ("register", "evaluate")
+_SHARED = """
+name: shared
+store: /mnt/shared/store
+settings: team-settings
+credentials: team-credentials
+pods:
+  annotations: {owner: ours}
+  volumes: [{claim: shared, path: /mnt/shared}]
+  environment: [{variable: TEAM, source: config_map, name: team, key: name}]
+  mounted: [{source: secret, name: keys, path: /etc/keys}, {source: config_map, name: certs, path: /etc/certs}]
+stages:
+  promote: {cpu: 250m}
+"""
+
+
+def test_the_same_pipeline_compiles_for_another_platform(flights: Project, tmp_path: Path) -> None:
+    (tmp_path / "shared.yaml").write_text(_SHARED)
+    shared = load_platform(tmp_path / "shared.yaml")
+    task = read_spec(with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, shared)).task("promote")
+    pod = task.pod
+    assert task.container["resources"]["resourceCpuLimit"] == "250m"
+    assert [(each["constant"], each["mountPath"]) for each in pod["pvcMount"]] == [("shared", "/mnt/shared")]
+    assert pod["podMetadata"] == {"annotations": {"owner": "ours"}}
+    settings, team = pod["configMapAsEnv"]
+    assert (settings["configMapName"], pod["secretAsEnv"][0]["secretName"]) == ("team-settings", "team-credentials")
+    assert team["keyToEnv"] == [{"configMapKey": "name", "envVar": "TEAM"}]
+    assert [(each["secretName"], each["mountPath"]) for each in pod["secretAsVolume"]] == [("keys", "/etc/keys")]
+    assert [(each["configMapName"], each["mountPath"]) for each in pod["configMapAsVolume"]] == [
+        ("certs", "/etc/certs")
+    ]
+
+
+def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: Platform, tmp_path: Path) -> None:
+    table = {"columns": {"id": "int64", "at": "timestamp"}, "event_time": "at", "member": "orders.csv"}
+    source = parse_source({"name": "shop", "kind": "files", "path": "../raw", "tables": {"orders": table}})
+    moved = replace(flights, file=flights.file.model_copy(update={"source": source}))
+    with pytest.raises(ConfigurationError, match=r"(?s)cannot run on the platform cluster.*source.path .*found ../raw"):
+        compile_pipeline("promotion", moved, tmp_path, platform)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_image_that_the_platform_does_not_name_is_told(flights: Project, platform: Platform, tmp_path: Path) -> None:
+    mistyped = platform.model_copy(update={"images": {"gatehous": "registry/gatehouse:1"}})
+    with pytest.raises(ConfigurationError, match=r"expected one for control, found gatehous\."):
+        with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, mistyped)
+
+
+def test_a_task_with_an_accelerator_is_refused_where_only_the_image_for_cpus_is_named(
+    flights: Project, platform: Platform, tmp_path: Path
+) -> None:
+    images = {name: reference for name, reference in platform.images.items() if name != TRAINING_GPU}
+    with pytest.raises(ConfigurationError, match="expected one for training-gpu, found control, data, training"):
+        with_a_short_stack(
+            compile_pipeline, "training", flights, tmp_path, platform.model_copy(update={"images": images})
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, TRAINING), ({"resources": {"gpus": 1}}, TRAINING_GPU), ({"resources": {"gpus": 1}, "image": "ours:1"}, "")],
+)
+def test_a_job_on_gpus_runs_in_the_image_with_cuda_unless_the_project_names_one(
+    flights: Project, platform: Platform, given: dict[str, Any], expected: str
+) -> None:
+    launch = PyTorchJobLaunch.model_validate({"kind": "pytorchjob", **given})
+    project = replace(flights, file=flights.file.model_copy(update={"launch": launch}))
+    said: dict[str, str] = {}
+    task = SimpleNamespace(set_env_variable=said.__setitem__)
+    Tasks("training", project, platform).say_launch(cast(Any, task))
+    assert json.loads(said[LAUNCH])["image"] == platform.images.get(expected, "ours:1")
+
+
+def test_parameters_read_off_the_source_are_those_of_the_specs(compiled: Path) -> None:
+    for name in NAMES:
+        inputs = read_spec(compiled / f"flights-{name}.yaml").inputs
+        kinds = {parameter: body["parameterType"] for parameter, body in inputs.items()}
+        assert {parameter: body["parameterType"] for parameter, body in parameters(name).items()} == kinds

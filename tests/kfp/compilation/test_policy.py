@@ -1,0 +1,246 @@
+"""The policy: the example's specs keep it, and each rule is broken by an example of its own."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.kfp.compilation.policy import breaches, rules
+from gatehouse.kfp.compilation.specification import Compiled, SpecError, read_spec
+from gatehouse.store.stage import TOLERATE
+
+ROOT = Path(__file__).parents[3]
+Body = dict[str, Any]
+CHANGES: list[tuple[str, str, Callable[[Body, Body], None]]] = []
+"""By rule: what is found, and what breaks it in the spec and in what the platform adds."""
+
+
+def _breaks(rule: str, said: str) -> Callable[[Callable[[Body, Body], None]], None]:
+    return lambda change: CHANGES.append((rule, said, change))
+
+
+def _tasks(spec: Body) -> Body:
+    """The tasks inside the exit handler."""
+    tasks: Body = spec["components"]["comp-exit-handler-1"]["dag"]["tasks"]
+    return tasks
+
+
+def _task(spec: Body, name: str) -> Body:
+    task: Body = _tasks(spec)[name]
+    return task
+
+
+def _container(spec: Body, name: str) -> Body:
+    container: Body = spec["deploymentSpec"]["executors"][f"exec-{name}"]["container"]
+    return container
+
+
+def _pod(platform: Body, name: str) -> Body:
+    pod: Body = platform["deploymentSpec"]["executors"][f"exec-{name}"]
+    return pod
+
+
+def _fix(spec: Body, value: Any) -> None:
+    _task(spec, "split")["inputs"]["parameters"]["spec"]["runtimeValue"]["constant"] = value
+
+
+def _group(spec: Body, name: str, **task: Any) -> None:
+    """Put the task `split` into a group of its own."""
+    tasks = _tasks(spec)
+    spec["components"]["comp-group"] = {"dag": {"tasks": {"split": tasks["split"]}}}
+    tasks[name] = {"componentRef": {"name": "comp-group"}, "taskInfo": {"name": "A group"}} | task
+
+
+_breaks("stage", "there is no stage 'other'")(
+    lambda spec, _: _container(spec, "split")["args"].__setitem__(-1, "other")
+)
+_breaks("resources", "task exit-handler-1/split: has no resourceMemoryLimit")(
+    lambda spec, _: _container(spec, "split")["resources"].pop("resourceMemoryLimit")
+)
+_breaks("retries", "task exit-handler-1/split: retries: expected some")(
+    lambda spec, _: _task(spec, "split").pop("retryPolicy")
+)
+_breaks("retries", "task exit-handler-1/split: retries: expected a backoffMaxDuration of at least")(
+    lambda spec, _: _task(spec, "split")["retryPolicy"].update(backoffMaxDuration="300s")
+)
+_breaks("retries", "found 0s")(lambda spec, _: _task(spec, "split")["retryPolicy"].pop("backoffMaxDuration"))
+_breaks("timeout", "task exit-handler-1/split: has no timeout")(
+    lambda _, platform: _pod(platform, "split").pop("activeDeadlineSeconds")
+)
+_breaks("cache", "task exit-handler-1/register: cache: expected enableCache=False")(
+    lambda spec, _: _task(spec, "register").update(cachingOptions={"enableCache": True})
+)
+_breaks("rights", "its pod may run as root")(
+    lambda _, platform: _pod(platform, "split").update(securityContext={"runAsUser": "0"})
+)
+_breaks("rights", "its pod is privileged")(
+    lambda _, platform: _pod(platform, "split").update(securityContext={"privileged": True})
+)
+_breaks("image-tag", "image registry:5000/ml/gatehouse: expected a version")(
+    lambda spec, _: _container(spec, "split").update(image="registry:5000/ml/gatehouse")
+)
+_breaks("image-tag", "image gatehouse:latest: expected a version")(
+    lambda spec, _: _container(spec, "split").update(image="gatehouse:latest")
+)
+_breaks("start", "installs packages when it starts")(
+    lambda spec, _: _container(spec, "split")["command"].append("python3 -m pip install pandas")
+)
+_breaks("image-digest", "is not named by digest")(
+    lambda spec, _: _container(spec, "split").update(image="gatehouse/gatehouse:0.1.0")
+)
+for _digest in ("abc", "0" * 64):
+    _breaks("image-digest", f"image a/control@sha256:{_digest} is not named by digest")(
+        lambda spec, _, digest=_digest: _container(spec, "split").update(image=f"a/control@sha256:{digest}")
+    )
+_breaks("platform", "is for this machine only")(
+    lambda spec, _: spec["pipelineInfo"].update(
+        description="Train.\n\nproject: flights\nplatform: this-machine\ngatehouse: 0.1.0"
+    )
+)
+_breaks("platform", "does not say gatehouse")(
+    lambda spec, _: spec["pipelineInfo"].update(description="Train.\n\nproject: flights\nplatform: cluster")
+)
+_breaks("platform", "`store` has no default")(
+    lambda spec, _: spec["root"]["inputDefinitions"]["parameters"]["store"].update(defaultValue="")
+)
+_breaks("artifacts-described", "task exit-handler-1/train: its artifact candidate has no description")(
+    lambda spec, _: spec["components"]["comp-train"]["outputDefinitions"]["artifacts"]["candidate"].pop("description")
+)
+_breaks("inputs-described", "its parameter seed has no description")(
+    lambda spec, _: spec["root"]["inputDefinitions"]["parameters"]["seed"].pop("description")
+)
+_breaks("display-name", "task exit-handler-1/split: has no display name")(
+    lambda spec, _: _task(spec, "split").update(taskInfo={"name": "split"})
+)
+_breaks("ascii", r"holds '\xe9'")(lambda spec, _: _fix(spec, "é"))
+_breaks("size", "20000 bytes, expected at most 16384")(lambda spec, _: _fix(spec, "x" * 20_000))
+_breaks("secrets", "task exit-handler-1/split: spec: holds 'password'")(lambda spec, _: _fix(spec, '{"password": "x"}'))
+_breaks("secrets", "holds ''")(lambda spec, _: _fix(spec, "postgresql://reader:hunter2@db/flights"))
+_breaks("secrets", "the variable TOKEN: holds 'AKIAABCDEFGHIJKLMNOP'")(
+    lambda spec, _: _container(spec, "split").update(env=[{"name": "TOKEN", "value": "AKIAABCDEFGHIJKLMNOP"}])
+)
+_breaks("optional", "its parameter seed is optional without a default")(
+    lambda spec, _: spec["root"]["inputDefinitions"]["parameters"]["seed"].pop("defaultValue")
+)
+
+
+@_breaks("one-of", "task exit-handler-1/group: its artifact model is one of several")
+def _one_of(spec: Body, _: Body) -> None:
+    _group(spec, "group")
+    chosen = [{"outputArtifactKey": "model", "producerSubtask": name} for name in ("a", "b")]
+    spec["components"]["comp-group"]["dag"]["outputs"] = {"artifacts": {"model": {"artifactSelectors": chosen}}}
+
+
+for _condition in (
+    "inputs.parameter_values['rows'] > 3",
+    "inputs.parameter_values['a'] == inputs.parameter_values['b']",
+):
+    _breaks("conditions", "compare with a bool or with one fixed word")(
+        lambda spec, _, text=_condition: _task(spec, "split").update(triggerPolicy={"condition": text})
+    )
+_LOOP = {"parameterIterator": {"itemInput": "item", "items": {"raw": '["a"]'}}}
+
+
+@_breaks("after-handler", "task step: waits for exit-handler-1, the group of an exit handler")
+def _after_handler(spec: Body, _: Body) -> None:
+    spec["root"]["dag"]["tasks"]["step"] = deepcopy(_task(spec, "split")) | {"dependentTasks": ["exit-handler-1"]}
+
+
+@_breaks("loop-in-handler", "task exit-handler-1/loop: loops inside an exit handler")
+def _loop_in_handler(spec: Body, _: Body) -> None:
+    _group(spec, "loop", **_LOOP)
+
+
+_breaks("retry-in-loop", "task exit-handler-1/loop/split: relies on retries")(
+    lambda spec, _: _group(spec, "loop", **_LOOP)
+)
+_breaks("empty-loop", "task exit-handler-1/loop: loops over a list that may be empty")(
+    lambda spec, _: _group(spec, "loop", parameterIterator={"itemInput": "item", "items": {"inputParameter": "found"}})
+)
+_breaks("rewritten", "task exit-handler-1/split: spec: holds '{{$'")(lambda spec, _: _fix(spec, "{{$.inputs}}"))
+_breaks("rewritten", "task exit-handler-1/split: spec: holds 'python3'")(
+    lambda spec, _: _fix(spec, {"run": "python3 -m x"})
+)
+_breaks("workspace", "asks for a workspace")(
+    lambda _, platform: platform["pipelineConfig"].update(workspace={"size": "1Gi"})
+)
+
+
+def _rules_of(found: str) -> str:
+    return found.rpartition("[")[2].partition(":")[0]
+
+
+def test_every_spec_of_the_example_keeps_the_policy(compiled: Path, released: Path) -> None:
+    for folder, release in ((compiled, False), (released, True)):
+        specs = list(folder.glob("*.yaml"))
+        assert len(specs) == 5
+        for path in specs:
+            assert list(breaches(read_spec(path), release=release)) == []
+
+
+@pytest.fixture(scope="module")
+def training(released: Path) -> Compiled:
+    return read_spec(released / "flights-training.yaml")
+
+
+@pytest.mark.parametrize(
+    ("rule", "said", "change"), CHANGES, ids=[f"{rule}-{n}" for n, (rule, *_) in enumerate(CHANGES)]
+)
+def test_each_breach_of_the_policy_is_found_by_its_rule(
+    training: Compiled, rule: str, said: str, change: Callable[[Body, Body], None]
+) -> None:
+    spec, platform = deepcopy(training.spec), deepcopy(training.platform)
+    change(spec, platform)
+    text = json.dumps([spec, platform])
+    found = list(breaches(dataclasses.replace(training, text=text, spec=spec, platform=platform), release=True))
+    assert any(said in each and _rules_of(each) == rule for each in found), found
+
+
+def test_every_rule_has_a_breach_here_and_its_reason_in_the_documentation() -> None:
+    assert {rule for rule, *_ in CHANGES} == {rule.name for rule in rules()}
+    documented = (ROOT / "docs" / "specs.md").read_text()
+    for rule in rules():
+        assert f"| `{rule.name}` | {rule.why[0].upper()}{rule.why[1:]}." in documented
+
+
+def test_conditions_on_bools_and_fixed_words_keep_the_policy(training: Compiled) -> None:
+    spec = deepcopy(training.spec)
+    condition = "!(inputs.parameter_values['a'] == 'heads') && inputs.parameter_values['b'] == true"
+    _task(spec, "split")["triggerPolicy"] = {"condition": condition}
+    assert list(breaches(dataclasses.replace(training, spec=spec))) == []
+
+
+def test_a_task_whose_failure_is_let_pass_is_not_cached(released: Path) -> None:
+    monitoring = read_spec(released / "flights-monitoring.yaml")
+    spec = deepcopy(monitoring.spec)
+    assert _task(spec, "monitor")["cachingOptions"]["enableCache"]
+    _container(spec, "monitor")["env"] = [{"name": TOLERATE, "value": "monitor"}]
+    (found,) = breaches(dataclasses.replace(monitoring, spec=spec))
+    assert found.startswith("task exit-handler-1/monitor: cache: expected enableCache=False")
+    _task(spec, "monitor")["cachingOptions"] = {}
+    assert list(breaches(dataclasses.replace(monitoring, spec=spec))) == []
+
+
+@pytest.mark.parametrize("task", ["snapshot", "compute-features", "split", "train", "evaluate"])
+def test_a_task_of_which_one_stage_has_no_memo_is_not_cached(training: Compiled, task: str) -> None:
+    """KFP's cache keeps whole tasks; each of these can run a stage without memo, or with a provisional result."""
+    spec = deepcopy(training.spec)
+    assert not _task(spec, task).get("cachingOptions", {}).get("enableCache")
+    _task(spec, task)["cachingOptions"] = {"enableCache": True}
+    (found,) = breaches(dataclasses.replace(training, spec=spec))
+    assert found.startswith(f"task exit-handler-1/{task}: cache: expected enableCache=False")
+
+
+def test_rules_of_a_release_are_no_rules_of_other_specs(compiled: Path) -> None:
+    spec = read_spec(compiled / "flights-promotion.yaml")
+    assert {_rules_of(found) for found in breaches(spec, release=True)} == {"image-digest", "platform"}
+
+
+def test_a_file_that_is_no_pipeline_is_told(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("a: 1\n")
+    with pytest.raises(SpecError, match=r"other\.yaml is no compiled pipeline"):
+        read_spec(tmp_path / "other.yaml")

@@ -1,0 +1,328 @@
+"""What the doctor sees of a cluster: each thing that can be wrong is found, and said with what to do about it."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import gatehouse
+from gatehouse.cli.main import _register, app
+from gatehouse.kfp.compilation.compiling import compile_pipeline
+from gatehouse.kfp.compilation.policy import breaches
+from gatehouse.kfp.compilation.specification import read_spec
+from gatehouse.kfp.doctor import cluster as doctor
+from gatehouse.kfp.doctor.needs import RIGHTS
+from gatehouse.kfp_api.answers import Run
+from gatehouse.kfp_api.client import KfpApi
+from gatehouse.kfp_api.connection import ENDPOINT
+from gatehouse.launchers.spec import PyTorchJobLaunch
+from gatehouse.operations.diagnosing import reach
+from gatehouse.operations.diagnosing.finding import Finding
+from gatehouse.operations.ending.outcome import outcome_of, record_end
+from gatehouse.project.platforms import Platform
+from gatehouse.project.project import Project, load_project
+from gatehouse.runtime.images import HELD, TRAINING_GPU
+from gatehouse.store.store import ArtifactStore
+from tests.stand_ins.kfp_api import KfpServer
+from tests.stand_ins.kubernetes_api import NAMESPACE, Cluster, kubernetes
+from tests.stand_ins.model_registry_api import ModelRegistry, model_registry
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+DIGEST = "registry.example/ml/gatehouse@sha256:" + "a" * 64
+_CORE = f"/api/v1/namespaces/{NAMESPACE}"
+
+
+@dataclass
+class Patient:
+    """A cluster that has everything, which a test takes something from."""
+
+    cluster: Cluster
+    kfp: KfpServer
+    registry: ModelRegistry
+    profile: dict[str, Any]
+    project: Project
+
+    def findings(self) -> dict[str, Finding]:
+        """What the doctor finds, by what was looked at."""
+        platform = Platform.model_validate(self.profile)
+        return {finding.check: finding for finding in doctor.examine(self.project, platform)}
+
+
+def _group(cluster: Cluster, group: str, version: str, plural: str) -> None:
+    cluster.objects[f"/apis/{group}"] = {"preferredVersion": {"groupVersion": f"{group}/{version}"}}
+    cluster.objects[f"/apis/{group}/{version}"] = {"resources": [{"name": plural}, {"name": f"{plural}/status"}]}
+
+
+@pytest.fixture(scope="module")
+def example() -> Project:
+    return load_project(EXAMPLE)
+
+
+@pytest.fixture
+def patient(
+    example: Project, kfp_server: KfpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Patient]:
+    monkeypatch.setattr(doctor, "_TIMEOUTS", replace(doctor._TIMEOUTS, request=2.0, retry=0.2))
+    monkeypatch.setattr(doctor, "_PATIENCE", replace(doctor._PATIENCE, request=2.0, retry=0.2, first_pause=0.05))
+    with kubernetes(lambda *_: None) as cluster, model_registry() as registry:
+        monkeypatch.setenv("KUBECONFIG", cluster.kubeconfig(tmp_path))
+        cluster.granted = set(RIGHTS)
+        cluster.objects |= {
+            "/version": {"gitVersion": "v1.33.1"},
+            f"{_CORE}/configmaps/gatehouse-settings": {"data": {"aws-region": "eu-west-1"}},
+            f"{_CORE}/secrets/gatehouse-credentials": {"data": {"alert-webhook": "aHR0cA=="}},
+            f"{_CORE}/secrets/registry": {"data": {".dockerconfigjson": "e30="}},
+            f"{_CORE}/serviceaccounts/pipeline-runner": {"metadata": {}},
+            f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/localqueues/flights": {"spec": {"clusterQueue": "q"}},
+        }
+        _group(cluster, "kubeflow.org", "v1", "pytorchjobs")
+        _group(cluster, "kueue.x-k8s.io", "v1beta1", "localqueues")
+        profile = {
+            "name": "cluster",
+            "store": str(tmp_path / "store"),
+            "endpoint": kfp_server.endpoint,
+            "service_account": "pipeline-runner",
+            "images": dict.fromkeys(HELD, DIGEST),
+            "queue": "flights",
+            "pods": {"image_pull_secrets": ["registry"], "volumes": [{"claim": "shared", "path": str(tmp_path)}]},
+            "model_registry": {"server": registry.url},
+        }
+        cluster.objects[f"{_CORE}/persistentvolumeclaims/shared"] = {"metadata": {}}
+        launched = example.file.model_copy(update={"launch": PyTorchJobLaunch(kind="pytorchjob")})
+        yield Patient(cluster, kfp_server, registry, profile, replace(example, file=launched))
+
+
+def test_a_cluster_that_has_everything_is_well(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_store", lambda platform: reach.store_finding(platform.store))
+    found = patient.findings()
+    assert {check: each.found for check, each in found.items() if not each.well} == {}
+    assert found["Kubeflow Pipelines"].found.endswith("answers, 2.17.0")
+    assert found["pytorchjobs.kubeflow.org"].found == "served as kubeflow.org/v1"
+    assert found["trainjobs.trainer.kubeflow.org"].outcome == "not checked"
+    assert found["secret gatehouse-credentials"].found == "it has alert-webhook"
+    whom = {review["spec"]["user"] for review in patient.cluster.reviews}
+    assert whom == {f"system:serviceaccount:{NAMESPACE}:pipeline-runner"}
+    assert len(patient.cluster.reviews) == 10
+
+
+def test_a_profile_that_asks_for_no_gpus_needs_no_image_with_cuda(patient: Patient) -> None:
+    del patient.profile["images"][TRAINING_GPU]
+    assert {name for name in patient.findings() if name.startswith("image ")} == {
+        f"image {name}" for name in HELD if name != TRAINING_GPU
+    }
+
+
+def _lose(path: str) -> Callable[[Patient], None]:
+    return lambda patient: patient.cluster.objects.pop(path) and None
+
+
+def _say(path: str, **data: str) -> Callable[[Patient], None]:
+    return lambda patient: patient.cluster.objects.update({path: {"data": data}})
+
+
+def _profile(**changes: Any) -> Callable[[Patient], None]:
+    return lambda patient: patient.profile.update(changes)
+
+
+@pytest.mark.parametrize(
+    ("harm", "check", "outcome", "found", "advice"),
+    [
+        (_profile(images={}), "image training", "failed", "found none", "make images"),
+        (_profile(images={"data": "gatehouse/data:1"}), "image data", "failed", "found gatehouse/data:1", "digest"),
+        (lambda each: setattr(each.kfp, "down", True), "Kubeflow Pipelines", "failed", "", "Check `endpoint`"),
+        (lambda each: setattr(each.kfp, "version", "3.0.1"), "Kubeflow Pipelines", "failed", "is 3.0.1", "endpoint"),
+        (_profile(endpoint=""), "Kubeflow Pipelines", "not checked", "names an endpoint", "Set `endpoint`"),
+        (_lose("/apis/kubeflow.org"), "pytorchjobs.kubeflow.org", "failed", "does not know it", "Install its operator"),
+        (_lose("/apis/kueue.x-k8s.io"), "queue flights", "failed", "no local queue", "gatehouse kueue manifests"),
+        (
+            lambda each: each.cluster.granted.discard(("", "pods/log", "get")),
+            "rights",
+            "failed",
+            "may not get pods/log",
+            "kubectl apply -n ml -f docs/launcher-role.yaml",
+        ),
+        (
+            _lose(f"{_CORE}/serviceaccounts/pipeline-runner"),
+            "serviceaccount pipeline-runner",
+            "failed",
+            "not in ml",
+            "Create it",
+        ),
+        (_lose(f"{_CORE}/secrets/registry"), "secret registry", "failed", "it is not in ml", "Create it in ml"),
+        (
+            _say(f"{_CORE}/configmaps/gatehouse-settings", **{"mlflow-tracking-url": "http://x"}),
+            "configmap gatehouse-settings",
+            "failed",
+            "nothing reads mlflow-tracking-url",
+            "mlflow-tracking-uri",
+        ),
+        (
+            _say(f"{_CORE}/configmaps/gatehouse-settings", **{"mlflow-tracking-uri": "http://127.0.0.1:9"}),
+            "MLflow",
+            "failed",
+            "refuses connections",
+            "Start the server",
+        ),
+        (lambda each: setattr(each.cluster, "token", "other"), "Kubernetes", "failed", "401", "log in again"),
+        (lambda each: setattr(each.registry, "token", "t"), "Model Registry", "failed", "answered 401", "TOKEN"),
+        (lambda each: None, "store", "not checked", "a folder of the pods", "--run"),
+    ],
+    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else None,
+)
+def test_what_is_wrong_is_found_and_told_with_what_to_do(
+    patient: Patient, harm: Callable[[Patient], None], check: str, outcome: str, found: str, advice: str
+) -> None:
+    harm(patient)
+    seen = patient.findings()[check]
+    assert (seen.outcome, seen.well) == (outcome, False)
+    assert found in seen.found and advice in seen.advice
+
+
+@pytest.mark.parametrize("place", ["kubeflow", NAMESPACE])
+@pytest.mark.parametrize("one_key", [True, False], ids=["one-key", "keys"])
+@pytest.mark.parametrize(
+    ("policy", "again", "not_again"),
+    [
+        ("OnError", "deleted", "exit code"),
+        ("OnFailure", "exit code", "deleted"),
+        (None, "exit code", "deleted"),
+        ("Always", "exit code", ""),
+    ],
+)
+def test_the_doctor_says_which_failures_this_cluster_starts_again(
+    patient: Patient, policy: str | None, again: str, not_again: str, one_key: bool, place: str
+) -> None:
+    strategy: Any = {"retryStrategy": {"limit": "2"} | ({"retryPolicy": policy} if policy else {})}
+    data: Any = {"executor": "{}", "workflowDefaults": {"spec": {"templateDefaults": strategy}}}
+    told = {"config": yaml.safe_dump(data)} if one_key else {key: yaml.safe_dump(value) for key, value in data.items()}
+    path = f"/api/v1/namespaces/{place}/configmaps/workflow-controller-configmap"
+    patient.cluster.objects[path] = {"data": told}
+    seen = patient.findings()["restarts"]
+    starts, _, ends = seen.found.partition("starts again")
+    assert seen.outcome == "passed" and seen.found.startswith(policy or "OnFailure")
+    assert again in (starts if not_again else ends) and not_again in ends
+
+
+def _without_a_known_policy(patient: Patient) -> None:
+    defaults = {"workflowDefaults": "spec: {templateDefaults: {retryStrategy: {retryPolicy: Sometimes}}}"}
+    path = "/api/v1/namespaces/kubeflow/configmaps/workflow-controller-configmap"
+    patient.cluster.objects[path] = {"data": defaults}
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda _: None,
+        lambda patient: patient.cluster.forbidden.add(("", "configmaps", "get")),
+        _without_a_known_policy,
+    ],
+    ids=["absent", "forbidden", "unknown"],
+)
+def test_a_retry_policy_that_cannot_be_read_is_not_checked_and_not_guessed(
+    patient: Patient, harm: Callable[[Patient], None]
+) -> None:
+    harm(patient)
+    seen = patient.findings()["restarts"]
+    assert (seen.outcome, seen.well) == ("not checked", True) and "not known" in seen.found
+
+
+def test_the_server_that_submit_would_take_is_looked_at(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENDPOINT, patient.profile.pop("endpoint"))
+    assert patient.findings()["Kubeflow Pipelines"].found.endswith("answers, 2.17.0")
+    patient.kfp.down = True
+    assert "GATEHOUSE_KFP_ENDPOINT" in patient.findings()["Kubeflow Pipelines"].advice
+
+
+def test_without_kubernetes_nothing_that_is_needed_goes_unsaid(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    seen = patient.findings()["Kubernetes"]
+    assert (seen.outcome, seen.well) == ("not checked", False) and "KUBECONFIG" in seen.advice
+
+
+def test_a_secret_is_looked_at_by_its_keys_and_its_words_are_not_told(patient: Patient) -> None:
+    patient.cluster.objects[f"{_CORE}/secrets/gatehouse-credentials"] = {"data": {"source-url": "cGxhbnRlZA=="}}
+    assert "cGxhbnRlZA" not in json.dumps([vars(each) for each in patient.findings().values()])
+
+
+def test_a_store_that_writes_over_what_is_there_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gatehouse.store.objects.local import LocalObjects
+
+    assert reach.store_finding(str(tmp_path / "store")).outcome == "passed"
+    assert not list((tmp_path / "store" / "doctor").rglob("*.json")), "what was written is removed"
+
+    def overwrite(self: LocalObjects, key: str, data: bytes) -> bool:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return True
+
+    monkeypatch.setattr(LocalObjects, "put_bytes", overwrite)
+    seen = reach.store_finding(str(tmp_path / "store"))
+    assert seen.outcome == "failed" and "the second taken, and the second was kept" in seen.found
+
+
+def test_the_rights_are_those_of_the_role() -> None:
+    role = next(yaml.safe_load_all((Path(__file__).parents[3] / "docs" / "launcher-role.yaml").read_text()))
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == RIGHTS
+
+
+@pytest.fixture
+def profile(patient: Patient, tmp_path: Path) -> str:
+    """The profile as a file, for the command line."""
+    _register("doctor")
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump(patient.profile))
+    return str(path)
+
+
+def test_the_command_ends_with_one_where_something_was_not_seen(profile: str) -> None:
+    shown = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", profile])
+    assert shown.exit_code == 1 and "--run looks at it" in " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED"])
+def test_a_run_of_the_diagnosis_says_what_pods_find(
+    patient: Patient, profile: str, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    wait = KfpApi.wait
+
+    def ended(api: KfpApi, run: str, timeout: float) -> Run:
+        patient.kfp.objects.set_state(run, state)
+        store = ArtifactStore.open(patient.profile["store"])
+        record_end(store, run, outcome_of([], "COMPLETE" if state == "SUCCEEDED" else state), "report_end")
+        return wait(api, run, timeout)
+
+    monkeypatch.setattr(KfpApi, "wait", ended)
+    said = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", profile, "--run", "--json"])
+    found = {each["check"]: each for each in json.loads(said.stdout)}
+    assert said.exit_code == (state != "SUCCEEDED"), said.stdout
+    assert ("store" in found) == (state != "SUCCEEDED"), "a pod has seen the store"
+    (run,) = patient.kfp.objects.runs.values()
+    assert run["display_name"].startswith("flights-diagnosis, ")
+    assert found["pods"]["outcome"] == ("passed" if state == "SUCCEEDED" else "failed")
+    assert run["run_id"] in found["pods"]["advice"] or state == "SUCCEEDED"
+
+
+def test_the_diagnosis_keeps_the_policy_and_launches_as_the_project_does(patient: Patient, tmp_path: Path) -> None:
+    patient.profile["store"] = "s3://bucket/gatehouse"
+    path = compile_pipeline("diagnosis", patient.project, tmp_path, Platform.model_validate(patient.profile))
+    spec = read_spec(path)
+    assert list(breaches(spec)) == []
+    recover = spec.task("recover")
+    (given,) = [each["value"] for each in recover.container["env"] if each["name"] == "GATEHOUSE_LAUNCH"]
+    launch = json.loads(given)
+    assert (launch["kind"], launch["image"]) == ("pytorchjob", DIGEST)

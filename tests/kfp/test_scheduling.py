@@ -1,0 +1,418 @@
+"""Schedules against a server that fails at every call in turn: they end as wanted, and nothing is doubled."""
+
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gatehouse.configuration.schedule import Schedule
+from gatehouse.errors import ConfigurationError
+from gatehouse.kfp.scheduling import Applying, Wanted, held, plan
+from gatehouse.kfp.submission import DIGITS, Submission, Upload
+from gatehouse.kfp_api.client import KfpApi
+from gatehouse.kfp_api.connection import KfpError, Patience
+from tests.stand_ins.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, KfpServer, impatient, serving
+from tests.stand_ins.kfp_objects import Objects
+
+WEEKLY = {"cron": "0 0 4 * * 1", "parameters": {"word": "hello"}}
+
+
+def wanted(name: str = "weekly", text: str = PIPELINE, **changes: Any) -> Wanted:
+    schedule = Schedule.model_validate(WEEKLY | changes)
+    return Wanted("talks", name, schedule, Upload("talks", "say", text), "talks")
+
+
+def apply(server: KfpServer, *schedules: Wanted, patience: Patience = PERSISTENT) -> str:
+    """Apply schedules at the server's own time; returns the signs of the plan."""
+    api = KfpApi.connect(server.endpoint, patience=patience)
+
+    def now() -> datetime:
+        return datetime.fromtimestamp(server.objects.clock, UTC)
+
+    def sleep(seconds: float) -> None:
+        server.objects.clock += seconds
+        server.objects.fire()
+
+    return "".join(change.sign for change in Applying(api, now, sleep).apply(list(schedules), "talks"))
+
+
+def schedules(server: KfpServer) -> list[dict[str, Any]]:
+    return list(server.objects.recurring_runs.values())
+
+
+def test_a_schedule_is_made_as_it_stands(kfp_server: KfpServer) -> None:
+    assert apply(kfp_server, wanted(max_concurrency=3, end="2030-01-01", catch_up=True)) == "+"
+    (made,) = schedules(kfp_server)
+    assert made["trigger"] == {"cron_schedule": {"cron": "0 0 4 * * 1", "end_time": "2030-01-01T00:00:00Z"}}
+    assert (made["max_concurrency"], made["no_catchup"], made["status"]) == ("3", False, "ENABLED")
+    assert made["runtime_config"] == {"parameters": {"word": "hello"}}
+    kfp_server.objects.clock += 8 * 86_400
+    assert len(kfp_server.objects.fire()) in (1, 2)
+
+
+def test_the_longest_names_fit_into_the_columns_of_the_server(kfp_server: KfpServer) -> None:
+    schedule = wanted(description="d" * 100, start="2026-01-01", enabled=False).schedule
+    longest = Wanted("p" * 40, "s" * 40, schedule, Upload("p" * 40, "say", PIPELINE), "e" * 128)
+    api = KfpApi.connect(kfp_server.endpoint, patience=PERSISTENT)
+    Applying(api).apply([longest], "p" * 40)
+    assert [one.schedule for one in held(api, "p" * 40)] == ["s" * 40]
+    text = PIPELINE.replace("name: say}", f"name: say, description: {'long ' * 100}}}")
+    submitted = Submission(Upload("talks", "say", text), {"word": "hello"}).send(api)
+    assert len(kfp_server.objects.runs[submitted.id]["description"]) == 255
+
+
+def test_the_second_time_nothing_is_written(kfp_server: KfpServer) -> None:
+    every = wanted("hours", cron="", interval="PT6H")
+    apply(kfp_server, wanted(), every)
+    wrote = list(kfp_server.writes)
+    assert apply(kfp_server, wanted(), every) == "=="
+    assert kfp_server.writes == wrote
+
+
+def test_a_change_takes_the_place_of_the_old_one(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted())
+    assert apply(kfp_server, wanted(cron="0 0 5 * * 1")) == "~"
+    (made,) = schedules(kfp_server)
+    assert made["trigger"]["cron_schedule"]["cron"] == "0 0 5 * * 1" and made["status"] == "ENABLED"
+    ours = [call.rpartition(":")[2] for call in kfp_server.writes if "recurringruns" in call]
+    assert ours[1:] == ["POST recurringruns", "disable", "enable", "DELETE recurringruns/{recurring_run_id}"]
+
+
+def test_runs_under_way_outlive_the_replacing(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted())
+    kfp_server.objects.clock += 8 * 86_400
+    (run, *_) = kfp_server.objects.fire()
+    apply(kfp_server, wanted(cron="0 0 5 * * 1"))
+    assert kfp_server.objects.runs[run["run_id"]]["state"] == "RUNNING"
+
+
+def test_the_replacement_runs_nothing_from_before_it_was_made(kfp_server: KfpServer) -> None:
+    start = (datetime.now(UTC) - timedelta(days=30)).strftime("%Y-%m-%dT00:00:00Z")
+    daily = wanted(cron="@daily", start=start, catch_up=True, max_concurrency=10)
+    kfp_server.objects.clock = datetime.now(UTC).timestamp()
+    apply(kfp_server, daily)
+    assert len(kfp_server.objects.fire()) >= 29, "the first one catches up"
+    apply(kfp_server, replace(daily, schedule=daily.schedule.model_copy(update={"max_concurrency": 9})))
+    assert kfp_server.objects.fire() == []
+
+
+def test_what_is_no_longer_wanted_is_removed_and_what_is_not_ours_stays(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted(), wanted("gone"))
+    theirs = dict(schedules(kfp_server)[0], recurring_run_id="theirs", description="by hand")
+    kfp_server.objects.recurring_runs["theirs"] = theirs
+    assert apply(kfp_server, wanted()) == "=-"
+    assert sorted(each["description"].partition("[")[0] for each in schedules(kfp_server)) == ["", "by hand"]
+
+
+def test_two_that_were_made_at_once_become_one(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted())
+    twin = dict(schedules(kfp_server)[0], recurring_run_id="twin")
+    kfp_server.objects.recurring_runs["twin"] = twin
+    assert apply(kfp_server, wanted()) == "~"
+    assert len(schedules(kfp_server)) == 1
+    assert apply(kfp_server, wanted()) == "="
+
+
+def test_a_dry_run_writes_nothing_and_says_what_would_change(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted(), wanted("gone"))
+    wrote = list(kfp_server.writes)
+    api = KfpApi.connect(kfp_server.endpoint)
+    changes = list(plan(api, [wanted(cron="0 0 5 * * 1", max_concurrency=2), wanted("new")], held(api, "talks")))
+    assert [change.sign for change in changes] == ["~", "+", "-"]
+    assert "cron: 0 0 4 * * 1 -> 0 0 5 * * 1" in str(changes[0]) and "max_concurrency: 1 -> 2" in str(changes[0])
+    assert kfp_server.writes == wrote
+
+
+def _watching(hours: float) -> str:
+    """A pipeline whose task watches over a schedule with this SLA, as that of monitoring does."""
+    watched = f"{{schedules: {{runtimeValue: {{constant: {{nightly: {{sla_hours: {hours}}}}}}}}}}}"
+    return PIPELINE.replace(
+        "taskInfo: {name: say}", f"taskInfo: {{name: say}}\n        inputs: {{parameters: {watched}}}"
+    )
+
+
+def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: KfpServer) -> None:
+    before = wanted(text=_watching(6.0), start="2026-01-01", parameters={"word": "hello", "tone": "kind"})
+    apply(kfp_server, before)
+    api = KfpApi.connect(kfp_server.endpoint)
+    after = wanted(
+        text=_watching(8.0),
+        cron="",
+        interval="PT6H",
+        start="2027-01-01",
+        end="2030-01-01",
+        catch_up=True,
+        enabled=False,
+        parameters={"word": "bye", "times": 2},
+    )
+    (change,) = plan(api, [replace(after, experiment="others")], held(api, "talks"))
+    experiment = api.find_experiment("talks")
+    assert experiment is not None
+    assert change.details == (
+        "cron: 0 0 4 * * 1 -> none",
+        "interval: none -> 21600",
+        "end: none -> 2030-01-01T00:00:00+00:00",
+        "catch_up: False -> True",
+        "start: 2026-01-01T00:00:00+00:00 -> 2027-01-01T00:00:00+00:00",
+        "parameters.word: hello -> bye",
+        "parameters.times: none -> 2",
+        "enabled: True -> False",
+        "parameters.tone: kind -> none",
+        f"experiment: {experiment.id} -> others",
+        f"version: {before.upload.display_name} -> {after.upload.display_name}",
+        "  configuration",
+        "    ~ say: schedules.nightly.sla_hours: 6 -> 8",
+    )
+    added = str(next(plan(api, [wanted("new", start="2027-01-01", sla_hours=3)], [])))
+    assert "start: 2027-01-01" in added and "sla_hours: 3.0" in added
+
+
+def test_a_schedule_without_its_workflow_is_an_error(kfp_server: KfpServer) -> None:
+    """A server with plug-ins may store each schedule so, and answers the parameters that its runs will lack."""
+    apply(kfp_server, wanted())
+    (before,) = schedules(kfp_server)
+    kfp_server.objects.plugins = True
+    for _ in range(2):
+        with pytest.raises(KfpError, match="without its workflow"):
+            apply(kfp_server, wanted(cron="0 0 5 * * 1"))
+        assert schedules(kfp_server) == [before] and before["status"] == "ENABLED"
+    kfp_server.objects.recurring_runs.clear()
+    assert (
+        apply(kfp_server, wanted(text=PIPELINE.replace("STRING}", "STRING, isOptional: true}"), parameters={})) == "+"
+    )
+
+
+def test_a_schedule_whose_runs_lack_its_parameters_is_told(kfp_server: KfpServer) -> None:
+    """Where an account is given, only the runs show that the workflow is missing."""
+    kfp_server.objects.plugins = True
+    optional = wanted(text=PIPELINE.replace("STRING}", "STRING, isOptional: true}"))
+    theirs = replace(optional, service_account="trainer")
+    assert apply(kfp_server, theirs) == "+" and apply(kfp_server, theirs) == "="
+    kfp_server.objects.clock += 8 * 86_400
+    assert [run["runtime_config"] for run in kfp_server.objects.fire()] == [{}]
+    assert apply(kfp_server, theirs) == "!"
+
+
+def test_a_schedule_with_input_for_plug_ins_is_replaced_by_one_without(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted())
+    (stored,) = schedules(kfp_server)
+    stored |= {"display_name": "talks-weekly-0123456789ab", "plugins_input": {"mlflow": {"experiment_name": "talks"}}}
+    api = KfpApi.connect(kfp_server.endpoint)
+    (change,) = plan(api, [wanted()], held(api, "talks"))
+    assert "plugins_input: {'mlflow': {'experiment_name': 'talks'}} -> none" in change.details
+    assert apply(kfp_server, wanted()) == "~"
+    assert [each["plugins_input"] for each in schedules(kfp_server)] == [{}]
+
+
+def test_a_name_that_may_be_made_in_another_way_is_told_as_that(kfp_server: KfpServer) -> None:
+    apply(kfp_server, replace(wanted(), service_account="trainer"))
+    api = KfpApi.connect(kfp_server.endpoint)
+    (change,) = plan(api, [wanted()], held(api, "talks"))
+    either = "service_account: trainer -> KFP's own; where that is the same, this version makes the name in another way"
+    assert (change.sign, change.details) == ("~", (either,))
+    (one,) = kfp_server.objects.recurring_runs.values()
+    one["service_account"] = ""
+    (change,) = plan(api, [wanted()], held(api, "talks"))
+    assert change.details == ("this version makes the name in another way",)
+
+
+def test_the_zone_of_the_controller_is_no_part_of_a_recurring_run(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted())
+    assert apply(kfp_server, wanted(time_zone="Europe/Berlin")) == "="
+
+
+def pause(server: KfpServer) -> None:
+    """As a person does in the UI."""
+    for each in schedules(server):
+        server.objects.enable("", each["recurring_run_id"], enabled=False)
+
+
+def test_what_a_person_paused_stays_paused(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted())
+    pause(kfp_server)
+    assert apply(kfp_server, wanted()) == "!"
+    for hour in (5, 6):
+        assert apply(kfp_server, wanted(cron=f"0 0 {hour} * * 1")) == "~"
+        (made,) = schedules(kfp_server)
+        assert made["status"] == "DISABLED" and f" {hour} " in made["trigger"]["cron_schedule"]["cron"]
+    kfp_server.objects.enable("", made["recurring_run_id"])
+    assert apply(kfp_server, wanted(cron="0 0 6 * * 1")) == "="
+    assert apply(kfp_server, wanted(cron="0 0 7 * * 1")) == "~"
+    assert [each["status"] for each in schedules(kfp_server)] == ["ENABLED"]
+
+
+def test_the_project_turns_a_schedule_off_and_on(kfp_server: KfpServer) -> None:
+    for enabled in (False, True, False):
+        apply(kfp_server, wanted(enabled=enabled))
+        assert [each["status"] for each in schedules(kfp_server)] == ["ENABLED" if enabled else "DISABLED"]
+    kfp_server.objects.enable("", schedules(kfp_server)[0]["recurring_run_id"])
+    assert apply(kfp_server, wanted(enabled=False)) == "~"
+    assert [each["status"] for each in schedules(kfp_server)] == ["DISABLED"]
+
+
+@pytest.fixture(scope="module")
+def before() -> Objects:
+    """What the server has when one schedule was applied; each test takes a copy."""
+    with serving() as server:
+        apply(server, wanted())
+        return server.objects
+
+
+@pytest.fixture(scope="module")
+def calls(before: Objects) -> int:
+    """The number of API calls needed to replace one schedule and to create another."""
+    with serving(objects=deepcopy(before)) as server:
+        apply(server, wanted(cron="0 0 5 * * 1"), wanted("new"))
+        return len(server.calls)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_call_ends_as_wanted(before: Objects, calls: int, fault: str) -> None:
+    with serving() as server:
+        for number in range(calls):
+            server.objects = deepcopy(before)
+            after = wanted(cron="0 0 5 * * 1"), wanted("new")
+            server.faults = {len(server.calls) + number: fault}
+            try:
+                apply(server, *after, patience=impatient(fault))
+            except KfpError:
+                server.down = False
+                assert (
+                    sum(each["status"] == "ENABLED" and "weekly" in each["display_name"] for each in schedules(server))
+                    <= 1
+                )
+            server.faults = {}
+            apply(server, *after)
+            names = sorted(each["display_name"] for each in schedules(server))
+            assert names == sorted(each.display_name for each in after), f"call {number}: {server.calls[-calls:]}"
+            assert all(each["status"] == "ENABLED" for each in schedules(server))
+            assert apply(server, *after) == "=="
+
+
+@pytest.mark.parametrize("cut", range(12))
+def test_nothing_is_run_twice_where_replacing_is_cut_off_over_due_times(cut: int) -> None:
+    """What was due while the one was disabled and the other not enabled yet is missed, but for the last of it."""
+    with serving() as server:
+        apply(server, wanted(cron="@hourly"))
+        after = wanted(cron="@hourly", max_concurrency=2)
+        server.faults = {len(server.calls) + cut: "down after"}
+        try:
+            apply(server, after, patience=IMPATIENT)
+        except KfpError:
+            server.down = False
+        for _ in range(3):
+            server.objects.clock += 3600
+            server.objects.fire()
+        apply(server, after)
+        server.objects.fire()
+        times = [run["scheduled_at"] for run in server.objects.runs.values()]
+        assert len(times) == len(set(times))
+        assert max(times) == datetime.fromtimestamp(server.objects.clock // 3600 * 3600, UTC).strftime("%FT%TZ")
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_was_cut_off_is_replaced_by_what_is_wanted_next(before: Objects, calls: int, paused: bool) -> None:
+    """What was disabled on the way there was paused by nobody; what a person had paused before still is."""
+    with serving() as server:
+        for number in range(calls):
+            server.objects = deepcopy(before)
+            if paused:
+                pause(server)
+            server.faults = {len(server.calls) + number: "down after"}
+            with suppress(KfpError):
+                apply(server, wanted(cron="0 0 5 * * 1"), patience=IMPATIENT)
+            server.down, server.faults = False, {}
+            apply(server, wanted(cron="0 0 6 * * 1"))
+            (made,) = schedules(server)
+            assert made["status"] == ("DISABLED" if paused else "ENABLED"), f"call {number}"
+            assert made["trigger"]["cron_schedule"]["cron"] == "0 0 6 * * 1"
+
+
+def test_no_one_is_replaced_at_the_moment_it_is_due(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted(cron="@hourly"))
+    kfp_server.objects.clock = (kfp_server.objects.clock // 3600 + 1) * 3600 - 10
+    apply(kfp_server, wanted(cron="@hourly", max_concurrency=2))
+    kfp_server.objects.fire()
+    assert len(kfp_server.objects.runs) == 1
+
+
+def test_teams_keep_to_their_namespaces() -> None:
+    rights = {"ann": ("team-a",), "bob": ("team-b",)}
+    with serving(objects=Objects(multi_user=True, rights=rights), tokens={"a": "ann", "b": "bob"}) as server:
+        for token, namespace in (("a", "team-a"), ("b", "team-b")):
+            api = KfpApi.connect(server.endpoint, namespace, token, patience=PERSISTENT)
+            assert [change.sign for change in Applying(api).apply([wanted()], "talks")] == ["+"]
+            assert [change.sign for change in Applying(api).apply([wanted()], "talks")] == ["="]
+        assert sorted(each["namespace"] for each in schedules(server)) == ["team-a", "team-b"]
+
+
+def test_what_was_made_under_a_name_that_is_not_found_again_is_told_and_made_once(
+    kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = (f"talks-weekly-{number:0{DIGITS}x}" for number in count())
+    monkeypatch.setattr(Wanted, "display_name", property(lambda _: next(names)))
+    with pytest.raises(KfpError, match=r"but does not list it\. Find it in KFP"):
+        apply(kfp_server, wanted())
+    assert len(schedules(kfp_server)) == 1
+
+
+def test_what_kfp_made_otherwise_is_deleted_again(kfp_server: KfpServer) -> None:
+    apply(kfp_server, wanted())
+    create = kfp_server.objects.create_recurring_run
+    kfp_server.objects.create_recurring_run = (  # type: ignore[method-assign]
+        lambda user, body: create(user, body | {"max_concurrency": "7"})
+    )
+    with pytest.raises(KfpError, match="max_concurrency: expected 2, found 7"):
+        apply(kfp_server, wanted(max_concurrency=2))
+    assert [(each["status"], each["max_concurrency"]) for each in schedules(kfp_server)] == [("ENABLED", "1")]
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"cron": "0 4 * * 1"}, "expected six fields"),
+    ({"interval": "PT6H"}, "expected either cron or interval, found both"),
+    ({"cron": ""}, "found neither"),
+    ({"cron": "", "interval": "PT0.5S"}, "whole number of seconds"),
+    ({"time_zone": "Mars/Olympus"}, "name of a time zone"),
+    ({"max_concurrency": 11}, "less than or equal to 10"),
+    ({"start": "2026-02-01", "end": "2026-01-01"}, "expected a time after start"),
+    ({"sla_hours": 0}, "greater than 0"),
+    ({"parameter": {}}, "Extra inputs"),
+]
+
+
+@pytest.mark.parametrize(("changes", "why"), REFUSED)
+def test_a_schedule_that_cannot_be_is_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Schedule.model_validate(WEEKLY | changes)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({}, "word: expected a value"),
+        ({"word": 1}, "word: expected string, found 1"),
+        ({"word": "a", "tone": "angry"}, "tone: expected one of kind, stern, found 'angry'"),
+        ({"word": "a", "volume": 3}, "volume: the pipeline has no such parameter"),
+        ({"word": "a", "times": True}, "times: expected number_integer"),
+    ],
+)
+def test_parameters_are_held_against_the_pipeline_before_anything_is_sent(parameters: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        wanted(parameters=parameters)
+
+
+def test_a_text_alone_is_a_cron_expression() -> None:
+    assert Schedule.model_validate("@daily") == Schedule(cron="@daily")
+
+
+def test_due_times_of_an_interval_count_from_its_start() -> None:
+    made = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
+    every = Schedule(interval=timedelta(hours=6), end=datetime(2026, 1, 1, 13, tzinfo=UTC))
+    assert every.following(made, made) == made + timedelta(hours=6)
+    assert every.following(made + timedelta(hours=6), made) == made + timedelta(hours=12)
+    assert every.following(made + timedelta(hours=12), made) is None

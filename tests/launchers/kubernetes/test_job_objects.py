@@ -1,0 +1,254 @@
+"""The objects that the launchers create: field by field, and every one held against the CRD's schema."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gatehouse.launchers.kubernetes.operator import ClusterJob
+from gatehouse.launchers.kubernetes.pytorchjob import PyTorchJobs
+from gatehouse.launchers.kubernetes.trainjob import TrainJobs
+from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
+from tests.stand_ins.kubernetes_kinds import validator
+
+CLUSTER_JOB = ClusterJob(
+    name="gatehouse-1",
+    namespace="ml",
+    launch="first",
+    digest="d1",
+    image="registry/gatehouse@sha256:1",
+    env={"GATEHOUSE_IMAGE": "registry.example/gatehouse@sha256:00", "NCCL_DEBUG": "INFO"},
+    command=("python", "-m", "pod"),
+    processes=2,
+    deadline_seconds=6300,
+)
+ALL: dict[str, Any] = {
+    "nodes": 2,
+    "resources": {"cpu": "8", "memory": "64Gi", "gpus": 2},
+    "shared_memory": "8Gi",
+    "node_selector": {"pool": "gpu"},
+    "tolerations": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
+    "spot": [{"key": "spot", "operator": "Equal", "value": "true"}],
+    "topology": {"place": "pack", "key": "rack", "required": True},
+    "queue": "team",
+    "queue_priority": "high",
+    "suspend": True,
+    "service_account": "trainer",
+    "env": {"NCCL_DEBUG": "WARN"},
+    "secrets": [{"variable": "TOKEN", "name": "tokens", "key": "mlflow", "optional": False}],
+    "pull_secrets": ["registry"],
+    "volumes": [{"claim": "store", "path": "/store", "read_only": True}],
+    "labels": {"team": "risk"},
+    "annotations": {"owner": "risk"},
+    "grace_seconds": 60,
+}
+CONTAINER = {
+    "env": [
+        {"name": "GATEHOUSE_CACHE", "value": "/var/lib/gatehouse/cache"},
+        {"name": "GATEHOUSE_IMAGE", "value": "registry.example/gatehouse@sha256:00"},
+        {"name": "GLOO_SOCKET_IFNAME", "value": "eth0"},
+        {"name": "NCCL_DEBUG", "value": "WARN"},
+        {"name": "TMPDIR", "value": "/var/lib/gatehouse"},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "tokens", "key": "mlflow", "optional": False}}},
+    ],
+    "resources": {
+        "requests": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"},
+        "limits": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"},
+    },
+}
+MOUNTS = [
+    {"name": "shm", "mountPath": "/dev/shm"},
+    {"name": "work", "mountPath": "/var/lib/gatehouse"},
+    {"name": "volume-0", "mountPath": "/store", "readOnly": True},
+]
+METADATA = {
+    "name": "gatehouse-1",
+    "namespace": "ml",
+    "labels": {
+        "app.kubernetes.io/managed-by": "gatehouse",
+        "kueue.x-k8s.io/queue-name": "team",
+        "kueue.x-k8s.io/priority-class": "high",
+        "team": "risk",
+    },
+    "annotations": {"gatehouse.dev/launch": "first", "gatehouse.dev/job": "d1", "owner": "risk"},
+}
+POD_METADATA = {
+    "labels": {"app.kubernetes.io/managed-by": "gatehouse", "team": "risk"},
+    "annotations": {"sidecar.istio.io/inject": "false", "owner": "risk"},
+}
+
+
+def _placed(label: str) -> dict[str, Any]:
+    term = {"topologyKey": "rack", "labelSelector": {"matchLabels": {label: "gatehouse-1"}}}
+    return {
+        "volumes": [
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}},
+            {"name": "work", "emptyDir": {}},
+            {"name": "volume-0", "persistentVolumeClaim": {"claimName": "store", "readOnly": True}},
+        ],
+        "terminationGracePeriodSeconds": 60,
+        "serviceAccountName": "trainer",
+        "imagePullSecrets": [{"name": "registry"}],
+        "nodeSelector": {"pool": "gpu"},
+        "tolerations": [
+            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+            {"key": "spot", "operator": "Equal", "value": "true"},
+        ],
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+    }
+
+
+def _pytorchjob(**settings: Any) -> dict[str, Any]:
+    """The object, which a cluster would take."""
+    built = PyTorchJobs(PyTorchJobLaunch.model_validate({"kind": "pytorchjob"} | settings)).build(CLUSTER_JOB)
+    validator("PyTorchJob").validate(built)
+    return built
+
+
+def _trainjob(**settings: Any) -> dict[str, Any]:
+    built = TrainJobs(TrainJobLaunch.model_validate({"kind": "trainjob"} | settings)).build(CLUSTER_JOB)
+    validator("TrainJob").validate(built)
+    return built
+
+
+def test_a_pytorchjob_with_every_setting_is_exactly_this() -> None:
+    own = {"clean_pods": "All", "backoff_limit": 5, "keep_seconds": 60}
+    container = CONTAINER | {
+        "name": "pytorch",
+        "image": "registry/gatehouse@sha256:1",
+        "command": ["python", "-m", "pod"],
+        "volumeMounts": MOUNTS,
+    }
+    pod = _placed("training.kubeflow.org/job-name") | {
+        "containers": [container],
+        "priorityClassName": "batch",
+        "schedulerName": "volcano",
+        "activeDeadlineSeconds": 6300,
+    }
+    replica = {"replicas": 1, "restartPolicy": "ExitCode", "template": {"metadata": POD_METADATA, "spec": pod}}
+    built = _pytorchjob(**ALL, run_policy=own, priority="batch", gang="volcano", gang_queue="gpu")
+    assert built == {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": METADATA,
+        "spec": {
+            "nprocPerNode": "2",
+            "pytorchReplicaSpecs": {"Master": replica, "Worker": replica},
+            "runPolicy": {
+                "cleanPodPolicy": "All",
+                "backoffLimit": 5,
+                "activeDeadlineSeconds": 6300,
+                "ttlSecondsAfterFinished": 60,
+                "suspend": True,
+                "schedulingPolicy": {"minAvailable": 2, "queue": "gpu", "priorityClass": "batch"},
+            },
+        },
+    }
+
+
+def test_a_trainjob_with_every_setting_is_exactly_this() -> None:
+    pod = _placed("jobset.sigs.k8s.io/jobset-name") | {"containers": [{"name": "node", "volumeMounts": MOUNTS}]}
+    replicated = {"name": "node", "template": {"spec": {"template": {"metadata": POD_METADATA, "spec": pod}}}}
+    trainer = {
+        "image": "registry/gatehouse@sha256:1",
+        "command": ["python", "-m", "pod"],
+        "numNodes": 2,
+        "numProcPerNode": 2,
+        "resourcesPerNode": CONTAINER["resources"],
+        "env": CONTAINER["env"],
+    }
+    assert _trainjob(**ALL, runtime="torch") == {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": METADATA,
+        "spec": {
+            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime", "name": "torch"},
+            "suspend": True,
+            "activeDeadlineSeconds": 6300,
+            "trainer": trainer,
+            "runtimePatches": [
+                {
+                    "manager": "gatehouse.dev/launcher",
+                    "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [replicated]}}},
+                }
+            ],
+        },
+    }
+
+
+def test_one_node_is_a_master_alone() -> None:
+    spec = _pytorchjob()["spec"]
+    assert list(spec["pytorchReplicaSpecs"]) == ["Master"]
+    assert "elasticPolicy" not in spec and "schedulingPolicy" not in spec["runPolicy"]
+
+
+def test_an_elastic_job_has_workers_alone_between_its_bounds() -> None:
+    spec = _pytorchjob(nodes=3, elastic={"min_nodes": 2, "max_nodes": 4, "max_restarts": 7})["spec"]
+    assert {name: each["replicas"] for name, each in spec["pytorchReplicaSpecs"].items()} == {"Worker": 3}
+    assert spec["elasticPolicy"] == {
+        "minReplicas": 2,
+        "maxReplicas": 4,
+        "maxRestarts": 7,
+        "rdzvBackend": "c10d",
+        "rdzvId": "first",
+    }
+    assert spec["nprocPerNode"] == "2"
+
+
+def test_a_gang_of_an_elastic_job_is_as_small_as_it_may_run() -> None:
+    settings = {"nodes": 3, "elastic": {"min_nodes": 2, "max_nodes": 4}, "gang": "coscheduling"}
+    spec = _pytorchjob(**settings, scheduling_minutes=10)["spec"]
+    assert spec["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2, "scheduleTimeoutSeconds": 600}
+    template = spec["pytorchReplicaSpecs"]["Worker"]["template"]
+    assert template["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
+
+
+@pytest.mark.parametrize(("required", "otherwise"), [(True, "DoNotSchedule"), (False, "ScheduleAnyway")])
+def test_spread_pods_are_a_constraint_where_the_operator_takes_one(required: bool, otherwise: str) -> None:
+    topology = {"place": "spread", "required": required}
+    master = _pytorchjob(topology=topology)["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    (constraint,) = master["topologySpreadConstraints"]
+    assert constraint["whenUnsatisfiable"] == otherwise
+    if required:
+        with pytest.raises(ValidationError, match="a TrainJob cannot require spread"):
+            _trainjob(topology=topology)
+        return
+    patch = _trainjob(topology=topology)["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]
+    pod = patch["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert list(pod["affinity"]) == ["podAntiAffinity"]
+
+
+def test_what_the_environment_of_a_user_names_is_not_named_twice() -> None:
+    settings = {"env": {"AWS_REGION": "here", "AWS_DEFAULT_REGION": "there", "TMPDIR": "/scratch"}}
+    names = [each["name"] for each in _trainjob(**settings)["spec"]["trainer"]["env"]]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gang_queue": "gpu"}, "expected only with gang: volcano"),
+        ({"nodes": 5, "elastic": {"max_nodes": 4}}, "nodes=5: expected between"),
+        ({"elastic": {"min_nodes": 4, "max_nodes": 2}}, "min_nodes=4 is more than max_nodes=2"),
+        ({"spot": [{"key": "spot"}], "restart": "Never"}, "needs restart: ExitCode or OnFailure"),
+        ({"runtime": "torch"}, "Extra inputs are not permitted"),
+        ({"resources": {"memory": "4"}}, "String should match pattern"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        PyTorchJobLaunch.model_validate({"kind": "pytorchjob"} | settings)
+
+
+@pytest.mark.parametrize("setting", ["gang", "priority", "run_policy", "elastic", "restart"])
+def test_what_the_runtime_of_a_trainjob_decides_is_refused_here(setting: str) -> None:
+    with pytest.raises(ValidationError, match=setting):
+        TrainJobLaunch.model_validate({"kind": "trainjob", setting: "x"})
+
+
+def test_the_stand_in_refuses_what_a_cluster_would_not_take() -> None:
+    built = _pytorchjob()
+    built["spec"]["runPolicy"]["backoffLimits"] = 3
+    built["spec"]["pytorchReplicaSpecs"]["Master"]["replicas"] = "1"
+    paths = {error.json_path for error in validator("PyTorchJob").iter_errors(built)}
+    assert paths == {"$.spec.runPolicy", "$.spec.pytorchReplicaSpecs.Master.replicas"}

@@ -1,0 +1,48 @@
+"""What a pod runs: it heeds SIGTERM from its first moment on."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gatehouse.launchers.kubernetes import pod as program
+from gatehouse.store.store import ArtifactStore
+
+
+def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: ArtifactStore) -> None:
+    folder = Path(store.address) / "jobs" / "gatehouse-1" / "first"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "job.json")
+    arguments = [store.address, "jobs/gatehouse-1/first", "0" * 64, "1", "30", "900"]
+    # As the first process of a container does, it ignores what it does not ask for.
+    pod = subprocess.Popen(
+        [sys.executable, "-m", "gatehouse.launchers.kubernetes.pod", *arguments],
+        preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN) and None,
+    )
+    with open(folder / "job.json", "wb"):  # Returns when the pod reads it.
+        pod.send_signal(signal.SIGTERM)
+        assert pod.wait(timeout=60) == 143
+
+
+@pytest.mark.parametrize("ranks", [True, False], ids=["ranks", "elastic"])
+def test_each_node_has_a_spool_of_its_own_and_leaves_nothing_on_the_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: bool
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "volume"))
+    monkeypatch.delenv("PET_NODE_RANK", raising=False)
+    spools = []
+    for node in ("0", "1"):
+        if ranks:
+            monkeypatch.setenv("PET_NODE_RANK", node)
+        else:  # The operator of an elastic job gives no rank. A pod that takes a node's place has its name.
+            monkeypatch.setattr(os, "uname", lambda node=node: SimpleNamespace(nodename=node))
+        (tmp_path / node).mkdir()
+        spools.append(program._spool(tmp_path / node, "gatehouse-1"))
+    program._remove(spools[0])
+    assert os.listdir(tmp_path / "volume" / "gatehouse-1") == ["1"]
+    program._remove(spools[1])
+    assert os.listdir(tmp_path / "volume") == []

@@ -1,0 +1,162 @@
+"""A launcher that starts again: it finds its job or the job's result, and leaves alone what belongs to another."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from gatehouse.launchers.launcher import PLACE, WEIGHTS, ClusterError, TrainingJob
+from gatehouse.store.run import RUN_ID
+from gatehouse.store.store import ArtifactStore
+from tests.launchers.kubernetes.scenarios import IMPATIENT, launcher_on, run_and_die, succeed
+from tests.stand_ins.kubernetes_api import Cluster, kubernetes
+from tests.stand_ins.kubernetes_kinds import Object
+
+
+def test_a_launcher_that_starts_again_finds_its_job(
+    store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def wait(cluster: Cluster, made: Object) -> None:
+        assert go_on.wait(60)
+        cluster.await_looks(1)
+        succeed(cluster, made)
+
+    monkeypatch.setenv(RUN_ID, "run-1")
+    with kubernetes(wait) as cluster:
+        run_and_die(store, job, cluster)
+        assert len(cluster.jobs) == 1
+        go_on.set()
+        launcher_on(cluster, store, "pytorchjob").run(job)
+        assert len(cluster.created) == 1
+        assert cluster.jobs == {}
+
+
+def test_a_run_that_is_published_leaves_the_checkpoints_of_another_run_of_the_same_job_that_goes_on(
+    store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checkpoints() -> list[str]:
+        return list(store.objects.list("scratch/checkpoints"))
+
+    with kubernetes(succeed) as cluster:
+        monkeypatch.setenv(RUN_ID, "run-1")
+        first = launcher_on(cluster, store, "pytorchjob")
+        first.run(job)
+
+        def publish_the_first(cluster: Cluster, made: Object) -> None:
+            digest = made["metadata"]["annotations"]["gatehouse.dev/job"]
+            store.objects.put_bytes(f"scratch/checkpoints/{digest}/000007/part-0.json", b"{}")
+            first.forget(job)
+            kept.extend(checkpoints())
+            succeed(cluster, made)
+
+        kept: list[str] = []
+        cluster.scenario = publish_the_first
+        monkeypatch.setenv(RUN_ID, "run-2")
+        second = launcher_on(cluster, store, "pytorchjob")
+        second.run(job)
+        assert len(kept) == 1
+        second.forget(job)
+        assert checkpoints() == []
+
+
+def test_a_result_whose_launcher_was_killed_before_it_was_published_is_not_trained_again(
+    store: ArtifactStore, job: TrainingJob
+) -> None:
+    with kubernetes(succeed) as cluster:
+        launcher_on(cluster, store, "pytorchjob", nodes=1, machine="a3").run(job)
+        (job.directory / WEIGHTS).unlink()
+        again = launcher_on(cluster, store, "pytorchjob", machine="a3")
+        again.run(job)
+        assert len(cluster.created) == 1
+        assert (job.directory / WEIGHTS).read_bytes() == b"weights"
+        place = json.loads((job.directory / PLACE).read_text())
+        assert (place["machine"], place["machines"]) == ("a3", 1) and "gatehouse.hardware" in place["environment"]
+        again.forget(job)
+        launcher_on(cluster, store, "pytorchjob", machine="a3").run(job)
+        assert len(cluster.created) == 2, "a model that is published is trained again where that is asked for"
+
+
+def test_a_launch_whose_result_is_gone_is_trained_again(store: ArtifactStore, job: TrainingJob) -> None:
+    with kubernetes(succeed) as cluster:
+        launcher_on(cluster, store, "pytorchjob").run(job)
+        (blob,) = (path for path in Path(store.address).glob("blobs/*/*") if path.read_bytes() == b"weights")
+        blob.unlink()
+        launcher_on(cluster, store, "pytorchjob").run(job)
+        assert len(cluster.created) == 2
+
+
+def test_a_launcher_whose_job_another_has_taken_over_leaves_it_alone(store: ArtifactStore, job: TrainingJob) -> None:
+    with kubernetes(lambda *_: None) as cluster:
+        old = launcher_on(cluster, store, "pytorchjob")
+
+        def meanwhile(*_: object) -> None:
+            run_and_die(store, job, cluster)
+            raise SystemExit(143)
+
+        old._api.wait_for_change = meanwhile  # type: ignore[method-assign]
+        with pytest.raises(SystemExit):
+            old.run(job)
+        assert len(cluster.jobs) == 1
+
+
+def test_a_job_of_this_name_that_trains_something_else_is_left_alone(store: ArtifactStore, job: TrainingJob) -> None:
+    with kubernetes(lambda *_: None) as cluster:
+        run_and_die(store, job, cluster)
+        (other,) = cluster.jobs.values()
+        other["metadata"]["annotations"]["gatehouse.dev/job"] = "something else"
+        with pytest.raises(ClusterError, match="Another job has the name of this one"):
+            launcher_on(cluster, store, "pytorchjob").run(job)
+        assert len(cluster.jobs) == 1
+
+
+def test_a_job_that_is_being_deleted_is_waited_for_and_then_created_again(
+    store: ArtifactStore, job: TrainingJob
+) -> None:
+    with kubernetes(lambda *_: None) as cluster:
+        run_and_die(store, job, cluster)
+        ((path, old),) = cluster.jobs.items()
+        old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        cluster.scenario = succeed
+        launcher = launcher_on(cluster, store, "pytorchjob")
+        get, looks = launcher._api.get, []
+
+        def look(asked: str) -> Object:
+            looks.append(asked)
+            if len(looks) == 3:
+                cluster.delete(path)
+            return get(asked)
+
+        launcher._api.get = look  # type: ignore[method-assign]
+        launcher.run(job)
+        assert len(cluster.created) == 2
+
+
+def test_a_job_whose_deletion_does_not_end_is_an_error_that_names_its_finalizers(
+    store: ArtifactStore, job: TrainingJob
+) -> None:
+    with kubernetes(lambda *_: None) as cluster:
+        run_and_die(store, job, cluster)
+        (old,) = cluster.jobs.values()
+        deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["kueue.x-k8s.io/managed-job"]}
+        old["metadata"] |= deleted
+        with pytest.raises(ClusterError, match="is still being deleted") as caught:
+            launcher_on(cluster, store, "pytorchjob", IMPATIENT).run(job)
+        assert "2026-01-01T00:00:00Z" in str(caught.value) and "kueue.x-k8s.io/managed-job" in str(caught.value)
+        assert len(cluster.created) == 1
+
+
+def test_a_launcher_in_a_pod_owns_its_job_and_takes_over_what_it_finds(
+    store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners: list[str] = []
+    with kubernetes(lambda *_: None) as cluster:
+        for name in ("first", "second"):
+            monkeypatch.setenv("KFP_POD_NAME", name)
+            monkeypatch.setenv("KFP_POD_UID", f"uid-{name}")
+            run_and_die(store, job, cluster)
+            (made,) = cluster.jobs.values()
+            owners += [owner["uid"] for owner in made["metadata"]["ownerReferences"]]
+    assert owners == ["uid-first", "uid-second"]

@@ -1,0 +1,31 @@
+"""Recall: as scikit-learn has it, of the positive class and as the mean over several."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from sklearn import metrics as sklearn
+
+from gatehouse.metrics.recall import recall
+from tests.metrics.rows import CLASSES, TRUTHS
+
+
+@given(TRUTHS)
+def test_it_agrees_with_sklearn_on_two_classes(rows: tuple[Any, Any]) -> None:
+    expected = sklearn.recall_score(rows[0], rows[1].astype(int), zero_division=0)
+    assert recall(*rows) == pytest.approx(expected, abs=1e-9)
+
+
+@given(CLASSES)
+def test_it_agrees_with_sklearn_on_several_classes(rows: tuple[Any, Any]) -> None:
+    expected = sklearn.recall_score(*rows, average="macro", zero_division=0)
+    assert recall(*rows) == pytest.approx(expected, abs=1e-9)
+
+
+def test_without_a_positive_row_it_is_0() -> None:
+    assert recall(np.array([0, 0]), np.array([True, False])) == 0.0
+
+
+def test_a_class_in_predictions_alone_and_one_in_labels_alone_count() -> None:
+    assert recall(np.array([0, 0, 1]), np.array([0, 2, 0])) == pytest.approx((1 / 2 + 0 + 0) / 3)

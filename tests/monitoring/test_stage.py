@@ -1,0 +1,394 @@
+"""The monitor stage on tables with seasons, shifts, new labels, too few rows."""
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.monitoring.report import numbers_of, page, summary_of
+from gatehouse.monitoring.rows import Asked, MissingColumnError, read_rows
+from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec, ReferenceSpec, RetrainSpec
+from gatehouse.monitoring.stage import MonitorRequest, MonitorResult, monitor
+from gatehouse.project.windows import windows_of
+from gatehouse.store.manifest import Column
+from gatehouse.store.store import ArtifactStore
+
+START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+DETAILS: dict[str, Any] = {"numeric": ["temperature", "rain"], "categorical": ["carrier"], "label": "label"}
+
+
+def _spec(**drift: Any) -> MonitoringSpec:
+    """Any feature that drifts alarms."""
+    return MonitoringSpec(min_rows=200, data_drift=DataDriftSpec(**{"max_drifted": 0.0} | drift))
+
+
+SPEC = _spec()
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def _table(first_day: int, days: int, change: Change = lambda columns: None) -> pa.Table:
+    """Twenty rows a day; the temperature follows a season of ninety days."""
+    random = np.random.default_rng(first_day)
+    count = days * 20
+    day = first_day + np.arange(count) / 20
+    columns: dict[str, Any] = {
+        "decision_time": pa.array([START + dt.timedelta(days=each) for each in day], pa.timestamp("us", "UTC")),
+        "temperature": 10 * np.sin(2 * np.pi * day / 90) + random.normal(size=count),
+        "rain": np.where(random.random(count) < 0.9, 0.0, random.random(count)),
+        "carrier": random.choice(["AA", "UA", "B6"], count),
+        "label": (random.random(count) < 0.25).astype(np.int8),
+    }
+    change(columns)
+    return pa.table(columns)
+
+
+def _publish(store: ArtifactStore, kind: str, table: pa.Table, details: dict[str, Any]) -> str:
+    with store.workspace() as workspace:
+        path = Path(workspace) / "data.parquet"
+        pq.write_table(table, path)
+        file = "train.parquet" if kind == "splits" else "part-00000.parquet"
+        columns = [Column(field.name, str(field.type)) for field in table.schema]
+        return str(store.publish(kind, "delay", {file: path}, columns=columns, rows=table.num_rows, details=details))
+
+
+def _monitor(
+    store: ArtifactStore,
+    current: pa.Table,
+    spec: MonitoringSpec = SPEC,
+    since: str = "",
+    until: str = "",
+    trained: pa.Table | None = None,
+    **told: Any,
+) -> MonitorResult:
+    reference, split, newest = _published(store, current, trained, **told)
+    asked = {"reference": reference, "split": split, "current": newest, "since": since, "until": until}
+    return monitor(MonitorRequest(**asked, spec=spec), store)
+
+
+def _published(
+    store: ArtifactStore, current: pa.Table, trained: pa.Table | None = None, **told: Any
+) -> tuple[str, str, str]:
+    """The reference, its split and the newest rows."""
+    before = _table(0, 270) if trained is None else trained
+    return (
+        _publish(store, "training-sets", before, DETAILS | told),
+        _publish(store, "splits", pa.table({"row": np.arange(before.num_rows)}), {}),
+        _publish(store, "training-sets", current, DETAILS),
+    )
+
+
+def _found(store: ArtifactStore, result: MonitorResult) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = store.read_json(result.drift, "drift.json")["findings"]
+    return found
+
+
+def _psi(store: ArtifactStore, result: MonitorResult) -> dict[str, float]:
+    return {
+        each["name"]: each["others"]["psi"]
+        for each in _found(store, result)
+        if each["kind"] and each["check"] == "data drift"
+    }
+
+
+def test_a_season_that_the_train_rows_had_before_is_not_drift(store: ArtifactStore) -> None:
+    winter = _table(280, 30)
+    result = _monitor(store, winter)
+    assert _psi(store, result)["temperature"] > 1.0
+    assert (result.decision, result.reasons) == ("keep", ())
+    flat = _monitor(store, winter, _spec(seasonal_margin=0.0))
+    assert flat.decision == "retrain" and "temperature" in flat.reasons[0]
+
+
+def test_a_shift_beyond_every_season_asks_for_a_new_model(store: ArtifactStore) -> None:
+    def hotter(columns: dict[str, Any]) -> None:
+        columns["temperature"] = columns["temperature"] + 40
+
+    result = _monitor(store, _table(280, 30, hotter))
+    assert result.decision == "retrain"
+    assert result.reasons[0].startswith("data drift: expected at most 0% of the features to drift, found 33%")
+
+
+def test_rain_that_begins_to_fall_every_day_is_seen(store: ArtifactStore) -> None:
+    def wet(columns: dict[str, Any]) -> None:
+        columns["rain"] = np.random.default_rng(1).random(len(columns["rain"]))
+
+    result = _monitor(store, _table(280, 30, wet))
+    assert result.decision == "retrain" and "rain" in result.reasons[0]
+
+
+def test_a_new_carrier_is_seen_and_an_ignored_one_is_shown_only(store: ArtifactStore) -> None:
+    def new(columns: dict[str, Any]) -> None:
+        columns["carrier"] = np.full(len(columns["carrier"]), "ZZ")
+
+    table = _table(280, 30, new)
+    assert "carrier" in _monitor(store, table).reasons[0]
+    spared = _monitor(store, table, _spec(ignore=("carrier",)))
+    assert spared.decision == "keep" and _psi(store, spared)["carrier"] > 1
+
+
+def test_a_label_rate_beyond_its_seasons_asks_for_a_new_model(store: ArtifactStore) -> None:
+    def late(columns: dict[str, Any]) -> None:
+        columns["label"] = (np.random.default_rng(1).random(len(columns["label"])) < 0.5).astype(np.int8)
+
+    result = _monitor(store, _table(280, 30, late))
+    assert result.decision == "retrain" and result.reasons[0].startswith("label drift, label rate: expected 0.2")
+
+
+@pytest.mark.parametrize(
+    ("task", "label", "moved", "told"),
+    [
+        (
+            "regression",
+            lambda day: 3.0 + np.sin(day * 7),
+            lambda day: 4.5 + np.sin(day * 7),
+            "label drift, mean label: expected 3",
+        ),
+        (
+            "ranking",
+            lambda day: np.floor(day * 20) % 3,
+            lambda day: np.floor(day * 20) % 3 + 1,
+            "label drift, mean label: expected",
+        ),
+        (
+            "multiclass",
+            lambda day: np.minimum(np.floor(day * 20) % 4, 2),
+            lambda day: np.floor(day * 20) % 2,
+            "label drift, share of the most frequent class: expected 0.5 within 0.05, found 0",
+        ),
+    ],
+)
+def test_labels_of_every_task_are_watched(
+    store: ArtifactStore, task: str, label: Callable[[Any], Any], moved: Callable[[Any], Any], told: str
+) -> None:
+    def labelled(first_day: int, days: int, of: Callable[[Any], Any]) -> pa.Table:
+        day = first_day + np.arange(days * 20) / 20
+        return _table(first_day, days, lambda columns: columns.update(label=of(day)))
+
+    trained = labelled(0, 270, label)
+    kept = _monitor(store, labelled(280, 30, label), trained=trained, task=task)
+    assert not any("label" in reason or "class" in reason for reason in kept.reasons)
+    drifted = _monitor(store, labelled(280, 30, moved), trained=trained, task=task)
+    assert drifted.decision == "retrain" and any(reason.startswith(told) for reason in drifted.reasons)
+
+
+def test_classes_that_are_numbered_otherwise_are_not_compared(store: ArtifactStore) -> None:
+    split = _publish(store, "splits", pa.table({"row": np.arange(10)}), {})
+    rows = _table(0, 30)
+
+    def monitored(*classes: str) -> MonitorResult:
+        told = DETAILS | {"task": "multiclass"}
+        reference = _publish(store, "training-sets", rows, told | {"classes": ["a", "b"]})
+        newest = _publish(store, "training-sets", rows, told | {"classes": list(classes)})
+        return monitor(MonitorRequest(reference=reference, split=split, current=newest, spec=SPEC), store)
+
+    with pytest.raises(ConfigurationError, match=r"has the classes a, x, b, expected .* begin with those of .*: a, b"):
+        monitored("a", "x", "b")
+    assert monitored("a", "b", "x").drift
+
+
+def test_the_same_rows_are_no_drift_at_all(store: ArtifactStore) -> None:
+    table = _table(0, 270)
+    result = _monitor(store, table, since="2013-01-01T00:00:00Z", trained=table)
+    assert result.decision == "keep" and set(_psi(store, result).values()) == {0.0}
+
+
+def test_only_rows_after_the_last_train_row_count_by_default(store: ArtifactStore) -> None:
+    result = _monitor(store, _table(260, 40))
+    assert store.read_json(result.drift, "drift.json")["facts"]["newest rows"] == 30 * 20
+
+
+def test_rows_that_a_refit_was_trained_on_are_no_newest_ones(store: ArtifactStore) -> None:
+    before, whole = _table(0, 270), _table(0, 300)
+    with store.workspace() as workspace:
+        parts = {"train": range(250 * 20), "validation": range(250 * 20, 270 * 20)}
+        for part, rows in parts.items():
+            pq.write_table(pa.table({"row": np.array(rows)}), workspace / f"{part}.parquet")
+        split = str(
+            store.publish("splits", "delay", {f"{part}.parquet": workspace / f"{part}.parquet" for part in parts})
+        )
+    asked = {"reference": _publish(store, "training-sets", before, DETAILS), "split": split}
+    asked["current"] = _publish(store, "training-sets", whole, DETAILS)
+    found = {}
+    for refit in (0, 3):
+        model = str(
+            store.publish("models", "delay", {"model.json": "{}"}, configuration={"stopping": {"refit": refit}})
+        )
+        rows = read_rows(Asked(**asked, model=model), SPEC, store)
+        found[refit] = [each.num_rows // 20 for each in (rows.trained, rows.current, rows.labelled, rows.after)]
+    assert found == {0: [250, 50, 50, 50], 3: [270, 30, 30, 30]}
+
+
+def test_windows_of_a_backfill_hold_each_row_once_and_know_nothing_of_the_days_after(store: ArtifactStore) -> None:
+    whole, kept = _table(280, 60), []
+    for window in windows_of("2013-10-08/2013-12-07/P30D"):
+        result = _monitor(store, whole, **window.parameters(("since", "until")))
+        kept.append(store.read_json(result.drift, "drift.json")["facts"])
+    assert [each["newest rows"] for each in kept] == [600, 600]
+    assert [each["decided from"][:19] for each in kept] == ["2013-10-08T00:00:00", "2013-11-07T00:00:00"]
+    assert [each["labelled rows after the last train row"] for each in kept] == [600, 1200]
+
+
+def test_a_column_that_is_only_a_unit_of_the_performance_is_read(store: ArtifactStore) -> None:
+    current = _table(280, 30).append_column("plane", pa.array(np.arange(600) // 7))
+    spec = SPEC.model_copy(update={"performance": PerformanceSpec(resample_by="plane")})
+    reference, split, newest = _published(store, current)
+    rows = read_rows(Asked(reference, split, newest), spec, store)
+    assert "plane" in rows.labelled.column_names
+
+
+@pytest.mark.parametrize(
+    ("performance", "verdict", "warnings"),
+    [(None, "pass", ()), (PerformanceSpec(), "warn", ("not judged: performance: no model was given",))],
+)
+def test_a_check_that_cannot_run_is_a_warning_and_no_pass(
+    store: ArtifactStore, performance: PerformanceSpec | None, verdict: str, warnings: tuple[str, ...]
+) -> None:
+    checks = {"performance": performance, "calibration": None, "prediction_drift": None}
+    spec, table = SPEC.model_copy(update=checks), _table(0, 270)
+    result = _monitor(store, table, spec, since="2013-01-01T00:00:00Z", trained=table)
+    assert (result.decision, result.verdict, result.warnings) == ("keep", verdict, warnings)
+
+
+@pytest.mark.parametrize("days", [0, 5])
+def test_too_few_rows_are_not_judged_and_the_report_says_so(store: ArtifactStore, days: int) -> None:
+    result = _monitor(store, _table(280, days))
+    assert (result.decision, result.verdict) == ("not judged", "warn") and result.warnings == result.reasons
+    assert result.reasons == (f"rows: expected at least 200 current rows to judge, found {days * 20}",)
+    assert "to judge" in page(store, result.drift)
+
+
+def test_rows_without_a_label_that_are_not_looked_at_are_a_warning_and_no_verdict(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _monitor(store, _table(280, 30))
+    monkeypatch.setitem(DETAILS, "set_aside", {"no label": 1500})
+    told = _monitor(store, _table(280, 30))
+    assert told.verdict == before.verdict and told.warnings[:-1] == before.warnings
+    assert told.warnings[-1].startswith("1,500 rows set aside, as they have no label; to judge them")
+    assert "1,500 rows set aside" in page(store, told.drift)
+
+
+def test_rows_without_a_label_yet_are_judged_by_what_needs_none(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hotter(columns: dict[str, Any]) -> None:
+        columns["temperature"] = columns["temperature"] + 40
+
+    monkeypatch.setitem(DETAILS, "set_aside", {"label younger than its horizon": 200, "cancelled": 7})
+    reference, split, newest = _published(store, _table(280, 20))
+    young = _publish(store, "decisions", _table(300, 10, hotter).drop_columns("label"), {})
+    asked = MonitorRequest(reference=reference, split=split, current=newest, spec=SPEC)
+    assert monitor(asked, store).decision == "keep"
+    told = monitor(asked.model_copy(update={"unlabelled": young}), store)
+    assert told.decision == "retrain" and told.reasons[0].startswith("data drift: expected at most 0% of the features")
+    facts = store.read_json(told.drift, "drift.json")["facts"]
+    assert (facts["newest rows"], facts["of these with a known label"]) == (600, 400)
+    assert facts["of these whose label is not known yet"] == 200
+    assert told.warnings[-1].startswith("7 rows set aside, as they have no label")
+
+
+def test_in_manual_mode_drift_is_left_to_people_and_not_to_the_source(store: ArtifactStore) -> None:
+    def hotter(columns: dict[str, Any]) -> None:
+        columns["temperature"] = columns["temperature"] + 40
+
+    manual = SPEC.model_copy(update={"quality": None, "retrain": RetrainSpec(on=())})
+    result = _monitor(store, _table(280, 30, hotter), manual)
+    assert (result.decision, result.verdict) == ("keep", "fail")
+    html = page(store, result.drift)
+    assert "to train a new candidate" in html and "look at the source" not in html
+
+
+def test_a_missing_feature_is_named(store: ArtifactStore) -> None:
+    with pytest.raises(MissingColumnError, match="no column rain"):
+        _monitor(store, _table(280, 30, lambda columns: columns.pop("rain")))
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2013-11-01T00:00:00"])
+def test_a_time_without_a_zone_is_a_configuration_error(store: ArtifactStore, since: str) -> None:
+    with pytest.raises(ConfigurationError, match="zone"):
+        _monitor(store, _table(280, 30), since=since)
+
+
+def test_the_same_request_gives_the_same_artifact(tmp_path: Path) -> None:
+    stores = [ArtifactStore.open(tmp_path / name) for name in ("one", "two")]
+    first, second = (_monitor(store, _table(280, 30)) for store in stores)
+    assert first == second
+    assert "://" not in page(stores[0], first.drift).replace("http://www.w3.org/2000/svg", "")
+
+
+def test_an_alarm_that_a_season_hid_is_a_warning_and_told_on_the_page(store: ArtifactStore) -> None:
+    result = _monitor(store, _table(280, 30))
+    assert result.decision == "keep"
+    (hidden,) = [warning for warning in result.warnings if warning.startswith("data drift, temperature")]
+    assert "is above the alarm of 0.25 and rang none, as its season alone reaches" in hidden
+    html = page(store, result.drift)
+    head, body = html.split("</header>")
+    assert (
+        hidden in head
+        and "Keep the model" in head
+        and "prediction drift, score of the model: no model was given" in head
+    )
+    assert "its season" in body
+    flat = _monitor(store, _table(280, 30), _spec(seasonal_margin=0.0, max_drifted=0.9))
+    assert flat.decision == "keep" and "alone it asks for nothing, as it holds 33.3%" in flat.warnings[0]
+    assert "alone it asks for nothing" in page(store, flat.drift)
+
+
+def _state(store: ArtifactStore, result: MonitorResult, check: str, name: str = "") -> tuple[str, str]:
+    (found,) = [each for each in _found(store, result) if (each["check"], each["name"]) == (check, name)]
+    return found["state"], found["why"]
+
+
+def test_the_reference_may_be_the_days_before_or_the_same_days_a_year_ago(store: ArtifactStore) -> None:
+    def hotter(columns: dict[str, Any]) -> None:
+        columns["temperature"] = np.random.default_rng(1).normal(30, 1, len(columns["label"]))
+
+    whole = pa.concat_tables([_table(280, 60, hotter), _table(645, 30, hotter)])
+    for window, flat in (("trailing", "2013-11-20T00:00:00Z"), ("year_ago", "2014-10-01T00:00:00Z")):
+        spec = SPEC.model_copy(update={"reference": ReferenceSpec(window=window)})
+        result = _monitor(store, whole, spec, since=flat)
+        state, why = _state(store, result, "data drift", "temperature")
+        assert state == "quiet" and "within the alarm of 0.25" in why, window
+        assert _state(store, _monitor(store, whole, since=flat), "data drift", "temperature")[0] == "moved"
+    none = _monitor(store, _table(280, 30), SPEC.model_copy(update={"reference": ReferenceSpec(window="year_ago")}))
+    assert _state(store, none, "data drift")[0] == "not judged"
+    assert "rows of the reference `year_ago`, found 0" in page(store, none.drift)
+
+
+def test_broken_columns_alarm_and_ask_for_no_new_model(store: ArtifactStore) -> None:
+    def broken(columns: dict[str, Any]) -> None:
+        rows = np.arange(len(columns["label"]))
+        columns["rain"] = pa.array(np.where(rows % 2 == 0, columns["rain"], np.nan), from_pandas=True)
+        columns["temperature"] = np.where(rows % 4 == 0, 999.0, columns["temperature"])
+        columns["carrier"] = np.where(rows % 5 == 0, "ZZ", columns["carrier"])
+
+    result = _monitor(store, _table(280, 30, broken), SPEC.model_copy(update={"data_drift": None}))
+    assert (result.decision, result.verdict) == ("keep", "fail") and len(result.alarms) == 3
+    told = " ".join(result.alarms)
+    assert "rain: 50.0% are missing, 0.0% were in training" in told and "carrier: 20.0% are categories that" in told
+    assert "temperature: 25.0% are far beyond" in told and "look at the source" in page(store, result.drift)
+
+
+def test_stale_views_alarm_also_where_rows_are_too_few(store: ArtifactStore) -> None:
+    request = {"reference": "", "split": "", "current": ""}
+    table, few = _table(0, 270), _table(280, 2)
+    request["reference"], request["current"] = (
+        _publish(store, "training-sets", each, DETAILS) for each in (table, few)
+    )
+    request["split"] = _publish(store, "splits", pa.table({"row": np.arange(table.num_rows)}), {})
+    result = monitor(MonitorRequest(**request, stale=("weather is 3 days old",), spec=SPEC), store)
+    assert result.decision == "not judged" and result.alarms == ("freshness: weather is 3 days old",)
+
+
+def test_the_summary_and_the_numbers_for_the_ui_say_what_the_page_says(store: ArtifactStore) -> None:
+    result = _monitor(store, _table(280, 30))
+    told = summary_of(store, result.drift)
+    assert told.startswith("# Keep the model") and "| temperature | 33.3% |" in told and "its season" in told
+    assert numbers_of(store, result.drift)["alarms"] == 0.0 and "data drift" in numbers_of(store, result.drift)

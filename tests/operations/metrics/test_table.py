@@ -1,0 +1,230 @@
+"""The table of operations: what a run adds to it, once, and what is counted of it. What was not measured is nothing."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gatehouse.cli.status import status
+from gatehouse.operations.ending.outcome import outcome_of, record_end, run_outcome
+from gatehouse.operations.metrics import exposition
+from gatehouse.operations.metrics.rows import Row, Waited
+from gatehouse.operations.metrics.summary import gate_outcomes, totals
+from gatehouse.operations.metrics.table import read, update
+from gatehouse.operations.report import NOT_MEASURED, page
+from gatehouse.store.objects.local import LocalObjects
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.cost import Prices
+from tests.stand_ins.http_server import Handler, listening
+
+PRICES = Prices(per_hour={"default": 3.6, "gpu": 36.0})
+AT = 1_400_000_000.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore.open(tmp_path)
+
+
+def ran(store: ArtifactStore, run: str, at: float, *tasks: tuple[str, str, dict[str, Any]]) -> None:
+    """A run of training whose tasks took ten seconds each and ended so, one after the other."""
+    for name, ended, body in tasks:
+        stage, attempt = name.split(".")
+        key = f"runs/{run}/{stage}.{attempt}"
+        store.record(f"{key}.started.json", {"at": at, "seconds": 0.0, "asked": stage})
+        at += 10
+        if ended:
+            store.record(f"{key}.{ended}.json", {"at": at, "seconds": 10.0, "asked": stage} | body)
+    record_end(store, run, run_outcome(store, run), "test", project="flights", pipeline="training")
+
+
+def good(store: ArtifactStore, run: str = "good", at: float = AT) -> None:
+    taken = {"as_of": "2014-05-13T16:53:20Z", "rows": {"flights": 90, "weather": 10}, "rejected_rows": {"flights": 2}}
+    ran(
+        store,
+        run,
+        at,
+        ("snapshot.1", "finished", {"result": taken}),
+        ("split.1", "hit", {"result": {}}),
+        ("train.1", "failed", {"error": "StoreError", "message": "away"}),
+        ("train.2", "finished", {"result": {}, "machine": "gpu", "gpu_percent": 87.5}),
+        ("register.1", "finished", {"result": {"decision": "approved", "verdict": "pass"}}),
+    )
+
+
+def by_stage(store: ArtifactStore) -> dict[str, Row]:
+    return {row.stage: row for row in read(store)}
+
+
+def test_a_run_adds_a_row_for_each_task_and_one_for_itself(store: ArtifactStore) -> None:
+    good(store)
+    assert update(store, PRICES, {"good": Waited(7.0, {"train": AT + 15})}) == 1
+    rows = by_stage(store)
+    assert list(rows) == ["", "snapshot", "split", "train", "register"]
+    taken, trained, whole = rows["snapshot"], rows["train"], rows[""]
+    assert (taken.rows_in, taken.rows_rejected, taken.data_age_hours) == (100, 2, 0.0)
+    assert (taken.began, taken.seconds, taken.cost) == (AT, 10.0, pytest.approx(0.01))
+    assert (trained.state, trained.attempts, trained.cost) == ("finished", 2, pytest.approx(0.1))
+    assert (whole.state, whole.seconds, whole.queue_seconds) == ("succeeded", 50.0, 7.0)
+    assert whole.cost == pytest.approx(0.13)
+    assert whole.data_to_model_seconds == 50.0
+    assert (rows["split"].rows_in, rows["split"].queue_seconds) == (None, None)
+    assert trained.queue_seconds == 5.0
+
+
+def test_runs_are_added_once_and_only_when_they_ended(store: ArtifactStore) -> None:
+    good(store)
+    store.record("runs/open/snapshot.1.started.json", {"at": AT, "seconds": 0.0})
+    assert (update(store), update(store)) == (1, 0)
+    good(store, "later", AT + 86_400)
+    assert update(store) == 1
+    assert len(read(store)) == 10 and len(read(store, AT + 1000)) == 5
+    assert len(list(store.objects.list("operations/stages"))) == 2
+
+
+def test_who_loses_the_race_for_a_file_adds_what_is_missing(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good(store)
+    write = LocalObjects.put_bytes
+    lost: list[str] = []
+
+    def lose_once(objects: LocalObjects, key: str, data: bytes) -> bool:
+        if key.startswith("operations/") and not lost:
+            lost.append(key)
+            update(store)
+            good(store, "later", AT + 100)
+        return write(objects, key, data)
+
+    monkeypatch.setattr(LocalObjects, "put_bytes", lose_once)
+    assert update(store) == 1
+    assert sorted(row.run for row in read(store) if not row.stage) == ["good", "later"]
+
+
+def test_a_killed_stage_has_no_cost_and_neither_has_its_run(store: ArtifactStore) -> None:
+    ran(store, "dead", AT, ("snapshot.1", "finished", {"result": {}}), ("tune.1", "", {}))
+    update(store, PRICES)
+    rows = by_stage(store)
+    assert (rows["tune"].state, rows["tune"].cost, rows[""].cost, rows[""].error) == (
+        "killed",
+        None,
+        None,
+        "KilledError",
+    )
+
+
+def test_totals_count_what_was_measured(store: ArtifactStore) -> None:
+    good(store)
+    ran(store, "bad", AT + 100, ("snapshot.1", "failed", {"error": "SourceError", "message": "gone"}))
+    update(store)
+    made = {one.stage: one for one in totals(read(store))}
+    assert (made[""].runs, made[""].good, made[""].last_state, made[""].last_error) == (2, 1, "failed", "SourceError")
+    assert (made["train"].retries, made["split"].memo, made["split"].median_seconds) == (1, 1, None)
+    assert (made["snapshot"].rows_in, made["snapshot"].success, made["snapshot"].cost) == (100, 0.5, None)
+    assert gate_outcomes(read(store)) == {"approved": 1}
+
+
+@pytest.mark.parametrize(("said", "state", "success"), [("CANCELED", "stopped", 0.5), ("PERHAPS", "unknown", 1.0)])
+def test_a_run_that_ended_before_its_first_stage_is_counted_and_an_unknown_end_is_no_failure(
+    store: ArtifactStore, said: str, state: str, success: float
+) -> None:
+    good(store)
+    record_end(store, "early", outcome_of([], said), "test", project="flights", pipeline="training")
+    assert update(store) == 2
+    (early,) = read(store, since=time.time() - 3600)
+    assert (early.run, early.state) == ("early", state)
+    (whole,) = [one for one in totals(read(store)) if not one.stage]
+    assert (whole.runs, whole.good, whole.success) == (2, 1, success)
+
+
+def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store: ArtifactStore) -> None:
+    good(store)
+    update(store)
+    families = {each.name: each for each in text_string_to_metric_families(exposition.exposition(read(store)))}
+    samples = {(one.labels["stage"]): one.value for one in families["gatehouse_retries"].samples}
+    assert samples["train"] == 1.0 and families["gatehouse_retries"].type == "counter"
+    (age,) = families["gatehouse_data_age_hours"].samples
+    assert age.labels == {"project": "flights", "pipeline": "training", "stage": "snapshot"}
+    assert "gatehouse_cost" not in families
+    (busy,) = families["gatehouse_gpu_percent_median"].samples
+    assert (busy.labels["stage"], busy.value) == ("train", 87.5)
+
+
+def test_a_push_replaces_the_group_of_the_project_and_a_gateway_that_is_away_fails_nothing(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good(store)
+    update(store)
+    got: list[tuple[str, str]] = []
+
+    class Gateway(Handler):
+        def do_PUT(self) -> None:
+            got.append((self.path, self.sent().decode()))
+            self.answer(200, {})
+
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with listening(Gateway) as port:
+        monkeypatch.setenv(exposition.ENDPOINT, f"http://127.0.0.1:{port}/")
+        assert exposition.push("flights", read(store)) == ""
+    assert got == [("/metrics/job/gatehouse/project/flights", exposition.exposition(read(store)))]
+    assert exposition.push("flights", read(store)) == "the metrics gateway took nothing: URLError"
+    monkeypatch.setenv(exposition.ENDPOINT, "gateway:9091")
+    assert "GATEHOUSE_METRICS_ENDPOINT" in exposition.push("flights", read(store))
+    monkeypatch.delenv(exposition.ENDPOINT)
+    assert exposition.push("flights", read(store)) == ""
+
+
+def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
+    good(store)
+    ran(store, "bad", AT + 100, ("snapshot.1", "failed", {"error": "SourceError", "message": "gone"}))
+    update(store)
+    shown = page(read(store), {"delay": 3600.0}, "USD", 30)
+    assert "50.0 %" in shown and "87.5 %" in shown and "SourceError" in shown and "age of the champion delay" in shown
+    assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD)." in shown
+    assert "No run has ended in this time." in page([], {}, "USD", 30)
+    assert shown.count('class="bar bad"') == 1, "the bar of the run that failed"
+
+
+def test_status_shows_and_prints_it(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good(store)
+    everything = {"days": 1e5, "store": store.address}
+    status(**everything, html=tmp_path / "page.html")
+    assert "flights-training" in (tmp_path / "page.html").read_text()
+    capsys.readouterr()
+    status(**everything)
+    shown = capsys.readouterr().out
+    assert "flights-training" in shown and "87.5 %" in shown and "not measured" in shown and "gate: 1 approved" in shown
+    status(**everything, as_json=True)
+    assert '"gate": {\n  "approved": 1' in capsys.readouterr().out
+    status(**everything, metrics=True)
+    assert capsys.readouterr().out.startswith("# HELP gatehouse_runs_total")
+
+
+def test_a_run_that_was_tried_again_counts_with_its_last_end(store: ArtifactStore) -> None:
+    ran(store, "run", AT, ("train.1", "failed", {"error": "StoreError", "message": "away"}), ("report_end.1", "", {}))
+    assert update(store) == 1
+    ran(store, "run", AT + 100, ("train.2", "finished", {"result": {}}))
+    assert (update(store), update(store)) == (1, 0)
+    assert [(row.stage, row.state, row.end) for row in read(store)] == [("", "succeeded", 2), ("train", "finished", 2)]
+
+
+def test_a_decision_that_later_runs_repeat_counts_once(store: ArtifactStore) -> None:
+    for at, run in enumerate(("first", "again")):
+        judged = ("evaluate.1", "hit", {"result": {"evaluation": "evaluations/sha256-1"}})
+        decided = ("register.1", "finished", {"result": {"decision": "approved"}})
+        ran(store, run, AT + 100 * at, judged, decided)
+    update(store)
+    assert gate_outcomes(read(store)) == {"approved": 1}
+
+
+def test_no_two_pipelines_of_a_chart_look_alike() -> None:
+    rows = [Row(f"{n}", "p", f"pipeline-{n}", "", "succeeded", AT, 1.0, 1) for n in range(5)]
+    shown = page(rows, {}, "USD", 30)
+    legends = [part.partition("</div>")[0] for part in shown.split('<div class="legend">')[1:]]
+    assert [re.findall(r'class="series (s.)"', legend) for legend in legends] == [["s0", "s1", "s2", "s3"], ["s0"]]
+    assert '<td><span class="distinct">' in shown

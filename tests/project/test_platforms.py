@@ -1,0 +1,122 @@
+"""Platform profiles: what they say, what they refuse, and what a stage's pods get of them."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import gatehouse
+from gatehouse.data.sources.catalog import parse_source
+from gatehouse.errors import ConfigurationError
+from gatehouse.project.platforms import Platform, load_platform
+from gatehouse.project.project import Project, load_project
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+LEAST = {"name": "here", "store": "s3://bucket/gatehouse"}
+MOUNTED = {"pods": {"volumes": [{"claim": "shared", "path": "/mnt/shared"}]}}
+
+
+@pytest.fixture(scope="module")
+def project() -> Project:
+    return load_project(EXAMPLE)
+
+
+def _load(folder: Path, **content: Any) -> Platform:
+    path = folder / "here.yaml"
+    path.write_text(yaml.safe_dump(LEAST | content))
+    return load_platform(path)
+
+
+def test_the_profile_of_the_example_fits_its_project(project: Project) -> None:
+    platform = load_platform(EXAMPLE / "platforms" / "cluster.yaml")
+    assert list(platform.problems(project)) == []
+    assert platform.plugins_input == {"mlflow": {"experiment_name": "flights"}}
+
+
+def test_a_stage_gets_its_own_over_what_every_pod_gets(tmp_path: Path) -> None:
+    taint = {"key": "gpu", "effect": "NoSchedule"}
+    general = {"labels": {"team": "a"}, "node_selector": {"pool": "general"}, "priority_class": "usual"}
+    own = {"node_selector": {"pool": "gpu"}, "tolerations": [taint], "memory": "64Gi", "priority_class": "urgent"}
+    platform = _load(tmp_path, pods=general, stages={"train": own}, queue="ours")
+    train, split = platform.of("train"), platform.of("split")
+    assert (train.memory, train.node_selector, train.tolerations[0].key) == ("64Gi", {"pool": "gpu"}, "gpu")
+    assert (split.memory, split.node_selector, split.tolerations) == ("", {"pool": "general"}, ())
+    queued = {"team": "a", "kueue.x-k8s.io/queue-name": "ours"}
+    assert train.labels == queued | {"kueue.x-k8s.io/priority-class": "urgent"}
+    assert split.labels == queued | {"kueue.x-k8s.io/priority-class": "usual"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"store": ".gatehouse/store"}, "store: expected an address that every pod reaches"),
+        ({"store": "file:///tmp/store"}, "store: expected an address that every pod reaches"),
+        ({"store": "/mnt/shared/../store", **MOUNTED}, "store: expected an address that every pod reaches"),
+        ({"stages": {"trian": {}}}, "found trian"),
+        ({"images": {"gatehouse": "x"}}, "expected images of control, data, training, training-gpu, found gatehouse"),
+        ({"stages": {"train": {"memory": "much"}}}, "here.yaml:4: stages.train.memory"),
+        ({"store": "gcs//x/y"}, "store: expected an address"),
+        (
+            {"store": "gcs://x"},
+            "here.yaml:2: store: expected an address with a bucket, as gs://bucket/gatehouse, found gcs://x",
+        ),
+        ({"store": "s3://"}, "here.yaml:2: store: expected an address with a bucket"),
+        ({"endpoint": "kfp:8888"}, "endpoint: expected http://… or https://…, found 'kfp:8888'"),
+        ({"endpoint": "http://me:hunter2@kfp"}, "endpoint: the address: expected an address without user, password"),
+        (
+            {"pods": {"labels": {"team": "a b"}}},
+            "here.yaml:4: pods.labels.team: expected a value as",
+        ),
+        ({"pods": {"node_selector": {"-x": "y"}}}, "pods.node_selector: expected keys as Kubernetes takes them"),
+        ({"pods": {"annotations": {"note": "é"}}}, "here.yaml:4: pods.annotations.note: expected ASCII"),
+        ({"stages": {"train": {"memory": "0G"}}}, "stages.train.memory: expected an amount of memory, more than none"),
+        (
+            {"stages": {"train": {"cpu": 0}}},
+            "stages.train.cpu: expected CPUs, more than none",
+        ),
+        ({"node_selector": {}}, "node_selector: there is no such key"),
+        ({"pods": {"volumes": [{"claim": "a", "path": "/a", "read_only": True}]}}, "leave read_only out of a"),
+    ],
+)
+def test_a_profile_that_would_not_run_is_refused(tmp_path: Path, content: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(tmp_path, **content)
+    assert said in str(caught.value) and "hunter2" not in str(caught.value)
+    assert str(caught.value).count(", found ") <= 1
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"", "found an empty file"), (b"name: \xff", "no text in UTF-8")])
+def test_a_profile_that_cannot_be_read_is_told(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "here.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=said):
+        load_platform(path)
+
+
+def test_a_missing_profile_is_told_by_its_path(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no platform profile .*absent.yaml"):
+        load_platform(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    ("place", "reached"),
+    [
+        ("gs://bucket/raw", True),
+        ("/mnt/shared/raw", True),
+        ("sqlite:////mnt/shared/shop.db", True),
+        ("sqlite:///shop.db", False),
+        ("../raw", False),
+        ("/mnt/other", False),
+    ],
+)
+def test_a_source_lies_where_every_pod_reaches_it(project: Project, tmp_path: Path, place: str, reached: bool) -> None:
+    platform = _load(tmp_path, **MOUNTED)
+    table = {"columns": {"id": "int64", "at": "timestamp"}, "event_time": "at"}
+    given = {"kind": "files", "path": place, "tables": {"orders": table | {"member": "orders.csv"}}}
+    if place.startswith("sqlite"):
+        given = {"kind": "sql", "url": place, "tables": {"orders": table | {"order_by": ["id"], "table": "orders"}}}
+    source = parse_source({"name": "shop"} | given)
+    moved = dataclasses.replace(project, file=project.file.model_copy(update={"source": source}))
+    assert (not list(platform.problems(moved))) == reached

@@ -1,0 +1,111 @@
+"""Small real artifacts for the registry: models, evaluations, and a gate that says what a test wants."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.registry.approving.approval import ApproveRequest, approve, now
+from gatehouse.registry.exempting.exemption import ExemptRequest, exempt
+from gatehouse.registry.registering.stage import RegisterRequest, RegisterResult, register
+from gatehouse.registry.resolving.stage import ResolveRequest, resolve
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.identity import identity_of
+from gatehouse.store.store import ArtifactStore
+
+NAME = "delays"
+POLICY = GatePolicy()
+MANUAL = GatePolicy(approval="manual")
+
+
+@dataclass
+class Gate:
+    """Publishes candidates and takes them through resolve, evaluate and register."""
+
+    store: ArtifactStore
+    training_set: str
+    split: str
+
+    def model(self, seed: int) -> str:
+        """A model; another seed is another model."""
+        history = [{"epoch": epoch, "log_loss": 0.6 - 0.01 * epoch, "roc_auc": 0.7} for epoch in range(3)]
+        files = {"model.json": canonical_json({"seed": seed}), "history.json": canonical_json(history)}
+        inputs = {"training_set": self.training_set, "split": self.split}
+        model = self.store.publish(
+            "models", NAME, files, derived_from=inputs, configuration={"seed": seed, "net": {"depth": 2}}
+        )
+        self.say_how_it_was_made(str(model), seed)
+        return str(model)
+
+    def say_how_it_was_made(self, model: str, seed: int = 0) -> None:
+        """Record what registration asks of a model that was trained, once."""
+        if self.store.measurements(model, "train"):
+            return
+        made = {"run": "r", "stage": "train", "attempt": 1, "by": "ada", "why": "the seasons changed"}
+        self.store.append(f"provenance/{model}", made | {"code": "c" * 64, "key": "k" * 64})
+        environment = {"hardware": "x86_64, two cores", "python": "3.13", "distributions": {"torch": "2.13"}}
+        trained = {"stage": "train", "settings": {"seed": seed, "net": {"depth": 2}}, "environment": environment}
+        self.store.append(f"measurements/{model}", trained)
+
+    def approve(self, version: int = 0, word: str = "approve", reason: str = "looks right", by: str = "") -> None:
+        """A person's word on the last verdict on a version."""
+        body = {"model_name": NAME, "version": version, "word": word, "reason": reason, "by": by}
+        approve(ApproveRequest.model_validate(body), self.store)
+
+    def exempt(self, model: str, rule: str = "bar roc_auc", days: int = 7, reason: str = "a pilot") -> None:
+        """Let a model break a rule; `grace` does."""
+        until = now().date() + timedelta(days)
+        exempt(ExemptRequest(model=model, rule=rule, until=until, reason=reason, by="grace"), self.store)
+
+    def resolve(self, model: str, policy: GatePolicy = POLICY) -> str:
+        """The champion that a model must compare with."""
+        request = ResolveRequest(
+            model_name=NAME, candidate=model, training_set=self.training_set, split=self.split, policy=policy
+        )
+        return resolve(request, self.store).champion
+
+    def evaluate(
+        self,
+        model: str,
+        champion: str,
+        good: bool = True,
+        policy: GatePolicy = POLICY,
+        verdict: str = "",
+        rule: str = "bar roc_auc",
+    ) -> str:
+        """An evaluation of `model` against `champion` that keeps or breaks one `rule`, or says another `verdict`."""
+        verdict = verdict or ("pass" if good else "refused")
+        applied = {"name": rule, "expected": "at least 0.7", "found": "0.6", "holds": good}
+        rules = [applied | {"inconclusive": verdict == "inconclusive"}]
+        files = {
+            "verdict.json": canonical_json({"verdict": verdict, "rules": rules}),
+            "metrics.json": canonical_json({"candidate": {"roc_auc": 0.73, "log_loss": 0.49}}),
+            "uncertainty.json": canonical_json({"intervals": {"candidate": {"roc_auc": [0.71, 0.75]}}}),
+        }
+        inputs = {"model": model, "training_set": self.training_set, "split": self.split}
+        return str(
+            self.store.publish(
+                "evaluations",
+                NAME,
+                files,
+                derived_from=inputs | ({"champion": champion} if champion else {}),
+                configuration={"policy": identity_of(policy), "spec": {}},
+            )
+        )
+
+    def register(self, model: str, evaluation: str, policy: GatePolicy = POLICY) -> RegisterResult:
+        """Present a model with its evaluation."""
+        request = RegisterRequest(model_name=NAME, model=model, evaluation=evaluation, policy=policy)
+        return register(request, self.store)
+
+    def run(self, model: str, good: bool = True, policy: GatePolicy = POLICY) -> RegisterResult:
+        """What the end of the training pipeline does."""
+        return self.register(model, self.evaluate(model, self.resolve(model, policy), good, policy), policy)
+
+
+def make_gate(store: ArtifactStore, rows: str = "1,2") -> Gate:
+    """A gate over a tiny training set and split."""
+    data = store.publish("datasets", "flights", {"data.csv": f"a,b\n{rows}\n"})
+    snapshot = store.publish("snapshots", "raw", {"tables.json": "{}"}, derived_from={"flights": data})
+    training_set = store.publish("training-sets", "delay", {"rows.csv": "x\n1\n"}, derived_from={"snapshot": snapshot})
+    split = store.publish("splits", "delay", {"rows.json": "[0]"}, derived_from={"training_set": training_set})
+    return Gate(store, str(training_set), str(split))

@@ -1,0 +1,71 @@
+"""A short race of killed processes on each kind of store; and that its check finds what is wrong."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gatehouse.registry.state import Record, Subject, Verdict
+from tests.registry.race import Operation, problems
+
+A, B = "ended before", "began after"
+
+
+@pytest.mark.parametrize("kind", ["local"])
+def test_a_race_leaves_one_champion_and_loses_nothing(kind: str) -> None:
+    command = [sys.executable, "-m", "tests.registry.race", "--store", kind]
+    ended = subprocess.run(
+        [*command, "--processes", "5", "--seconds", "1", "--acts", "25"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+    assert " 0 problems" in ended.stdout
+
+
+def _ledger(*reasons: tuple[str, int]) -> list[Record]:
+    """Two registered versions, then promotions of a version each, with a reason."""
+    subjects = [
+        Subject(model=f"models/m/sha256-{number:064x}", training_set="t", split="s", policy="p") for number in (1, 2)
+    ]
+    verdicts = [Verdict(subject=each, champion="", evaluation="e", verdict="pass") for each in subjects]
+    begun = [Record(kind="registered", version=number, verdict=each) for number, each in enumerate(verdicts, start=1)]
+    first = Record(kind="promoted", version=1, alias="champion", reason="begin")
+    promoted = [Record(kind="promoted", version=each, alias="champion", reason=reason) for reason, each in reasons]
+    return [*begun, first, *promoted]
+
+
+def _asked(key: str, version: int, began: float, ended: float, answer: str = "done", **more: int) -> Operation:
+    return Operation(key, "promote" if answer != "read" else "read", version, "champion", began, ended, answer, **more)
+
+
+def test_a_history_that_fits_has_no_problems() -> None:
+    history = [_asked(A, 2, 0, 1, size=4, champion=2), _asked(B, 1, 2, 3, size=5, champion=1)]
+    history += [_asked("read", 0, 2.5, 4, "read", size=4, champion=2), _asked("killed", 1, 2, float("inf"), "")]
+    assert list(problems(_ledger((A, 2), (B, 1)), 3, history)) == []
+
+
+@pytest.mark.parametrize(
+    ("ledger", "history", "told"),
+    [
+        ([], [_asked(A, 2, 0, 1, size=3, champion=1)], "its record is lost"),
+        ([(A, 2), (B, 1), (A, 2)], [_asked(A, 2, 0, 9, size=6, champion=2)], "was written before"),
+        ([(A, 2)], [], "nobody asked for"),
+        (
+            [(B, 2), (A, 1)],
+            [_asked(A, 1, 0, 1, size=5, champion=1), _asked(B, 2, 2, 3, size=4, champion=2)],
+            "began after",
+        ),
+        ([(A, 2)], [_asked(A, 2, 0, 1, size=4, champion=1)], "saw champion 1"),
+        ([(A, 2)], [_asked(A, 2, 0, 1, "refused")], "was refused, and is record 4"),
+        ([], [_asked(A, 2, 0, 1, "refused")], "no state between"),
+        (
+            [(A, 2)],
+            [_asked(A, 2, 0, 1, size=4, champion=2), _asked("r", 0, 2, 3, "read", size=3, champion=1)],
+            "began after",
+        ),
+    ],
+    ids=["lost", "doubled", "unasked", "order", "answer", "written", "refused", "stale read"],
+)
+def test_what_contradicts_the_ledger_is_found(
+    ledger: list[tuple[str, int]], history: list[Operation], told: str
+) -> None:
+    assert any(told in each for each in problems(_ledger(*ledger), 3, history))

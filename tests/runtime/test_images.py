@@ -1,0 +1,161 @@
+"""What images are built from: a bill of materials that follows from the locks, and a build that downloads nothing."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+from referencing import Registry, Resource
+
+from gatehouse.runtime.images import HELD, LOCKS
+from tests.source_tree import ROOT
+
+SCHEMAS = ROOT / "tests" / "cyclonedx"
+
+
+def _bill(image: str) -> str:
+    script = [sys.executable, str(ROOT / "images" / "sbom.py"), image]
+    return subprocess.run(script, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module", params=["training", "training-gpu"])
+def bill(request: pytest.FixtureRequest) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(_bill(request.param))
+    return body
+
+
+def test_the_bill_is_cyclonedx(bill: dict[str, Any]) -> None:
+    schemas = {path: json.loads(path.read_text()) for path in SCHEMAS.glob("*.json")}
+    registry: Registry[Any] = Registry().with_resources(
+        [(path.name, Resource.from_contents(schema)) for path, schema in schemas.items()]
+    )
+    (form,) = [schema for path, schema in schemas.items() if path.name.startswith("bom")]
+    assert [
+        error.message for error in Draft7Validator({**form, "$id": "bom"}, registry=registry).iter_errors(bill)
+    ] == []
+
+
+def test_the_bill_lists_all_that_is_pinned_and_what_asked_for_it(bill: dict[str, Any]) -> None:
+    locks = LOCKS[bill["metadata"]["component"]["name"].removeprefix("gatehouse-")]
+    text = "".join((ROOT / "locks" / f"{lock}.lock").read_text() for lock in locks)
+    assert [f"{one['name']}=={one['version']}" for one in bill["components"]] == sorted(
+        re.findall(r"^[a-z0-9][\w.-]*==[^\s\\]+", text, re.MULTILINE), key=lambda pin: pin.split("==")[0]
+    )
+    needs = {one["ref"].split("@")[0]: {on.split("@")[0] for on in one["dependsOn"]} for one in bill["dependencies"]}
+    assert "pkg:pypi/torch" in needs["pkg:pypi/gatehouse"]
+    assert "pkg:pypi/alembic" in needs["pkg:pypi/optuna"]
+    reached, pending = set(), ["pkg:pypi/gatehouse"]
+    while pending:
+        one = pending.pop()
+        if one not in reached:
+            reached.add(one)
+            pending.extend(needs[one])
+    assert reached == needs.keys(), "something is in the image that nothing asks for"
+
+
+def test_each_image_has_a_digest_and_locks() -> None:
+    assert list(yaml.safe_load((ROOT / "images" / "digests.lock").read_text())) == list(HELD) == list(LOCKS)
+
+
+def test_what_is_installed_comes_from_the_context_alone(tmp_path: Path) -> None:
+    """With wheels in the context nothing is downloaded, digests are checked, and no project is left in the image."""
+    context = tmp_path / "context"
+    for folder in ("locks", "wheels", "gatehouse"):
+        (context / folder).mkdir(parents=True)
+    digest = _wheel(context / "wheels", "one")
+    _wheel(context / "gatehouse", "gatehouse", "pipelines/projects/a", "feature_repo/b", "cli")
+    (context / "locks" / "some.lock").write_text(f"one==1 --hash=sha256:{digest}\n")
+    assert (ended := _installed(tmp_path, context)).returncode == 0, ended.stderr
+    held = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("env/lib/*/site-packages/**/*.py")}
+    assert {name.split("site-packages/")[1] for name in held} == {
+        "one/__init__.py",
+        "gatehouse/__init__.py",
+        "gatehouse/cli/main.py",
+    }
+    (context / "locks" / "some.lock").write_text(f"one==1 --hash=sha256:{'0' * 64}\n")
+    assert "do not match the hashes" in " ".join(_installed(tmp_path, context).stderr.split()).lower()
+
+
+@pytest.mark.parametrize(
+    ("build", "said"), [("none", "no CPU build of torch"), ("cuda", "found the CUDA build"), ("cpu", "")]
+)
+def test_the_image_for_cpus_has_the_cpu_build_of_torch_or_is_not_built(tmp_path: Path, build: str, said: str) -> None:
+    context = tmp_path / "context"
+    for folder in ("locks", "wheels", "gatehouse"):
+        (context / folder).mkdir(parents=True)
+    _wheel(context / "gatehouse", "gatehouse", "pipelines/projects/a", "feature_repo/b")
+    (context / "locks" / "torch.lock").write_text("torch==1\n")
+    if build != "none":
+        _wheel(context / "wheels", "torch", requires="nvidia-cublas" if build == "cuda" else "sympy")
+    ended = _installed(tmp_path, context, TORCH_INDEX=tmp_path.as_uri())
+    assert (ended.returncode == 0) == (build == "cpu")
+    assert said in ended.stderr
+
+
+def _installed(folder: Path, context: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    shutil.rmtree(folder / "env", ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", str(ROOT / "images" / "install.sh"), str(folder / "env"), str(context)],
+        cwd=ROOT,
+        env=os.environ | {"PATH": path} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _wheel(folder: Path, name: str, *modules: str, requires: str = "") -> str:
+    """A wheel of empty modules; the digest of the file."""
+    path = folder / f"{name}-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for module in ("__init__", *modules):
+            archive.writestr(f"{name}/{module}.py", "")
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n"
+        metadata += f"Requires-Dist: {requires}\n" if requires else ""
+        archive.writestr(f"{name}-1.dist-info/METADATA", metadata)
+        archive.writestr(f"{name}-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{name}-1.dist-info/RECORD", "")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """A container engine that answers, and the image that was built of the stages that steer a run."""
+    import gatehouse
+
+    name = shutil.which("docker")
+    if name is None or subprocess.run([name, "info"], capture_output=True, check=False).returncode:
+        pytest.skip("needs a running Docker daemon")
+    image = f"gatehouse/control:{gatehouse.__version__}"
+    if subprocess.run([name, "image", "inspect", image], capture_output=True, check=False).returncode:
+        subprocess.run(["bash", str(ROOT / "images" / "build.sh"), "control"], check=True, timeout=1500)
+    return image
+
+
+@pytest.mark.timeout(1800)
+def test_a_pipeline_runs_in_the_image_through_kfps_docker_runner(engine: str, tmp_path: Path) -> None:
+    from kfp import dsl, local
+
+    from gatehouse.pipelines.interfaces import component_of
+
+    resolve = component_of("resolve")
+    assert resolve.component_spec.implementation.container.image == engine
+
+    @dsl.pipeline
+    def before_any_champion() -> str:
+        asked = {"model_name": "delay", "candidate": "", "training_set": "", "split": "", "policy": {}}
+        return resolve(store="/tmp/store", **asked).outputs["champion"]
+
+    local.init(runner=local.DockerRunner(), pipeline_root=str(tmp_path))
+    assert before_any_champion().output == ""

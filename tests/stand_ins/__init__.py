@@ -1,0 +1,1 @@
+"""Servers that tests start: protocol servers, and stand-ins that replay recorded answers."""

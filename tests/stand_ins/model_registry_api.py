@@ -1,0 +1,226 @@
+"""A small stand-in for the Kubeflow Model Registry's REST API v1alpha3, which refuses what the real one refuses.
+
+Written from its OpenAPI file and its server: routes, required fields (422), fields that it does not know and values
+that it cannot read (400), names that are there already (409), what is not there (404), pages and their tokens, custom
+properties that an update replaces as a whole, and a search by name that takes `_` and `%` for wildcards.
+"""
+
+import base64
+import itertools
+import json
+import re
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.stand_ins.http_server import Handler, listening
+
+Resource = dict[str, Any]
+_PREFIX = "/api/model_registry/v1alpha3/"
+_BASE = {"customProperties", "description", "externalId"}
+_UPDATES = {
+    "registered_models": _BASE | {"owner", "state", "readme", "maturity", "language", "tasks", "provider", "license"},
+    "model_versions": _BASE | {"state", "author"},
+    "model_artifacts": _BASE
+    | {"artifactType", "modelFormatName", "modelFormatVersion", "storageKey", "storagePath", "serviceAccountName"}
+    | {f"modelSource{part}" for part in ("Kind", "Class", "Group", "Id", "Name")}
+    | {"uri", "state"},
+}
+_REQUIRED = {"registered_models": ("name",), "model_versions": ("name", "registeredModelId"), "model_artifacts": ()}
+_ARTIFACT_STATES = {"UNKNOWN", "PENDING", "LIVE", "MARKED_FOR_DELETION", "DELETED", "ABANDONED", "REFERENCE"}
+_STATES = {
+    "registered_models": {"LIVE", "ARCHIVED"},
+    "model_versions": {"LIVE", "ARCHIVED"},
+    "model_artifacts": _ARTIFACT_STATES,
+}
+_VALUES = {"MetadataStringValue": ("string_value", str), "MetadataDoubleValue": ("double_value", float)}
+_STATUS_TEXT = {
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    409: "Conflict",
+    422: "Unprocessable Entity",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class Refused(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class ModelRegistry:
+    """The state of the stand-in.
+
+    Attributes:
+        resources: By kind, then by id.
+        parents: Of a version its model, of an artifact its version.
+        requests: Every request that was made, as `<method> <path>`.
+        faults: What befalls the next requests: an HTTP status before it is done, `lost` for an answer that is cut off
+            after it was done, or None.
+        token: What clients must bear; empty for nothing.
+    """
+
+    resources: dict[str, dict[str, Resource]] = field(default_factory=lambda: {kind: {} for kind in _UPDATES})
+    parents: dict[str, str] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    faults: deque[int | str | None] = field(default_factory=deque)
+    token: str = ""
+    url: str = ""
+    _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _clock: Iterator[int] = field(default_factory=lambda: itertools.count(1_700_000_000_000))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def handle(self, method: str, target: str, body: bytes, token: str) -> tuple[int, Resource]:
+        """Answer a request with a status and a body."""
+        address = urlsplit(target)
+        with self._lock:
+            try:
+                if self.token and token != f"Bearer {self.token}":
+                    raise Refused(401, "Unauthorized")
+                if not address.path.startswith(_PREFIX):
+                    raise Refused(404, "404 page not found")
+                asked = {name: values[-1] for name, values in parse_qs(address.query).items()}
+                return self._route(method, address.path.removeprefix(_PREFIX).split("/"), asked, body)
+            except Refused as error:
+                return error.status, {"code": _STATUS_TEXT[error.status], "message": str(error)}
+
+    def _route(self, method: str, path: list[str], asked: dict[str, str], body: bytes) -> tuple[int, Resource]:
+        match method, path:
+            case "GET", ["registered_model"]:
+                return 200, self._find(asked)
+            case "GET", [kind] if kind in _UPDATES:
+                return 200, self._page(list(self.resources[kind].values()), asked)
+            case "POST", [("registered_models" | "model_versions") as kind]:
+                return 201, self._create(kind, _read(body), None)
+            case "GET", [kind, known] if kind in _UPDATES:
+                return 200, self._get(kind, known)
+            case "PATCH", [kind, known] if kind in _UPDATES:
+                return 200, self._update(kind, known, _read(body))
+            case "GET", ["registered_models", known, "versions"]:
+                self._get("registered_models", known)
+                return 200, self._page(self._below(known, "model_versions"), asked)
+            case "GET", ["model_versions", known, "artifacts"]:
+                self._get("model_versions", known)
+                return 200, self._page(self._below(known, "model_artifacts"), asked)
+            case "POST", ["model_versions", known, "artifacts"]:
+                self._get("model_versions", known)
+                return 201, self._create("model_artifacts", _read(body), known)
+        raise Refused(404, "404 page not found")
+
+    def _below(self, parent: str, kind: str) -> list[Resource]:
+        return [each for known, each in self.resources[kind].items() if self.parents.get(known) == parent]
+
+    def _get(self, kind: str, known: str) -> Resource:
+        if not known.isdigit():
+            raise Refused(400, f"invalid ID: {known}")
+        if known not in self.resources[kind]:
+            raise Refused(404, f"no resource found for id {known}")
+        return self.resources[kind][known]
+
+    def _find(self, asked: dict[str, str]) -> Resource:
+        if "name" not in asked:
+            raise Refused(400, "invalid parameters call, supply either name or externalId")
+        like = re.escape(asked["name"]).replace("_", ".").replace("%", ".*")
+        found = [each for each in self.resources["registered_models"].values() if re.fullmatch(like, each["name"])]
+        if len(found) != 1:
+            raise Refused(404, f"{'multiple' if found else 'no'} registered models found for name={asked['name']}")
+        return found[0]
+
+    def _page(self, listed: list[Resource], asked: dict[str, str]) -> Resource:
+        if not asked.get("pageSize", "0").isdigit():
+            raise Refused(400, "pageSize: invalid syntax")
+        size, after = int(asked.get("pageSize", 0)), 0
+        if token := asked.get("nextPageToken", ""):
+            try:
+                after = int(base64.b64decode(token, validate=True))
+            except ValueError:
+                raise Refused(500, "invalid nextPageToken") from None
+        rest = [each for each in listed if int(each["id"]) > after]
+        items = rest[:size] if size else rest
+        token = base64.b64encode(items[-1]["id"].encode()).decode() if len(items) < len(rest) else ""
+        return {"items": items, "nextPageToken": token, "pageSize": size, "size": len(items)}
+
+    def _create(self, kind: str, body: Resource, parent: str | None) -> Resource:
+        if kind == "model_artifacts" and body.get("artifactType") != "model-artifact":
+            raise Refused(400, "invalid artifact type, must be either ModelArtifact or DocArtifact")
+        _require_known(kind, body, _UPDATES[kind] | {"name", "registeredModelId"} & {"name", *_REQUIRED[kind]})
+        for name in _REQUIRED[kind]:
+            if not body.get(name):
+                raise Refused(422, f"required field '{name}' is zero value.")
+        owner = body.get("registeredModelId") if kind == "model_versions" else parent
+        if kind == "model_versions":
+            self._get("registered_models", str(owner))
+        siblings = self._below(owner, kind) if owner else list(self.resources[kind].values())
+        if any(each["name"] == body["name"] for each in siblings):
+            raise Refused(409, f"{kind} with name {body['name']} already exists")
+        number = str(next(self._ids))
+        stamp = str(next(self._clock))
+        made = {"state": "LIVE"} | body | {"id": number, "createTimeSinceEpoch": stamp}
+        self.resources[kind][number] = made | {"lastUpdateTimeSinceEpoch": stamp}
+        if owner:
+            self.parents[number] = owner
+        return self.resources[kind][number]
+
+    def _update(self, kind: str, known: str, body: Resource) -> Resource:
+        _require_known(kind, body, _UPDATES[kind])
+        held = self._get(kind, known)
+        held |= {name: value for name, value in body.items() if value is not None}
+        held["lastUpdateTimeSinceEpoch"] = str(next(self._clock))
+        return held
+
+
+def _read(body: bytes) -> Resource:
+    try:
+        read = json.loads(body)
+    except ValueError as error:
+        raise Refused(400, str(error)) from None
+    if not isinstance(read, dict):
+        raise Refused(400, "json: cannot unmarshal array into Go value")
+    return read
+
+
+def _require_known(kind: str, body: Resource, fields: set[str]) -> None:
+    if unknown := sorted(set(body) - fields):
+        raise Refused(400, f'json: unknown field "{unknown[0]}"')
+    if body.get("state") not in {None, *_STATES[kind]}:
+        raise Refused(400, f"invalid value '{body['state']}' for {kind} state")
+    for name, value in (body.get("customProperties") or {}).items():
+        member, held = _VALUES.get(value.get("metadataType"), ("", object))
+        if not member or set(value) != {"metadataType", member} or not isinstance(value[member], held):
+            raise Refused(400, f"bad request: metadataType not found for {name}: {value}")
+
+
+@contextmanager
+def model_registry() -> Iterator[ModelRegistry]:
+    """A running stand-in."""
+    registry = ModelRegistry()
+
+    class Asked(Handler):
+        def do_GET(self) -> None:
+            body = self.sent()
+            registry.requests.append(f"{self.command} {urlsplit(self.path).path.removeprefix(_PREFIX)}")
+            fault = registry.faults.popleft() if registry.faults else None
+            if isinstance(fault, int):
+                self.answer(fault, {"code": _STATUS_TEXT[fault], "message": "a fault"})
+                return
+            answer = registry.handle(self.command, self.path, body, self.headers.get("Authorization", ""))
+            if fault == "lost":
+                self.close_connection = True
+                return
+            self.answer(*answer)
+
+        do_POST = do_PATCH = do_GET
+
+    with listening(Asked) as port:
+        registry.url = f"http://127.0.0.1:{port}"
+        yield registry

@@ -1,0 +1,166 @@
+"""An object store in memory whose every operation is a step that a test schedules, on a clock that a test sets."""
+
+import itertools
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from gatehouse.errors import MissingArtifactError
+from gatehouse.store.canonical import sha256_bytes
+from gatehouse.store.objects.base import Stat
+
+
+@dataclass
+class Memory:
+    """What the store holds; one for all clients of it. `clock` is its own time."""
+
+    conditional_delete: bool = True
+    clock: float = 1000.0
+    held: dict[str, tuple[bytes, Stat]] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @cached_property
+    def folder(self) -> "tempfile.TemporaryDirectory[str]":
+        return tempfile.TemporaryDirectory(prefix="memory-objects-", ignore_cleanup_errors=True)
+
+
+class MemoryObjects:
+    """One client of a `Memory`. `step` is called before every operation."""
+
+    parallel = 1
+
+    def __init__(self, memory: Memory, step: Callable[[str], None] = lambda operation: None) -> None:
+        self.memory = memory
+        self.step = step
+        self.address = "memory"
+
+    def _stat(self, data: bytes) -> Stat:
+        self.memory.clock += 0.001
+        return Stat(len(data), str(next(self.memory.numbers)), self.memory.clock)
+
+    def put_bytes(self, key: str, data: bytes) -> bool:
+        self.step(f"put {key}")
+        if key in self.memory.held:
+            return False
+        self.memory.held[key] = (data, self._stat(data))
+        return True
+
+    def put_file(self, key: str, path: Path) -> bool:
+        return self.put_bytes(key, path.read_bytes())
+
+    def get_bytes(self, key: str) -> bytes:
+        self.step(f"get {key}")
+        if key not in self.memory.held:
+            raise MissingArtifactError(f"{key} is not in the store.")
+        return self.memory.held[key][0]
+
+    def local_path(self, key: str) -> Path:
+        data = self.get_bytes(key)
+        path = Path(self.memory.folder.name) / key.replace("/", "_")
+        path.write_bytes(data)
+        return path
+
+    def sha256(self, key: str) -> str:
+        return sha256_bytes(self.get_bytes(key))
+
+    def forget(self, key: str) -> None:
+        pass
+
+    def stat(self, key: str) -> Stat | None:
+        self.step(f"stat {key}")
+        found = self.memory.held.get(key)
+        return found[1] if found else None
+
+    def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
+        return {key: self.stat(key) for key in keys}
+
+    def renew(self, key: str) -> bool:
+        self.step(f"renew {key}")
+        if key not in self.memory.held:
+            return False
+        data, _ = self.memory.held[key]
+        self.memory.held[key] = (data, self._stat(data))
+        return True
+
+    def delete(self, key: str, generation: str) -> bool:
+        """By generation at once, as Google's stores do; or a look, then a delete of whatever is there, as on S3."""
+        found = self.stat(key)
+        if found is None or found.generation != generation:
+            return False
+        if not self.memory.conditional_delete:
+            self.step(f"delete {key}")
+        return self.memory.held.pop(key, None) is not None
+
+    def list(self, prefix: str) -> Iterator[str]:
+        self.step(f"list {prefix}")
+        yield from sorted(key for key in self.memory.held if key.startswith(f"{prefix}/"))
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        self.step(f"folders {prefix}")
+        depth = len(prefix.split("/")) if prefix else 0
+        inside = (key.split("/") for key in self.memory.held if not prefix or key.startswith(f"{prefix}/"))
+        yield from sorted({parts[depth] for parts in inside if len(parts) > depth + 1})
+
+
+class Schedule:
+    """Runs actors on threads, one step at a time, switching exactly where `switches` says.
+
+    `switches` holds step numbers, counted over all actors, before which another actor goes on. An actor that sleeps
+    (waits for another) gives way by itself.
+    """
+
+    def __init__(self, switches: Iterable[int]) -> None:
+        self._switches = set(switches)
+        self._turn = threading.Condition()
+        self._running: list[int] = []
+        self._current = 0
+        self.steps = 0
+        self.trace: list[str] = []
+
+    def run(self, *actors: Callable[[Callable[[str], None]], None]) -> list[BaseException | None]:
+        """Run all actors to their ends; each gets its `step`. Returns what each raised."""
+        outcomes: list[BaseException | None] = [None] * len(actors)
+        self._running = list(range(len(actors)))
+
+        def work(number: int) -> None:
+            try:
+                with self._turn:
+                    self._turn.wait_for(lambda: self._current == number)
+                actors[number](lambda operation: self._step(number, operation))
+            except BaseException as error:
+                outcomes[number] = error
+            with self._turn:
+                self._running.remove(number)
+                self._next()
+
+        threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(actors))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive(), self.trace
+        return outcomes
+
+    def _step(self, number: int, operation: str) -> None:
+        with self._turn:
+            if self._current != number:
+                self._turn.wait_for(lambda: self._current == number)
+            if self.steps in self._switches:
+                self._next()
+            self.steps += 1
+            self._turn.wait_for(lambda: self._current == number)
+            self.trace.append(f"{number}: {operation}")
+
+    def give_way(self) -> None:
+        """Let another actor go on; the caller waits for its next turn at its next step."""
+        with self._turn:
+            self._next()
+
+    def _next(self) -> None:
+        if self._running:
+            later = [number for number in self._running if number > self._current]
+            self._current = later[0] if later else self._running[0]
+        self._turn.notify_all()

@@ -1,0 +1,81 @@
+"""A builder of one's own: an edit of its package is another computation, for memo, checkpoints, tuning and pods."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gatehouse.errors import StaleSpecError
+from gatehouse.launchers.kubernetes.pod import _require_program
+from gatehouse.launchers.kubernetes.transfer import JobRecord, program_code
+from gatehouse.store.builder_code import BuilderError, builder_code
+from gatehouse.training.stage import PROGRAM, TrainRequest, job_key, train
+from gatehouse.tuning.parameters import ParameterSpec
+from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.stage import TuneRequest, tune
+from tests.training.specs import network
+
+BUILDER = "own_models.wide:build"
+REFERENCE = f"training-sets/flights/sha256-{'0' * 64}"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package without `__init__.py`, as one begins with; importing it would fail."""
+    folder = tmp_path / "path" / "own_models"
+    folder.mkdir(parents=True)
+    (folder / "wide.py").write_text("raise RuntimeError\n")
+    monkeypatch.syspath_prepend(folder.parent)
+    return folder
+
+
+def test_any_file_of_the_package_counts_but_what_python_leaves_there(package: Path) -> None:
+    first = builder_code(BUILDER)
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "wide.cpython-311.pyc").write_bytes(b"compiled")
+    (package / ".wide.py.swp").write_bytes(b"an editor's")
+    assert builder_code(BUILDER) == first
+    (package / "layers.py").write_text("# imported by wide")
+    assert builder_code(BUILDER) != first
+    assert "own_models" not in sys.modules
+
+
+def test_a_builder_may_be_a_single_module_and_the_built_in_models_need_none(package: Path) -> None:
+    (package.parent / "own_model.py").write_text("first")
+    first = builder_code("own_model:build")
+    (package.parent / "own_model.py").write_text("second")
+    assert builder_code("own_model:build") != first
+    assert builder_code("tabular_mlp", "xgboost") == ""
+
+
+def test_a_package_that_is_not_here_is_named() -> None:
+    with pytest.raises(BuilderError, match=r"own_absent\.wide:build: its package own_absent is not installed here"):
+        builder_code("own_absent.wide:build")
+
+
+def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package: Path) -> None:
+    data = dict.fromkeys(("training_set", "split", "transformation"), REFERENCE)
+    request = TrainRequest(**data, spec=network(BUILDER), model_name="flights")
+    models = ({"architecture": "tabular_mlp"}, {"architecture": BUILDER})
+    searched = ParameterSpec(name="model", type="categorical", choices=models)
+    tuned = TuneRequest(
+        **data,
+        base=network(),
+        spec=ExperimentSpec(parameters=(searched,)),
+        model_name="flights",
+        seed=1,
+    )
+    keys = []
+    for code in ("relu", "tanh"):
+        (package / "wide.py").write_text(code)
+        # With the code that a compiled spec knows, too.
+        keys.append((train.key(request), train.key(request, "compiled"), job_key(request), tune.key(tuned)))
+    assert all(one != two for one, two in zip(*keys, strict=True))
+
+
+def test_a_pod_with_another_builder_is_refused(package: Path) -> None:
+    job = JobRecord(PROGRAM, BUILDER, program_code(PROGRAM, BUILDER), "")
+    _require_program(job)
+    (package / "wide.py").write_text("tanh")
+    with pytest.raises(StaleSpecError, match="another builder of the model, than the launcher"):
+        _require_program(job)

@@ -1,0 +1,321 @@
+"""Garbage collection: what goes and what stays."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gatehouse.errors import CorruptArtifactError, StoreError
+from gatehouse.store import collection, memo
+from gatehouse.store.collection import Collector, Item, Wish
+from gatehouse.store.deprecation import deprecate
+from gatehouse.store.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, TOMBSTONES, Lease
+from gatehouse.store.objects.base import Stat
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+from tests.store.garbage import NOW, OLD, OLD_BLOB, collect
+from tests.store.memory_objects import Memory, MemoryObjects
+
+
+def _states(items: list[Item]) -> dict[str, str]:
+    return {item.key: item.state for item in items}
+
+
+def test_an_orphan_goes_and_what_a_manifest_lists_stays(store: ArtifactStore) -> None:
+    kept = store.publish("datasets", "d", {"a": b"kept"})
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    assert _states(collect(store)) == {OLD_BLOB: "deleted"}
+    assert store.objects.stat(OLD_BLOB) is None
+    assert store.verify(kept) == 1
+    assert collect(store) == []
+    assert not list(store.objects.list("gc"))
+
+
+def test_looking_changes_nothing_not_even_for_a_moment() -> None:
+    memory, asked = Memory(), []
+    store = ArtifactStore(MemoryObjects(memory))
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    deprecate(store.objects, store.publish("datasets", "d", {"a": b"1"}), "wrong")
+    wish = Wish(deprecated=True, grace=0)
+    found = _states(Collector(ArtifactStore(MemoryObjects(memory, asked.append)), wish).look())
+    assert found[OLD_BLOB] == "found" and set(found.values()) == {"found"}
+    assert {each.split(" ")[0] for each in asked} == {"folders", "list", "get", "stat"}
+
+
+def test_the_grace_period_is_counted_from_the_tombstone_by_the_stores_clock() -> None:
+    memory = Memory()
+    store = ArtifactStore(MemoryObjects(memory))
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    memory.clock += 10_000
+    assert _states(collect(store, Wish(grace=3600))) == {OLD_BLOB: "waiting"}
+    memory.clock += 3500
+    assert _states(collect(store, Wish(grace=3600))) == {OLD_BLOB: "waiting"}
+    memory.clock += 200
+    assert _states(collect(store, Wish(grace=3600))) == {OLD_BLOB: "deleted"}
+
+
+def test_a_blob_that_was_renewed_or_referenced_after_its_tombstone_stays(store: ArtifactStore) -> None:
+    other = OLD_BLOB + ".x"
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    store.objects.put_bytes(other, OLD)
+    collector = Collector(store, NOW)
+    marked = collector.mark()
+    store.objects.renew(other)
+    reference = store.publish("datasets", "d", {"a": OLD})
+    assert set(_states(collector.sweep(marked)).values()) == {"kept"}
+    assert store.verify(reference) == 1 and store.objects.stat(other) is not None
+    assert not list(store.objects.list("gc"))
+
+
+def test_a_writer_renews_what_has_a_tombstone_and_nothing_else(store: ArtifactStore) -> None:
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    before = store.objects.stat(OLD_BLOB)
+    store.publish("datasets", "d", {"a": OLD})
+    assert store.objects.stat(OLD_BLOB) == before
+    store.record("gc/tombstones/x.json", {"candidates": [[OLD_BLOB, before.generation if before else ""]]})
+    store.publish("datasets", "e", {"a": OLD})
+    assert before and not store.objects.delete(OLD_BLOB, before.generation)
+
+
+def test_a_leased_blob_stays_until_the_lease_lapses() -> None:
+    memory = Memory()
+    store = ArtifactStore(MemoryObjects(memory))
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    lease = Lease(store.objects, [OLD_BLOB])
+    with lease:
+        outcome = collect(store)
+        assert [(item.state, item.why) for item in outcome] == [("kept", "a writer holds a lease on it")]
+        memory.clock += LEASE_LIMIT + 1
+        assert _states(collect(store))[OLD_BLOB] == "deleted"
+        assert not list(store.objects.list(LEASES)), "the lapsed lease was not removed"
+
+
+def _clocked(memory: Memory, monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> ArtifactStore:
+    """A store on which each operation takes so many seconds of the collector's clock, by how its name begins."""
+    clock = [0.0]
+
+    def step(operation: str) -> None:
+        clock[0] += next((each for begin, each in seconds.items() if operation.startswith(begin)), 0.0)
+
+    monkeypatch.setattr(collection, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    return ArtifactStore(MemoryObjects(memory, step))
+
+
+def test_a_sweep_that_took_too_long_deletes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory()
+    memory.held[OLD_BLOB] = (OLD, Stat(len(OLD), "1", memory.clock))
+    (item,) = collect(_clocked(memory, monkeypatch, {"folders": SWEEP_LIMIT}))
+    assert (item.state, item.why) == ("waiting", "this sweep took too long; run it again")
+    assert OLD_BLOB in memory.held
+    assert _states(collect(_clocked(memory, monkeypatch, {"folders": SWEEP_LIMIT / 4}))) == {OLD_BLOB: "deleted"}
+
+
+def test_a_sweep_reads_again_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory()
+    before = ArtifactStore(MemoryObjects(memory))
+    gone = before.publish("datasets", "gone", {"a": OLD})
+    deprecate(before.objects, gone, "wrong")
+    for number in range(50):
+        used = before.publish("datasets", "d", {"a": b"%d" % number})
+        memo.remember(before, "split", str(number), {"split": str(used)})
+    slow = _clocked(memory, monkeypatch, {"get memo": 1.0, "get datasets": 1.0, "stat datasets/d": 1.0})
+    outcome = collect(slow, Wish(deprecated=True, grace=0))
+    assert {item.state for item in outcome} == {"deleted"} and len(outcome) == 2
+
+
+def test_what_a_writer_spared_has_a_new_grace(store: ArtifactStore) -> None:
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    with Lease(store.objects, [OLD_BLOB]):
+        assert _states(collect(store)) == {OLD_BLOB: "kept"}
+    assert not list(store.objects.list(TOMBSTONES))
+    assert _states(collect(store, Wish(grace=3600))) == {OLD_BLOB: "waiting"}
+
+
+def _alter(store: ArtifactStore, reference: Reference) -> None:
+    path = Path(store.address) / str(reference) / "manifest.json"
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace("datasets", "datasetz"))
+
+
+def test_while_a_manifest_is_altered_no_data_goes_and_the_rest_does(store: ArtifactStore) -> None:
+    broken = store.publish("datasets", "d", {"a": b"kept"})
+    gone = store.publish("datasets", "e", {"a": b"deprecated"})
+    deprecate(store.objects, gone, "wrong")
+    store.objects.put_bytes(f"leases/{'0' * 32}.json", b'{"keys": []}')
+    os.utime(Path(store.address) / f"leases/{'0' * 32}.json", (0, 0))
+    whole = (Path(store.address) / str(broken) / "manifest.json").read_bytes()
+    _alter(store, broken)
+    outcome = collect(store, Wish(deprecated=True, grace=0))
+    assert sorted((item.kind, item.state) for item in outcome) == [
+        ("blob", "kept"),
+        ("blob", "kept"),
+        ("lease", "deleted"),
+        ("manifest", "broken"),
+        ("manifest", "kept"),
+    ]
+    assert ["manifest.json was altered" in item.why for item in outcome if item.state == "broken"] == [True]
+    (Path(store.address) / str(broken) / "manifest.json").write_bytes(whole)
+    assert store.verify(broken) == 1
+    outcome = collect(store, Wish(deprecated=True, grace=0))
+    assert {item.state for item in outcome} == {"deleted"} and store.verify(broken) == 1
+
+
+def test_a_manifest_that_breaks_after_the_tombstones_stops_the_sweep(store: ArtifactStore) -> None:
+    broken = store.publish("datasets", "d", {"a": b"kept"})
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    marked = Collector(store, Wish(grace=0)).mark()
+    _alter(store, broken)
+    assert [item.state for item in Collector(store, Wish(grace=0)).sweep(marked)] == ["kept"]
+
+
+def test_blobs_stay_while_what_a_living_artifact_was_made_from_is_missing(store: ArtifactStore) -> None:
+    parent = store.publish("datasets", "d", {"a": b"rows"})
+    store.publish("splits", "s", {"i": b"index"}, derived_from={"data": parent})
+    path = Path(store.address) / str(parent) / "manifest.json"
+    path.rename(path.with_name("aside"))
+    outcome = collect(store)
+    assert [(item.kind, item.state) for item in outcome] == [("manifest", "broken"), ("blob", "kept")]
+    assert f"{parent} is missing" in outcome[0].why
+    path.with_name("aside").rename(path)
+    assert collect(store) == [] and store.verify(parent) == 1
+
+
+def test_damaged_bytes_go_after_a_month(store: ArtifactStore) -> None:
+    keys = [f"quarantine/{OLD_BLOB}/{name}" for name in ("old", "young")]
+    for key in keys:
+        store.objects.put_bytes(key, b"damaged")
+    os.utime(Path(store.address) / keys[0], (0, 0))
+    assert _states(collect(store)) == {keys[0]: "deleted"}
+    assert list(store.objects.list("quarantine")) == keys[1:]
+
+
+def test_a_folder_that_cannot_be_read_stops_the_collection(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = store.publish("datasets", "d", {"a": b"kept"})
+    listed, hidden = os.scandir, Path(store.address) / "datasets" / "d"
+
+    def scandir(path: Path) -> "os._ScandirIterator[str]":
+        if Path(path) == hidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scandir)
+        with pytest.raises(StoreError, match=r"datasets/d .*cannot be read"):
+            collect(store)
+    assert store.verify(reference) == 1
+
+
+def test_a_record_that_is_no_json_stops_a_collection_that_needs_it(store: ArtifactStore) -> None:
+    store.objects.put_bytes("registry/m/ledger/000001.json", b"{")
+    with pytest.raises(CorruptArtifactError, match="registry/m/ledger/000001"):
+        Collector(store, Wish(deprecated=True)).look()
+
+
+def _family(store: ArtifactStore) -> tuple[Reference, Reference, Reference]:
+    """A deprecated dataset, a deprecated split of it, and a third artifact in use that has nothing to do with them."""
+    data = store.publish("datasets", "d", {"a": b"rows"})
+    split = store.publish("splits", "s", {"i": b"index", "shared": b"shared"}, derived_from={"data": data})
+    other = store.publish("models", "m", {"shared": b"shared"})
+    for each in (data, split):
+        deprecate(store.objects, each, "wrong time zone")
+    return data, split, other
+
+
+def test_deprecated_artifacts_stay_unless_asked_for(store: ArtifactStore) -> None:
+    _family(store)
+    assert collect(store) == []
+    outcome = collect(store, Wish(deprecated=True, grace=0))
+    assert {item.state for item in outcome} == {"deleted"}
+    assert sorted(item.kind for item in outcome) == ["blob", "blob", "manifest", "manifest"]
+
+
+def test_what_is_deleted_with_a_deprecated_artifact_is_not_what_others_share(store: ArtifactStore) -> None:
+    data, split, other = _family(store)
+    collect(store, Wish(deprecated=True, grace=0))
+    assert list(store.references()) == [other]
+    assert store.verify(other) == 1
+    assert not list(store.objects.list(str(data))) and not list(store.objects.list(str(split)))
+    assert collect(store, Wish(deprecated=True, grace=0)) == []
+
+
+def test_the_pages_of_a_deleted_artifact_are_deleted(store: ArtifactStore) -> None:
+    data, _, other = _family(store)
+    for reference in (data, other):
+        store.objects.put_bytes(f"reports/{reference}/style.html", b"<p>")
+    collect(store, Wish(deprecated=True, grace=0))
+    assert list(store.objects.list("reports")) == [f"reports/{other}/style.html"]
+
+
+def _by_child(store: ArtifactStore, split: Reference) -> None:
+    store.publish("evaluations", "e", {"x": b"1"}, derived_from={"split": split})
+
+
+def _by_configuration(store: ArtifactStore, split: Reference) -> None:
+    store.publish("evaluations", "e", {"x": b"1"}, configuration={"compare_with": [str(split)]})
+
+
+def _by_details(store: ArtifactStore, split: Reference) -> None:
+    store.publish("evaluations", "e", {"x": b"1"}, details={"rejected": [str(split)]})
+
+
+def _by_ledger(store: ArtifactStore, split: Reference) -> None:
+    store.record("registry/m/ledger/000001.json", {"record": {"verdict": {"subject": {"split": str(split)}}}})
+
+
+def _by_memo(store: ArtifactStore, split: Reference) -> None:
+    memo.remember(store, "split", "key", {"split": str(split)})
+
+
+def _by_run(store: ArtifactStore, split: Reference) -> None:
+    store.record("runs/r/split.1.finished.json", {"result": {"split": str(split)}})
+
+
+@pytest.mark.parametrize("hold", [_by_child, _by_configuration, _by_details, _by_ledger, _by_memo, _by_run])
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_deprecated_artifact_that_something_live_reaches_stays(
+    store: ArtifactStore, hold: Callable[[ArtifactStore, Reference], None], forget: bool
+) -> None:
+    data, split, _ = _family(store)
+    hold(store, split)
+    outcome = collect(store, Wish(deprecated=True, forget=forget, grace=0))
+    gone = forget and hold in (_by_memo, _by_run)
+    assert {item.state for item in outcome} == {"deleted" if gone else "kept"}
+    assert (store.exists(split), store.exists(data)) == (not gone, not gone)
+    if not gone:
+        assert all(item.why.startswith("is deprecated, but ") for item in outcome)
+
+
+def test_a_leased_deprecated_parent_stays(store: ArtifactStore) -> None:
+    data, split, _ = _family(store)
+    with Lease(store.objects, [f"{split}/manifest.json", f"{data}/manifest.json"]):
+        collect(store, Wish(deprecated=True, grace=0))
+    assert {data, split} <= set(store.references())
+
+
+def test_leftovers_of_killed_writers_go_and_running_ones_stay(store: ArtifactStore) -> None:
+    with store.workspace() as running:
+        tmp = Path(store.address) / "tmp"
+        (tmp / "0123").write_bytes(b"half")
+        dead = tmp / "work-999999999-x"
+        dead.mkdir()
+        (dead / "big").write_bytes(b"12345")
+        for path in (tmp / "0123", dead / "big", dead):
+            os.utime(path, (time.time() - 60,) * 2)
+        assert _states(collect(store, Wish(grace=3600))) == {}
+        outcome = [item for item in collect(store) if item.kind == "temporary"]
+        assert not any(running.name in item.key for item in outcome)
+        assert {(item.key, item.bytes) for item in outcome} == {("tmp/0123", 4), ("tmp/work-999999999-x", 5)}
+        assert running.is_dir() and not dead.exists()
+
+
+def test_two_sweeps_of_one_tombstone_delete_once(store: ArtifactStore) -> None:
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    first, second = Collector(store, NOW), Collector(store, NOW)
+    marked, again = first.mark(), second.mark()
+    assert _states(first.sweep(marked)) == {OLD_BLOB: "deleted"}
+    assert _states(second.sweep(again)) == {OLD_BLOB: "kept"}

@@ -1,0 +1,334 @@
+"""Erasure: the data is gone and stays gone, the record says so, and dependants are marked."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatehouse.errors import ConfigurationError, ErasedArtifactError, MissingArtifactError
+from gatehouse.store import eraser, leases, memo
+from gatehouse.store.collection import Collector, Wish
+from gatehouse.store.eraser import Scope, erase, finish, lift, plan_erasure
+from gatehouse.store.manifest import Manifest
+from gatehouse.store.reachability import lineage_of
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+from tests.store.memory_objects import Memory, MemoryObjects, Schedule
+
+PERSON = b"a person's rows"
+
+
+def _family(store: ArtifactStore) -> dict[str, Reference]:
+    table = store.publish("datasets", "t", {"a": PERSON, "b": b"other rows"})
+    snapshot = store.publish("snapshots", "s", {"source.json": b"a file"}, derived_from={"t": table})
+    training = store.publish("training-sets", "x", {"x": b"joined"}, derived_from={"snapshot": snapshot})
+    split = store.publish("splits", "x", {"i": b"index"}, derived_from={"training_set": training})
+    copy = store.publish("datasets", "copy", {"a": PERSON, "c": b"more"})
+    other = store.publish("config", "c", {"c": b"configuration"})
+    return {"table": table, "snapshot": snapshot, "training": training, "split": split, "copy": copy, "other": other}
+
+
+def _erase(store: ArtifactStore, reference: Reference, **scope: bool) -> None:
+    erase(store, plan_erasure(store, reference, Scope(**scope)), "request 17", "the officer")
+
+
+def _present(store: ArtifactStore, data: bytes) -> bool:
+    return any(store.objects.get_bytes(key) == data for key in store.objects.list("blobs"))
+
+
+def test_an_erased_artifact_names_its_record_and_others_are_untouched(store: ArtifactStore) -> None:
+    family = _family(store)
+    _erase(store, family["training"])
+    with pytest.raises(ErasedArtifactError, match=r"by the officer: request 17 \(record erasures/000001\.json\)"):
+        ArtifactStore.open(store.address).path(family["training"], "x")
+    assert not _present(store, b"joined")
+    assert not store.exists(family["training"])
+    assert store.manifest(family["training"]).derived_from, "the lineage went with the data"
+    assert all(store.exists(family[name]) for name in ("table", "snapshot", "split", "copy", "other"))
+    assert store.erasures.behind(family["split"]) and not store.erasures.behind(family["snapshot"])
+
+
+def test_the_record_says_who_when_why_and_which_blobs(store: ArtifactStore) -> None:
+    family = _family(store)
+    entry = store.manifest(family["training"]).files[0]
+    _erase(store, family["training"])
+    record = json.loads(store.objects.get_bytes("erasures/000001.json"))
+    assert (record["by"], record["reason"], record["requested"]) == (
+        "the officer",
+        "request 17",
+        str(family["training"]),
+    )
+    assert record["blobs"] == [
+        {"key": entry.blob, "sha256": entry.sha256, "bytes": 6, "artifacts": [str(family["training"])]}
+    ]
+    assert record["dependants"] == [str(family["split"])] and record["at"].endswith("Z")
+    assert json.loads(store.objects.get_bytes("erasures/000001.done.json"))["removed"] == 1
+
+
+def test_a_shared_blob_stays_unless_asked_for(store: ArtifactStore) -> None:
+    family = _family(store)
+    plan = plan_erasure(store, family["table"], Scope())
+    assert list(plan.kept.values()) == [(family["copy"],)]
+    _erase(store, family["table"])
+    assert _present(store, PERSON) and store.verify(family["copy"]) == 1
+    _erase(store, family["table"], shared=True)
+    assert not _present(store, PERSON)
+    with pytest.raises(ErasedArtifactError):
+        ArtifactStore.open(store.address).path(family["copy"], "a")
+
+
+def test_a_whole_family_goes_with_inputs_and_dependants(store: ArtifactStore) -> None:
+    family = _family(store)
+    plan = plan_erasure(store, family["snapshot"], Scope(inputs=True, dependants=True, shared=True))
+    assert set(plan.erased) == set(family.values()) - {family["other"]}
+    assert (plan.sharers, plan.inputs, plan.dependants) == ((family["copy"],), (), ())
+    erase(store, plan, "request 17")
+    assert {store.objects.get_bytes(key) for key in store.objects.list("blobs")} == {b"configuration", b"more"}
+
+
+def test_a_file_without_content_is_no_reason_to_erase_others_and_may_be_published_again(store: ArtifactStore) -> None:
+    """So that another snapshot may be found to have no anomalies either, before and after an erasure."""
+
+    def validated(rows: bytes) -> tuple[Reference, Reference]:
+        snapshot = store.publish("snapshots", "s", {"part.parquet": rows})
+        files = {"anomalies.json": b"[]", "verdict.json": rows + b" pass", "set-aside.parquet": b"no rows"}
+        told = {"derived_from": {"snapshot": snapshot}, "rows_per_file": {"set-aside.parquet": 0}}
+        return snapshot, store.publish("validations", "s", files, **told)  # type: ignore[arg-type]  # Of several types.
+
+    (snapshot, _), (_, other) = validated(PERSON), validated(b"other rows")
+    plan = plan_erasure(store, snapshot, Scope(inputs=True, dependants=True, shared=True))
+    assert not plan.holders and other not in plan.erased
+    erase(store, plan, "request 17")
+    assert not _present(store, PERSON) and store.verify(other)
+    _, again = validated(b"rows of tomorrow")
+    assert store.verify(again)
+
+
+def test_what_was_derived_from_sharers_goes_with_the_dependants(store: ArtifactStore) -> None:
+    family = _family(store)
+    derived = store.publish("splits", "derived", {"d": b"derived"}, derived_from={"t": family["copy"]})
+    third = store.publish("splits", "third", {"d": b"derived"})
+    own = store.publish("splits", "own", {"d": b"own"}, derived_from={"c": family["other"]})
+    plan = plan_erasure(store, family["table"], Scope(dependants=True))
+    assert plan.holders == (family["copy"],) and plan.to_add == ("shared",)
+    plan = plan_erasure(store, family["table"], Scope(dependants=True, shared=True))
+    assert plan.sharers == tuple(sorted([family["copy"], third])) and derived in plan.erased
+    assert (plan.holders, plan.to_add, own in plan.erased) == ((), (), False)
+
+
+def test_a_plan_says_what_to_add_for_nothing_to_hold_the_data(store: ArtifactStore) -> None:
+    family = _family(store)
+    plan = plan_erasure(store, family["training"], Scope())
+    assert set(plan.holders) == {family["split"], family["snapshot"], family["table"]}
+    assert plan.to_add == ("inputs", "dependants", "shared")
+    assert plan_erasure(store, family["split"], Scope()).to_add == ("inputs", "shared")
+    assert plan_erasure(store, family["other"], Scope()).to_add == ()
+
+
+def test_the_configuration_of_a_project_holds_no_rows(store: ArtifactStore) -> None:
+    configuration = store.publish("config", "c", {"c": b"configuration"})
+    table = store.publish("datasets", "t", {"a": PERSON}, derived_from={"config": configuration})
+    plan = plan_erasure(store, table, Scope(inputs=True))
+    assert plan.erased == (table,) and plan.holders == ()
+
+
+def test_rows_that_were_set_aside_go_with_the_inputs(store: ArtifactStore) -> None:
+    aside = store.publish("rejected", "t", {"r": PERSON})
+    table = store.publish("datasets", "t", {"a": b"rows"}, details={"rejected": str(aside)})
+    snapshot = store.publish("snapshots", "s", {"s": b"1"}, derived_from={"t": table})
+    assert plan_erasure(store, snapshot, Scope()).inputs == (table, aside)
+    assert set(plan_erasure(store, snapshot, Scope(inputs=True)).erased) == {snapshot, table, aside}
+
+
+def test_lineage_is_put_together_once_however_many_inputs_there_are(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = {f"t{number}": store.publish("datasets", f"t{number}", {"a": b"%d" % number}) for number in range(9)}
+    snapshot = store.publish("snapshots", "s", {}, derived_from=inputs)
+    read: list[Manifest] = []
+    monkeypatch.setattr(eraser, "lineage_of", lambda manifest: read.append(manifest) or lineage_of(manifest))
+    plan_erasure(store, snapshot, Scope(inputs=True))
+    assert len(read) <= 4 * 10
+
+
+def test_an_erasure_after_a_lift_marks_dependants_again(store: ArtifactStore) -> None:
+    family = _family(store)
+    _erase(store, family["training"])
+    lift(store, 1, "consent given")
+    store.publish("training-sets", "x", {"x": b"joined"}, derived_from={"snapshot": family["snapshot"]})
+    _erase(store, family["training"])
+    behind = store.erasures.behind(family["split"])
+    assert behind is not None and behind.key == "erasures/000002.json"
+
+
+def test_inputs_that_others_need_stay_unless_asked_for(store: ArtifactStore) -> None:
+    family = _family(store)
+    places = store.publish("datasets", "places", {"p": b"places"})
+    snapshot = store.publish("snapshots", "two", {"s": b"2"}, derived_from={"t": family["copy"], "p": places})
+    store.publish("snapshots", "three", {"s": b"3"}, derived_from={"p": places})
+    plan = plan_erasure(store, snapshot, Scope(inputs=True))
+    assert set(plan.erased) == {snapshot, family["copy"]} and plan.inputs == (places,)
+    assert places in plan_erasure(store, snapshot, Scope(inputs=True, shared=True)).erased
+
+
+def test_a_plan_of_a_snapshot_says_that_its_tables_stay(store: ArtifactStore) -> None:
+    family = _family(store)
+    plan = plan_erasure(store, family["snapshot"], Scope())
+    assert plan.inputs == (family["table"],)
+    assert plan.dependants == tuple(sorted([family["training"], family["split"]]))
+
+
+def test_erased_content_does_not_come_back_unless_the_erasure_is_lifted(store: ArtifactStore) -> None:
+    family = _family(store)
+    _erase(store, family["training"])
+    for name in ("x", "another"):
+        with pytest.raises(ErasedArtifactError, match=r"not published again.*gatehouse data lift 000001"):
+            store.publish("training-sets", name, {"x": b"joined"}, derived_from={"snapshot": family["snapshot"]})
+    assert not _present(store, b"joined")
+    lift(store, 1, "consent given")
+    with pytest.raises(ErasedArtifactError):
+        ArtifactStore.open(store.address).path(family["training"], "x")
+    again = store.publish("training-sets", "x", {"x": b"joined"}, derived_from={"snapshot": family["snapshot"]})
+    assert again == family["training"] and store.verify(again) == 3
+    assert store.erasures.behind(family["split"]) is None
+    _erase(store, again)
+    assert not ArtifactStore.open(store.address).exists(again)
+    with pytest.raises(ConfigurationError, match=r"has no erasure 1 in force: expected one of: 2"):
+        lift(store, 1, "again")
+
+
+def test_erased_content_is_not_stored_ahead_of_an_artifact_either(store: ArtifactStore) -> None:
+    family = _family(store)
+    _erase(store, family["training"])
+    with pytest.raises(ErasedArtifactError, match=r"content of x was erased.*gatehouse data lift 000001"):
+        store.keep("x", b"joined")
+    assert not _present(store, b"joined")
+    assert store.keep("x", b"other content").bytes == 13
+
+
+def test_what_is_published_from_an_erased_artifact_is_marked(store: ArtifactStore) -> None:
+    family = _family(store)
+    _erase(store, family["training"])
+    late = store.publish("models", "m", {"w": b"weights"}, derived_from={"split": family["split"]})
+    assert store.erasures.behind(late)
+
+
+def test_a_memo_of_an_erased_artifact_is_a_miss(store: ArtifactStore) -> None:
+    family = _family(store)
+    memo.remember(store, "split", "key", {"training_set": str(family["training"])})
+    assert memo.recall(store, "split", "key")
+    _erase(store, family["training"])
+    assert memo.recall(store, "split", "key") is None
+
+
+def test_the_pages_of_what_is_erased_go_too(store: ArtifactStore) -> None:
+    erased = store.publish("validations", "v", {"verdict.json": b"{}"})
+    other = store.publish("validations", "w", {"verdict.json": b"{}"})
+    for reference, style in ((erased, "old"), (erased, "new"), (other, "new")):
+        store.objects.put_bytes(f"reports/{reference}/{style}.html", b"<p>example row")
+    _erase(store, erased)
+    assert list(store.objects.list("reports")) == [f"reports/{other}/new.html"]
+
+
+def test_damaged_bytes_that_were_put_aside_go_too(store: ArtifactStore) -> None:
+    reference = store.publish("datasets", "t", {"a": PERSON})
+    path = store.path(reference, "a")
+    path.chmod(0o644)
+    path.write_bytes(PERSON + b", and more")
+    store.intact(reference, lambda said: None)
+    store.publish("datasets", "t", {"a": PERSON})
+    assert list(store.objects.list("quarantine"))
+    _erase(store, reference)
+    assert not list(store.objects.list("quarantine"))
+
+
+def test_problems_are_not_corruption_after_an_erasure(store: ArtifactStore) -> None:
+    family = _family(store)
+    _erase(store, family["training"])
+    assert [type(problem) for problem in store.problems(family["training"])] == [ErasedArtifactError]
+    assert store.problems(family["split"]) == []
+
+
+def test_an_erasure_needs_a_reason_a_reference_and_something_to_do(store: ArtifactStore) -> None:
+    family = _family(store)
+    with pytest.raises(ConfigurationError, match="needs a reason"):
+        erase(store, plan_erasure(store, family["training"], Scope()), " ")
+    with pytest.raises(MissingArtifactError):
+        plan_erasure(store, f"datasets/none/sha256-{'0' * 64}", Scope())
+    _erase(store, family["training"])
+    with pytest.raises(ConfigurationError, match="nothing is left to erase"):
+        _erase(store, family["training"])
+
+
+def test_the_collector_takes_what_an_eraser_or_writer_left_behind(store: ArtifactStore, tmp_path: Path) -> None:
+    family = _family(store)
+    blob = store.manifest(family["training"]).files[0].blob
+    _erase(store, family["training"])
+    store.objects.put_bytes(blob, b"joined")
+    collector = Collector(store, Wish(grace=0))
+    assert [(item.key, item.why) for item in collector.sweep(collector.mark())] == [(blob, "was erased")]
+
+
+class Killed(Exception):
+    """Stands for the death of an eraser."""
+
+
+def test_an_eraser_killed_at_any_step_is_finished_by_the_next() -> None:
+    for last in range(200):
+        memory = Memory()
+        store = ArtifactStore(MemoryObjects(memory))
+        family = _family(store)
+        plan = plan_erasure(store, family["table"], Scope(dependants=True, shared=True))
+        steps = iter(range(last))
+
+        def step(operation: str, steps: Iterator[int] = steps) -> None:
+            if next(steps, None) is None:
+                raise Killed
+
+        try:
+            erase(ArtifactStore(MemoryObjects(memory, step)), plan, "request 17")
+        except Killed:
+            ended = False
+        else:
+            ended = True
+        if any(key.startswith("erasures/") for key in memory.held):
+            for each in store.erasures.unfinished():
+                finish(store, each)
+            assert store.erasures.unfinished() == []
+            assert not _present(store, PERSON)
+            assert {name for name in family if store.erasures.of(family[name])} == set(family) - {"other"}
+        else:
+            assert all(store.exists(each) for each in family.values())
+        if ended:
+            return
+    raise AssertionError("the eraser never ended")
+
+
+@given(st.sets(st.integers(0, 150), max_size=6), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_a_writer_beside_an_eraser_never_brings_the_data_back(switches: set[int], writer_first: bool) -> None:
+    memory = Memory()
+    first = ArtifactStore(MemoryObjects(memory)).publish("datasets", "t", {"a": PERSON})
+    schedule = Schedule(switches)
+    published: list[Reference] = []
+
+    def erase_it(step: Callable[[str], None]) -> None:
+        store = ArtifactStore(MemoryObjects(memory, step))
+        erase(store, plan_erasure(store, first, Scope(shared=True)), "request 17")
+
+    def write(step: Callable[[str], None]) -> None:
+        store = ArtifactStore(MemoryObjects(memory, step))
+        published.append(store.publish("datasets", "u", {"a": PERSON}, derived_from={"t": first}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leases, "time", SimpleNamespace(sleep=lambda _: schedule.give_way()))
+        outcomes = schedule.run(*([write, erase_it] if writer_first else [erase_it, write]))
+    trace = "\n".join(schedule.trace)
+    assert [type(each) for each in outcomes if each] in ([], [ErasedArtifactError]), trace
+    after = ArtifactStore(MemoryObjects(memory))
+    assert not _present(after, PERSON), trace
+    assert all(after.erasures.of(each) for each in after.references()), trace

@@ -1,0 +1,164 @@
+"""No error, log or record of a stage quotes a row of data that have a sensitive column, whatever read the row."""
+
+import logging
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from gatehouse.data.messages.values import DoesNotFit
+from gatehouse.data.snapshot.stage import SnapshotRequest
+from gatehouse.data.sources.catalog import parse_source
+from gatehouse.data.splitting.divide import divide
+from gatehouse.errors import ConfigurationError, GatehouseError, HiddenValueError
+from gatehouse.evaluation import footprint
+from gatehouse.evaluation.integration import child, project_tests
+from gatehouse.evaluation.slice_columns import slice_columns
+from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.features.decisions.rows import _faults
+from gatehouse.features.definitions.declarations import Source
+from gatehouse.features.point_in_time.entity_rows import EntityRows
+from gatehouse.metrics.arithmetic.finite import told_not_finite
+from gatehouse.online.streaming.rows import RowReader
+from gatehouse.online.streaming.stream import Message
+from gatehouse.store import stage as stage_module
+from gatehouse.store.database import connect
+from gatehouse.store.hidden_values import hiding
+from gatehouse.store.run import RUN_ID
+from gatehouse.store.stage import STAGES, StageModel, declared_stages
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.transformation.columns import table_of_rows, texts_of
+from tests.data.splitting.conftest import opened, spec_of
+
+SECRET = "918273"
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+declared_stages()
+
+
+class Request(StageModel):
+    """What any stage may be asked about."""
+
+    data: str
+
+
+def _split(folder: Path) -> None:
+    columns = {"key": [1], "latitude": [float(SECRET)], "longitude": [0.0]}
+    divided = divide(
+        spec_of(strategy="geographic", latitude="latitude", longitude="longitude"), opened(folder, columns)
+    )
+    raise ConfigurationError(" ".join(divided.problems))
+
+
+def _slices(_: Path) -> None:
+    slice_columns(pa.table({"name": [f"x{SECRET}"]}), EvaluationSpec(slices={"wrong": "name::INT"}))
+
+
+def _decisions(_: Path) -> None:
+    with connect() as connection:
+        rows = pa.table({"name": [SECRET] * 2, "decision_time": pa.array([NOON] * 2)})
+        connection.register("asked", rows)
+        raise ConfigurationError(" ".join(_faults(connection, ["name", "decision_time"], NOON)))
+
+
+def _message(_: Path) -> None:
+    reader = RowReader(Source(table="rides", event_time="at"), pa.schema({"seats": pa.int64()}), ())
+    reader.read(Message("", (1,), NOON, b'{"seats": "x%s"}' % SECRET.encode()), NOON)
+
+
+def _time(_: Path) -> None:
+    EntityRows.of_frame(pd.DataFrame({"event_timestamp": [f"x{SECRET}"]}))
+
+
+def _types(_: Path) -> None:
+    table_of_rows([{"name": 1}, {"name": f"x{SECRET}"}], ["name"])
+
+
+def _categories(_: Path) -> None:
+    texts_of("name", pa.chunked_array([[float(SECRET) + 0.5]]), "int64")
+
+
+def _endless(_: Path) -> None:
+    raise ConfigurationError(told_not_finite("f", np.array([0]), "1 row", "name", SECRET, np.inf))
+
+
+def _program(folder: Path) -> None:
+    raise ConfigurationError(child.run(["-c", f"raise SystemExit('{SECRET}')"], 60.0, folder)[1])
+
+
+def _assertion(_: Path) -> None:
+    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"assert {SECRET} == 1"))
+
+
+def _skipped(_: Path) -> None:
+    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"was skipped: row {SECRET}"))
+
+
+def _expected(_: Path) -> None:
+    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"is expected to fail: row {SECRET}"))
+
+
+def _parameter(_: Path) -> None:
+    raise ConfigurationError(project_tests._shown(f"test_it.py::test_it[{SECRET}]", "was deselected"))
+
+
+def _untried(_: Path) -> None:
+    child.require_permanent({"permanent": False, "name": "StoreError", "message": f"row {SECRET}"})
+
+
+def _unexpected(_: Path) -> None:
+    logging.getLogger("gatehouse").info("reading")
+    pa.array([f"x{SECRET}"]).cast(pa.int64())
+
+
+@pytest.mark.parametrize("sensitive", [(), ("name",)])
+@pytest.mark.parametrize(
+    "fails",
+    [
+        *(_split, _slices, _decisions, _message, _time, _types, _categories, _endless, _program),
+        *(_assertion, _skipped, _expected, _parameter, _untried),
+    ],
+)
+def test_no_reader_of_rows_quotes_one(
+    tmp_path: Path, fails: Callable[[Path], None], sensitive: tuple[str, ...]
+) -> None:
+    with hiding(lambda: sensitive), pytest.raises((GatehouseError, DoesNotFit)) as raised:
+        fails(tmp_path)
+    assert (SECRET in str(raised.value)) == (not sensitive)
+
+
+@pytest.mark.parametrize("name", sorted(STAGES))
+def test_no_stage_quotes_a_row(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setenv(RUN_ID, "run")
+    source = store.publish("datasets", "people", {}, details={"sensitive": ["name"]})
+    data = str(store.publish("features", "v", {}, derived_from={"people": source}))
+    declared = STAGES[name]
+    request: StageModel = Request(data=data)
+    if name == "snapshot":
+        table = {"member": "people.csv", "columns": {"name": "string"}, "sensitive": ["name"]}
+        held = {"name": "small", "kind": "files", "path": str(tmp_path), "tables": {"people": table}}
+        request = SnapshotRequest(source=parse_source(held))
+    monkeypatch.setattr(declared, "function", lambda *_: _unexpected(tmp_path))
+    monkeypatch.setattr(declared, "outside", None)
+    monkeypatch.setattr(declared, "code", lambda: "code")
+    monkeypatch.setattr(stage_module, "record_code", lambda *_: None)
+    with caplog.at_level(logging.DEBUG), pytest.raises(HiddenValueError, match=r"sensitive \(name\)") as raised:
+        declared(request, store)
+    assert SECRET not in "".join(traceback.format_exception(raised.value)) + caplog.text
+    recorded = [path for path in Path(store.address).rglob("*") if path.is_file() and "runs" in path.parts]
+    assert any("failed" in path.name for path in recorded)
+    assert not [path for path in recorded if SECRET in path.read_text()]
+
+
+@pytest.mark.parametrize("sensitive", [(), ("name",)])
+def test_the_process_that_measures_memory_quotes_no_row(tmp_path: Path, sensitive: tuple[str, ...]) -> None:
+    store = ArtifactStore.open(tmp_path / SECRET)  # Its name is in the words of the process, which finds no model.
+    with hiding(lambda: sensitive), pytest.raises(footprint.FootprintError, match="measuring its memory") as raised:
+        footprint.measured_memory(store, f"models/m/sha256-{'0' * 64}", tmp_path)
+    assert (SECRET in str(raised.value)) == (not sensitive)

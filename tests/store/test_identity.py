@@ -1,0 +1,119 @@
+"""What identifies a model: neither operational fields nor defaults, and tags always."""
+
+from datetime import timedelta
+from typing import Any, ClassVar, Literal
+
+import pytest
+from pydantic import Field, ValidationError
+
+from gatehouse.store.identity import Spec, Unordered, identity_digest, identity_of, of_identity, operational
+
+
+class Inner(Spec):
+    kind: Literal["inner"] = "inner"
+    width: int = 4
+    waits: timedelta = timedelta(minutes=3)
+
+
+class Other(Spec):
+    kind: Literal["other"] = "other"
+    width: int = 4
+
+
+class Outer(Spec):
+    name: str
+    rate: float = 0.1
+    part: Inner | Other = Inner()
+    parts: tuple[Inner, ...] = ()
+    bars: dict[str, Inner] = Field({})
+    chosen: frozenset[str] = frozenset()
+    left_out: Unordered = ()
+    timeout_minutes: int = operational(60, ge=1)
+
+
+def test_defaults_and_operational_fields_are_left_out() -> None:
+    assert identity_of(Outer(name="a", timeout_minutes=5)) == {"name": "a"}
+    assert identity_of(Outer(name="a", rate=0.1, part=Inner(width=4))) == {"name": "a"}
+
+
+@pytest.mark.parametrize("where", [{"rate": True}, {"part": {"kind": "inner", "width": False}}])
+def test_a_truth_value_is_no_number(where: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"unable to parse string as an? (number|integer)"):
+        Outer.model_validate({"name": "a"} | where)
+
+
+def test_what_differs_from_a_default_is_kept_at_every_depth() -> None:
+    found = identity_of(
+        Outer(name="a", part=Inner(width=8), parts=(Inner(),), bars={"x": Inner(waits=timedelta(0))}, chosen={"b", "a"})
+    )
+    assert found == {
+        "name": "a",
+        "part": {"kind": "inner", "width": 8},
+        "parts": [{"kind": "inner"}],
+        "bars": {"x": {"kind": "inner", "waits": "PT0S"}},
+        "chosen": ["a", "b"],
+    }
+
+
+def test_members_of_a_union_differ_by_their_tag() -> None:
+    assert identity_of(Outer(name="a", part=Other()))["part"] == {"kind": "other"}
+
+
+def test_a_field_that_is_added_with_a_default_changes_no_digest() -> None:
+    class Grown(Outer):
+        more: int = 0
+
+    assert identity_digest(Grown(name="a", rate=0.2)) == identity_digest(Outer(name="a", rate=0.2))
+    assert identity_digest(Grown(name="a", more=1)) != identity_digest(Outer(name="a"))
+
+
+def test_a_new_version_of_the_format_changes_the_digest() -> None:
+    class Changed(Outer):
+        format_version: ClassVar[int] = 2
+        rate: float = 0.3
+
+    assert identity_digest(Changed(name="a")) != identity_digest(Outer(name="a"))
+
+
+def test_an_identity_of_a_later_version_is_read_again_and_one_of_another_is_refused() -> None:
+    class Rule(Spec):
+        format_version: ClassVar[int] = 2
+
+        limit: int = 2
+
+    class Policy(Spec):
+        rule: Rule = Rule()
+
+    policy = Policy(rule=Rule(limit=3))
+    assert Policy.model_validate(identity_of(policy)) == policy
+    with pytest.raises(ValidationError, match="expected version 2 of its format, found version 1"):
+        Policy.model_validate({"rule": {"limit": 3, "format_version": 1}})
+
+
+def test_what_an_earlier_version_left_out_is_read_as_it_was_meant() -> None:
+    class Rule(Spec):
+        format_version: ClassVar[int] = 3
+        earlier: ClassVar[dict[int, dict[str, int]]] = {1: {"limit": 1}}
+
+        limit: int = 3
+        rows: int = 0
+
+    class Policy(Spec):
+        rule: Rule = Rule()
+
+    for rule, limit in (({"rows": 2}, 1), ({"limit": 5, "rows": 2}, 5), ({"rows": 2, "format_version": 3}, 3)):
+        assert of_identity(Policy, {"rule": rule}) == Policy(rule=Rule(limit=limit, rows=2))
+    assert Policy.model_validate({"rule": {"rows": 2}}).rule.limit == 3, "what a person writes means today's defaults"
+    with pytest.raises(ValidationError, match="expected version 3 of its format, found version 2"):
+        of_identity(Policy, {"rule": {"format_version": 2}})
+
+
+def test_a_bound_of_an_operational_field_holds() -> None:
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        Outer(name="a", timeout_minutes=0)
+
+
+def test_the_order_and_repeats_of_an_unordered_field_change_no_digest() -> None:
+    written = (("b", "a"), ("a", "b", "a"))
+    assert len({identity_digest(Outer(name="a", left_out=names)) for names in written}) == 1
+    assert identity_of(Outer(name="a", left_out=("b", "a")))["left_out"] == ["a", "b"]

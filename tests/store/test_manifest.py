@@ -1,0 +1,168 @@
+"""Manifests are read as what they are, or refused: nothing in one leads outside of its artifact and its blobs."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.errors import CorruptArtifactError, InvalidManifestError
+from gatehouse.store.canonical import canonical_json, sha256_bytes
+from gatehouse.store.collection import Collector, Wish
+from gatehouse.store.eraser import Scope, erase, plan_erasure
+from gatehouse.store.erasure import Erasure
+from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard, is_blob_key
+from gatehouse.store.publishing import manifest_of
+from gatehouse.store.store import ArtifactStore
+
+GOOD = "0" * 64
+
+
+def _plant(store: ArtifactStore, data: bytes, name: str = "crafted") -> str:
+    reference = f"datasets/{name}/sha256-{sha256_bytes(data)}"
+    store.objects.put_bytes(f"{reference}/manifest.json", data)
+    return reference
+
+
+def _crafted(**changes: Any) -> bytes:
+    body = json.loads(manifest_of("datasets", "crafted", {"a": b"rows"}).to_json())
+    file = {name: changes.pop(name) for name in list(changes) if name in body["files"][0]}
+    body["files"][0] |= file
+    return canonical_json(body | changes).encode()
+
+
+WRITTEN = (
+    '{"columns":[{"name":"delay","nullable":true,"type":"double"}],"configuration":{"share":0.1},'
+    f'"derived_from":{{"snapshot":"snapshots/raw/sha256-{GOOD}"}},"details":{{"\\u00fc":[1,null]}},'
+    f'"files":[{{"bytes":4,"path":"a.parquet","rows":3,"sha256":"{GOOD}","suffix":".parquet"}}],'
+    '"format":"gatehouse/manifest/1","kind":"datasets","name":"flights","rows":3,'
+    '"schema_sha256":"780dc55f26a4086aca118c9eb9dac905840992d0346af12a6da9d0c0ab5c8d78",'
+    '"shards":[{"path":"a.parquet","rows":3,"start":0}]}'
+)
+
+
+def test_what_is_written_has_these_bytes_or_another_format() -> None:
+    """No code digest holds what writes manifests: written otherwise, equal results would have other references."""
+    written = Manifest(
+        "datasets",
+        "flights",
+        (FileEntry("a.parquet", GOOD, 4, 3, ".parquet"),),
+        columns=(Column("delay", "double", True),),
+        rows=3,
+        shards=(Shard("a.parquet", 0, 3),),
+        derived_from={"snapshot": f"snapshots/raw/sha256-{GOOD}"},
+        configuration={"share": 0.1},
+        details={"ü": [1, None]},
+    )
+    assert written.to_json() == WRITTEN
+
+
+FIELDS: list[dict[str, Any]] = [
+    {"sha256": "../victim/keys"},
+    {"sha256": GOOD + "\n"},
+    {"sha256": GOOD.replace("0", "A")},
+    {"sha256": None},
+    {"suffix": "/../../victim"},
+    {"suffix": ".a\0"},
+    {"suffix": ".a\n"},
+    {"suffix": "x"},
+    {"path": "../a"},
+    {"path": "/a"},
+    {"path": "a//b"},
+    {"path": "a/./b"},
+    {"path": "a/"},
+    {"path": ""},
+    {"path": "a\nb"},
+    {"path": "a\0"},
+    {"path": "a\\b"},
+    {"path": 7},
+    {"bytes": -1},
+    {"bytes": True},
+    {"rows": "3"},
+    {"shards": [{"path": "../a", "rows": 1, "start": 0}]},
+    {"derived_from": {"t": f"../../victim/datasets/d/sha256-{GOOD}"}},
+    {"derived_from": {"t": f"datasets/../sha256-{GOOD}"}},
+    {"derived_from": {"t": 7}},
+]
+BODIES = {
+    "no JSON": b"rows",
+    "no text": b"\xff\xfe",
+    "a list": b"[]",
+    "nested too deeply": b"[" * 100_000,
+    "deep configuration": _crafted(configuration=7).replace(b":7,", b":" + b"[" * 900 + b"]" * 900 + b",", 1),
+    "no files": _crafted(files=None),
+    "a file too many": _crafted(files=[{"path": "a"}] * 2),
+    "a field too many": _crafted(other=1),
+    "not canonical": _crafted() + b"\n",
+    "NaN": _crafted(rows=7).replace(b'"rows":7', b'"rows":NaN'),
+    "another name": _crafted(name="other"),
+    "no name": _crafted(name="../x"),
+}
+
+
+@pytest.mark.parametrize("changes", FIELDS, ids=str)
+def test_no_field_of_a_manifest_leads_elsewhere(store: ArtifactStore, changes: dict[str, Any]) -> None:
+    reference = _plant(store, _crafted(**changes))
+    name = next(iter(changes))
+    with pytest.raises(InvalidManifestError, match=f"crafted.*: {name}.*expected .*found"):
+        store.manifest(reference)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"rows", "a text that is no JSON"),
+        (b"\xff\xfe", "a text that is no JSON"),
+        (b"[]", "JSON that has another form"),
+        (_crafted().replace(b'"name":', b'"nome":'), "one without the key 'name'"),
+        (b"[" * 100_000, "one that is nested too deeply"),
+    ],
+)
+def test_what_is_no_manifest_is_told_without_words_of_python(store: ArtifactStore, data: bytes, told: str) -> None:
+    with pytest.raises(InvalidManifestError, match=f"expected a manifest, found {told}") as caught:
+        store.manifest(_plant(store, data))
+    assert not re.search(r"Error|object|line 1|NoneType", str(caught.value).partition("found")[2])
+
+
+@pytest.mark.parametrize("data", BODIES.values(), ids=BODIES)
+def test_what_cannot_be_read_is_found_by_verify_and_gc_which_go_on(store: ArtifactStore, data: bytes) -> None:
+    good = store.publish("datasets", "good", {"a": b"rows"})
+    reference = _plant(store, data)
+    assert [type(each) for each in store.problems(reference)] == [InvalidManifestError]
+    assert store.problems(good) == []
+    items = Collector(store, Wish(grace=0)).look()
+    assert [(item.key, item.state) for item in items] == [(f"{reference}/manifest.json", "broken")]
+
+
+def test_a_manifest_as_it_was_planted_but_right_is_read(store: ArtifactStore) -> None:
+    assert store.manifest(_plant(store, _crafted())).files[0].path == "a"
+
+
+def test_no_erasure_deletes_a_file_outside_of_the_store(tmp_path: Path) -> None:
+    store = ArtifactStore.open(tmp_path / "store")
+    (tmp_path / "store" / "blobs").mkdir()
+    victim = tmp_path / "victim" / "keys"
+    victim.parent.mkdir()
+    victim.write_text("precious")
+    reference = _plant(store, _crafted(sha256="../victim/keys", bytes=8))
+    with pytest.raises(InvalidManifestError):
+        erase(store, plan_erasure(store, reference, Scope()), "request 17")
+    assert victim.read_text() == "precious"
+
+
+def test_nothing_is_published_under_such_a_path(store: ArtifactStore) -> None:
+    with pytest.raises(InvalidManifestError, match=r"expected a path inside the artifact, found 'a/\.\./\.\./b'"):
+        store.publish("datasets", "d", {"a/../../b": b"rows"})
+    assert list(store.objects.list("blobs")) == []
+
+
+@pytest.mark.parametrize("key", ["registry/m/ledger/000001.json", "blobs/../victim/keys", f"blobs/ab/{GOOD}"])
+def test_a_record_of_an_erasure_names_blobs_only(key: str) -> None:
+    body = {"reason": "", "by": "", "at": "", "artifacts": [], "dependants": [], "blobs": [{"key": key, "bytes": 1}]}
+    with pytest.raises(CorruptArtifactError, match="expected keys of blobs"):
+        Erasure.from_record("erasures/000001.json", body)
+
+
+def test_the_key_of_every_entry_is_that_of_a_blob() -> None:
+    assert all(is_blob_key(FileEntry("a", GOOD, 1, suffix=suffix).blob) for suffix in ("", ".parquet", ".json"))

@@ -1,0 +1,170 @@
+"""Requests and results as parameters: what is carried as it is, what as an object, and that nothing is lost."""
+
+import json
+from datetime import timedelta
+from typing import Literal
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Struct
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gatehouse.store.declaration import Declaration
+from gatehouse.store.forms import SINCE
+from gatehouse.store.identity import Spec, operational
+from gatehouse.store.parameters import (
+    as_written,
+    defaults_of,
+    inputs_of,
+    outputs_of,
+    parameter_of,
+    request_of,
+    spec_of,
+    values_of,
+)
+from gatehouse.store.stage import Stage, StageModel
+from gatehouse.store.store import ArtifactStore
+
+
+class Window(Spec):
+    """A model inside a request."""
+
+    length: timedelta
+    names: tuple[str, ...] = ()
+
+
+class Asked(StageModel):
+    """A request with a field of every kind."""
+
+    text: str
+    window: Window
+    word: Literal["some", "all"] = "all"
+    count: int = 3
+    share: float = 0.5
+    flag: bool = False
+    names: tuple[str, ...] = ("a",)
+    more: Window | None = None
+    place: str = operational("here")
+
+
+class Given(StageModel):
+    """A result with a field of every kind."""
+
+    text: str
+    rows: dict[str, int]
+    reasons: tuple[str, ...]
+    window: Window
+
+
+class Dated(StageModel):
+    """A request with a field that a person fills in, and with names."""
+
+    since: str = ""
+    service: str = ""
+    reason: str = ""
+
+
+class Settings(Spec):
+    """A configuration with what an object cannot say by itself."""
+
+    count: int
+    limits: dict[str, float | None]
+    words: tuple[str | None, ...]
+    window: Window | None = None
+
+
+def _ask(request: Asked, store: ArtifactStore) -> Given:
+    raise AssertionError
+
+
+def _date(request: Dated, store: ArtifactStore) -> Given:
+    raise AssertionError
+
+
+STAGE = Stage(Declaration("ask", "Ask"), _ask)
+DATED = Stage(Declaration("date", "Date"), _date)
+PLAIN = {"text": "str", "word": "str", "count": "int", "share": "float", "flag": "bool", "names": "list"}
+WINDOWS = st.builds(
+    Window, length=st.timedeltas(timedelta(0), timedelta(days=9)), names=st.lists(st.text(max_size=3)).map(tuple)
+)
+REQUESTS = st.builds(
+    Asked,
+    text=st.text(max_size=5),
+    window=WINDOWS,
+    word=st.sampled_from(["some", "all"]),
+    count=st.integers(-(10**9), 10**9),
+    share=st.floats(allow_nan=False, allow_infinity=False),
+    flag=st.booleans(),
+    names=st.lists(st.text(max_size=3)).map(tuple),
+    more=st.none() | WINDOWS,
+)
+
+TEXTS = st.text(max_size=4) | st.sampled_from(
+    ["(none)", "größe", "место (км)", '"м"', r'"\u043c"', r'"\\u043c"', r'"\"', '"\\n\\u"']
+)
+SETTINGS = st.builds(
+    Settings,
+    count=st.integers(-(2**53), 2**53),
+    limits=st.dictionaries(TEXTS, st.none() | st.floats(-10, 10) | st.integers(0, 9), max_size=4),
+    words=st.lists(st.none() | TEXTS, max_size=4).map(tuple),
+    window=st.none() | WINDOWS,
+)
+
+
+def test_every_field_that_identifies_a_request_is_a_parameter() -> None:
+    assert inputs_of(STAGE) == PLAIN | {"window": "dict", "more": "dict"}
+    assert outputs_of(STAGE) == {"text": "str", "rows": "dict", "reasons": "list", "window": "dict"}
+    assert defaults_of(STAGE) == {
+        "word": "all",
+        "count": 3,
+        "share": 0.5,
+        "flag": False,
+        "names": ["a"],
+        "more": None,
+    }
+
+
+@given(REQUESTS)
+def test_a_request_survives_its_parameters(request_: Asked) -> None:
+    carried = dict(zip(Asked.model_fields, values_of(request_), strict=True))
+    assert request_of(STAGE, **{name: carried[name] for name in inputs_of(STAGE)}) == request_
+
+
+def test_parameters_that_are_left_out_have_their_default() -> None:
+    window = {"length": "PT1H"}
+    assert request_of(STAGE, text="x", window=window) == request_of(
+        STAGE, text="x", window=window, **defaults_of(STAGE)
+    )
+
+
+def test_parameters_that_are_no_request_are_refused() -> None:
+    with pytest.raises(ValidationError, match="word"):
+        request_of(STAGE, text="x", window={"length": "PT1H"}, word="none")
+
+
+def test_a_result_becomes_values_in_the_order_of_its_fields() -> None:
+    result = Given(text="x", rows={"a": 1}, reasons=("why",), window=Window(length=timedelta(hours=1)))
+    assert values_of(result) == ("x", {"a": 1}, ["why"], {"length": "PT1H", "names": []})
+
+
+def test_what_nobody_filled_in_is_empty_and_a_name_stays_what_it_is() -> None:
+    for shown in (SINCE, "all", ""):
+        filled = request_of(DATED, since=shown, service="all", reason="none")
+        assert filled == Dated(service="all", reason="none")
+    assert request_of(DATED, since="2013-11-01T00:00:00Z", service=SINCE) == Dated(
+        since="2013-11-01T00:00:00Z", service=SINCE
+    )
+
+
+@given(SETTINGS)
+def test_a_configuration_survives_what_kfp_makes_of_an_object(settings: Settings) -> None:
+    """Its SDK takes no null, its messages make 5.0 of 5 and keep no order of keys, and a spec is ASCII."""
+    sent = Struct()
+    sent.update(parameter_of(settings))
+    text = json.dumps(MessageToDict(sent), ensure_ascii=False)
+    assert "null_value" not in str(sent) and text.isascii()
+    arrived = MessageToDict(sent)
+    assert spec_of(Settings, arrived) == settings
+    assert as_written(arrived) == as_written(parameter_of(settings))

@@ -1,0 +1,402 @@
+"""The artifact store: what it promises about identity, verification, concurrency and killed writers."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatehouse.errors import (
+    ConfigurationError,
+    CorruptArtifactError,
+    InvalidManifestError,
+    InvalidReferenceError,
+    MissingArtifactError,
+    StoreError,
+)
+from gatehouse.store.canonical import canonical_json, digest_of
+from gatehouse.store.manifest import Column, Manifest
+from gatehouse.store.publishing import NO_KINDS, manifest_of
+from gatehouse.store.reference import Reference, references_in
+from gatehouse.store.store import ArtifactStore
+from tests.store.memory_objects import Memory, MemoryObjects
+
+DIGEST = "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore.open(tmp_path / "store")
+
+
+def _publish(store: ArtifactStore, text: str = "hello") -> Reference:
+    with store.workspace() as directory:
+        (directory / "a.txt").write_text(text)
+        return store.publish("datasets", "greeting", {"a.txt": directory / "a.txt", "b/c.json": "{}"}, details={"n": 1})
+
+
+def test_publishing_returns_the_digest_of_the_manifest(store: ArtifactStore) -> None:
+    reference = _publish(store)
+    assert store.manifest(reference).reference == reference
+    assert store.read_text(reference, "a.txt") == "hello"
+    assert store.read_json(reference, "b/c.json") == {}
+    assert list(store.references()) == [reference]
+
+
+def test_publishing_twice_changes_nothing(store: ArtifactStore) -> None:
+    first = _publish(store)
+    before = {path: path.stat().st_mtime_ns for path in Path(store.address).rglob("*") if path.is_file()}
+    assert _publish(store) == first
+    assert before == {path: path.stat().st_mtime_ns for path in Path(store.address).rglob("*") if path.is_file()}
+
+
+def test_identity_does_not_depend_on_the_store_or_its_place(tmp_path: Path, store: ArtifactStore) -> None:
+    reference = _publish(store)
+    shutil.copytree(store.address, tmp_path / "elsewhere")
+    copied = ArtifactStore.open(tmp_path / "elsewhere")
+    assert copied.verify(reference) == 1
+    assert _publish(ArtifactStore.open(f"file://{tmp_path}/third")) == reference
+
+
+def test_a_config_has_its_reference_without_a_store(store: ArtifactStore) -> None:
+    files: dict[str, bytes] = {"x.sql": b"SELECT 1"}
+    assert manifest_of("config", "c", files).reference == store.publish("config", "c", files)
+
+
+def _blob(store: ArtifactStore, reference: Reference) -> Path:
+    return store.path(reference, "a.txt")
+
+
+def test_an_altered_blob_is_named_with_both_digests(store: ArtifactStore) -> None:
+    reference = _publish(store)
+    blob = _blob(store, reference)
+    os.chmod(blob, 0o644)
+    blob.write_text("hallo")
+    with pytest.raises(CorruptArtifactError) as caught:
+        ArtifactStore.open(store.address).read_text(reference, "a.txt")
+    assert str(reference) in str(caught.value) and "a.txt" in str(caught.value)
+    assert digest_hex(b"hello") in str(caught.value) and digest_hex(b"hallo") in str(caught.value)
+
+
+def digest_hex(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_a_short_blob_is_corrupt_and_the_artifact_incomplete(store: ArtifactStore) -> None:
+    reference = _publish(store)
+    blob = _blob(store, reference)
+    os.chmod(blob, 0o644)
+    blob.write_text("hel")
+    assert not store.exists(reference)
+    with pytest.raises(CorruptArtifactError, match="has 3 bytes"):
+        store.path(reference, "a.txt")
+
+
+def test_a_missing_blob_is_corrupt_and_published_again(store: ArtifactStore) -> None:
+    reference = _publish(store)
+    _blob(store, reference).unlink()
+    assert not store.exists(reference)
+    with pytest.raises(CorruptArtifactError, match="is missing"):
+        store.verify(reference)
+    assert _publish(store) == reference
+    assert store.exists(reference)
+
+
+@pytest.mark.parametrize("damaged", ["hallo", "hel", "hello, hello"])
+def test_publishing_over_altered_bytes_puts_them_aside(store: ArtifactStore, damaged: str) -> None:
+    reference = _publish(store)
+    blob = _blob(store, reference)
+    os.chmod(blob, 0o644)
+    blob.write_text(damaged)
+    assert _publish(store) == reference and store.verify(reference) == 1
+    assert [store.objects.get_bytes(key).decode() for key in store.objects.list("quarantine")] == [damaged]
+
+
+def test_an_altered_manifest_is_corrupt(store: ArtifactStore) -> None:
+    reference = _publish(store)
+    manifest = Path(store.address) / str(reference) / "manifest.json"
+    os.chmod(manifest, 0o644)
+    manifest.write_text(manifest.read_text().replace('"n":1', '"n":2'))
+    with pytest.raises(CorruptArtifactError, match=r"manifest\.json was altered"):
+        store.manifest(reference)
+
+
+def test_a_manifest_of_another_format_names_both(store: ArtifactStore) -> None:
+    data = json.dumps({"format": "gatehouse/manifest/9", "kind": "datasets", "name": "d"}).encode()
+    reference = f"datasets/d/sha256-{digest_hex(data)}"
+    store.objects.put_bytes(f"{reference}/manifest.json", data)
+    with pytest.raises(InvalidManifestError, match=r"expected .*manifest/1', found .*manifest/9'.*Another version"):
+        store.manifest(reference)
+
+
+def test_verify_follows_what_an_artifact_was_derived_from(store: ArtifactStore) -> None:
+    parent = _publish(store)
+    child = store.publish("splits", "s", {"x.json": "[]"}, derived_from={"data": parent})
+    assert store.verify(child) == 2
+    _blob(store, parent).unlink()
+    with pytest.raises(CorruptArtifactError, match=parent.digest):
+        store.verify(child)
+
+
+def test_unknown_references_and_files_are_named(store: ArtifactStore) -> None:
+    with pytest.raises(MissingArtifactError, match="datasets/none"):
+        store.manifest(f"datasets/none/sha256-{DIGEST}")
+    with pytest.raises(MissingArtifactError, match=r"no file 'z'.*a\.txt"):
+        store.path(_publish(store), "z")
+
+
+@pytest.mark.parametrize("address", ["", "nowhere://x", "gs://", "s3://"])
+def test_an_address_without_an_object_store_is_refused(address: str) -> None:
+    with pytest.raises(ConfigurationError):
+        ArtifactStore.open(address)
+
+
+def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="expected a directory"):
+        ArtifactStore.open(tmp_path / "file")
+
+
+def _race(address: str, barrier: "multiprocessing.synchronize.Barrier", results: "multiprocessing.Queue[str]") -> None:
+    store = ArtifactStore.open(address)
+    barrier.wait()
+    results.put(str(_publish(store, "x" * 100_000)))
+
+
+def test_two_writers_of_one_artifact_agree(store: ArtifactStore) -> None:
+    context = multiprocessing.get_context("fork")
+    barrier, results = context.Barrier(4), context.Queue()
+    writers = [context.Process(target=_race, args=(store.address, barrier, results)) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    found = {results.get(timeout=300) for _ in writers}
+    for writer in writers:
+        writer.join()
+    assert len(found) == 1
+    assert store.verify(found.pop()) == 1
+
+
+_KILLED_WRITER = """
+import os, signal, sys
+from pathlib import Path
+from gatehouse.store.objects.local import LocalObjects
+from gatehouse.store.store import ArtifactStore
+install, calls = LocalObjects._install, []
+def dying(self, temporary, key):
+    calls.append(key)
+    if len(calls) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return install(self, temporary, key)
+LocalObjects._install = dying
+ArtifactStore.open(sys.argv[1]).publish("datasets", "d", {"a": b"one", "b": b"two"})
+"""
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_a_writer_killed_at_any_write_leaves_no_reference(store: ArtifactStore, call: int) -> None:
+    ended = subprocess.run([sys.executable, "-c", _KILLED_WRITER, store.address, str(call)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert list(store.references()) == []
+    reference = store.publish("datasets", "d", {"a": b"one", "b": b"two"})
+    assert store.verify(reference) == 1
+
+
+_WORKER = """
+import sys
+from gatehouse.store.store import ArtifactStore
+with ArtifactStore.open(sys.argv[1]).workspace() as directory:
+    print(directory, flush=True)
+    sys.stdin.read()
+"""
+
+
+_SWEEPER = """
+import sys
+from gatehouse.store.store import ArtifactStore
+ArtifactStore.open(sys.argv[1]).sweep()
+"""
+
+
+def _worker(store: ArtifactStore) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", _WORKER, store.address]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_workspace_stays_while_its_process_lives_wherever_that_is(store: ArtifactStore) -> None:
+    with _worker(store) as worker:
+        assert worker.stdin and worker.stdout
+        directory = Path(worker.stdout.readline().strip())
+        store.sweep()
+        # As another pod would: the worker's number is unknown there.
+        apart = ["unshare", "--pid", "--fork", "--mount-proc"]
+        if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode == 0:
+            subprocess.run([*apart, sys.executable, "-c", _SWEEPER, store.address], check=True)
+        assert directory.is_dir()
+        worker.stdin.close()
+    assert not list(directory.parent.iterdir())
+
+
+def test_what_a_killed_process_worked_on_is_swept(store: ArtifactStore) -> None:
+    with _worker(store) as worker:
+        assert worker.stdout
+        directory = Path(worker.stdout.readline().strip())
+        (directory / "half").write_bytes(b"1")
+        worker.kill()
+    assert directory.is_dir()
+    store.sweep()
+    assert not list(directory.parent.iterdir())
+
+
+def test_a_blob_stored_ahead_that_vanishes_while_it_is_published_leaves_no_manifest() -> None:
+    memory = Memory()
+    entry = ArtifactStore(MemoryObjects(memory)).keep("a", b"one")
+
+    def vanish(operation: str) -> None:
+        if operation.startswith("put datasets"):
+            memory.held.pop(entry.blob)
+
+    with pytest.raises(MissingArtifactError, match="Run again"):
+        ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})
+    assert list(ArtifactStore(MemoryObjects(memory)).references()) == []
+
+
+def test_a_manifest_of_another_writer_stays_where_ours_fails() -> None:
+    memory = Memory()
+    store = ArtifactStore(MemoryObjects(memory))
+    entry = store.keep("a", b"one")
+    reference = store.publish("datasets", "d", {"a": entry})
+
+    def vanish(operation: str) -> None:
+        if operation.startswith("put datasets"):
+            memory.held.pop(entry.blob)
+
+    with pytest.raises(MissingArtifactError, match="Run again"):
+        ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})
+    assert list(store.references()) == [reference]
+
+
+@pytest.mark.parametrize("kind", sorted(NO_KINDS))
+def test_a_kind_is_not_called_like_a_folder_that_holds_something_else(store: ArtifactStore, kind: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"expected another kind of artifact than '{kind}'"):
+        store.publish(kind, "d", {"a": b"one"})
+    assert list(store.objects.list("blobs")) == []
+
+
+def test_append_numbers_records_without_gaps(store: ArtifactStore) -> None:
+    assert [store.append("log", {"k": k}) for k in range(3)] == [1, 2, 3]
+    assert [json.loads(store.objects.get_bytes(key))["k"] for key in store.objects.list("log")] == [0, 1, 2]
+
+
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(_JSON)
+@settings(max_examples=200, deadline=None)
+def test_canonical_json_survives_a_round_trip_and_ignores_key_order(value: object) -> None:
+    text = canonical_json(value)
+    assert canonical_json(json.loads(text)) == text
+    assert text.isascii()
+    if isinstance(value, dict):
+        assert digest_of(dict(reversed(list(value.items())))) == digest_of(value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}])
+def test_canonical_json_refuses_what_json_cannot_say(value: object) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json(value)
+
+
+@given(st.text(max_size=10), st.integers(0, 5), st.dictionaries(st.sampled_from("abc"), st.integers()))
+@settings(max_examples=100, deadline=None)
+def test_any_change_of_a_manifest_changes_its_reference(name: str, rows: int, details: dict[str, int]) -> None:
+    base = Manifest("datasets", "d", (), columns=(Column("x", "int64"),), rows=rows, details=details)
+    assert Manifest.from_json(json.loads(base.to_json())) == base
+    assert Manifest("datasets", "d", (), rows=rows, details=details).reference != base.reference
+    changed = Manifest("datasets", "d", (), columns=(Column("x", "int64"),), rows=rows + 1, details=details)
+    assert changed.reference != base.reference
+
+
+def test_references_are_parsed_from_identities_and_addresses() -> None:
+    identity = f"datasets/flights/sha256-{DIGEST}"
+    assert str(Reference.parse(identity)) == identity
+    assert Reference.parse(f"gs://acme/gatehouse/{identity}") == Reference.parse(identity)
+    assert references_in({"a": [identity, "text"], "b": {"c": identity}}) == (Reference.parse(identity),)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "datasets", f"Datasets/x/sha256-{DIGEST}", f"d/x/sha256-{DIGEST[:-1]}", "d/x/sha256-é"]
+)
+def test_what_is_no_reference_is_refused(text: str) -> None:
+    with pytest.raises(InvalidReferenceError, match="expected <kind>/<name>/sha256-"):
+        Reference.parse(text)
+
+
+def test_a_full_disk_is_named_and_publishes_nothing(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs root to mount a small file system")
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)], check=False).returncode:
+        pytest.skip("needs root to mount a small file system")
+    try:
+        store = ArtifactStore.open(mount / "store")
+        with pytest.raises(StoreError, match="the disk is full"):
+            store.publish("datasets", "d", {"a": b"x" * 200_000})
+        assert list(store.references()) == []
+    finally:
+        subprocess.run(["umount", "--lazy", str(mount)], check=True)
+
+
+def test_a_volume_that_is_gone_is_missed_also_where_another_process_opens_its_empty_folder(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs root to mount a small file system")
+    volume, mount = tmp_path / "volume", tmp_path / "mount"
+    volume.mkdir()
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(volume)], check=False).returncode:
+        pytest.skip("needs root to mount a small file system")
+    try:
+        subprocess.run(["mount", "--bind", str(volume), str(mount)], check=True)
+        store = ArtifactStore.open(mount)
+        store.append("records", {"one": 1})
+        subprocess.run(["umount", str(mount)], check=True)
+        ArtifactStore.open(mount)
+        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
+            list(store.objects.list("records"))
+        subprocess.run(["mount", "--bind", str(volume), str(mount)], check=True)
+        assert list(store.objects.list("records")) and not list(store.objects.list("none"))
+    finally:
+        subprocess.run(["umount", "--lazy", str(mount)], check=False)
+        subprocess.run(["umount", "--lazy", str(volume)], check=True)
+
+
+def test_a_local_store_whose_volume_is_gone_is_no_empty_store(tmp_path: Path) -> None:
+    store = ArtifactStore.open(tmp_path / "store")
+    store.append("records", {"one": 1})
+    (tmp_path / "store").rename(tmp_path / "aside")
+    for mounted in (False, True):  # The place of a volume that is not mounted stays as an empty folder.
+        if mounted:
+            (tmp_path / "store").mkdir()
+        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
+            store.objects.get_bytes("records/000001.json")
+        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
+            list(store.objects.list("records"))
+        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
+            list(store.objects.folders("records"))

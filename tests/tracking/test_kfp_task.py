@@ -1,0 +1,72 @@
+"""Whose server is used in a pod of Kubeflow Pipelines, below which run, and what access is sent there."""
+
+import os
+
+import pytest
+
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.kfp_task import access_to
+from gatehouse.tracking.mlflow_client import tracking_of
+
+_KFP = {"MLFLOW_TRACKING_URI": "http://kfp", "MLFLOW_RUN_ID": "task", "MLFLOW_EXPERIMENT_ID": "1"}
+_ACCESS = {"MLFLOW_TRACKING_TOKEN": "kfp", "MLFLOW_WORKSPACE": "team", "MLFLOW_TRACKING_AUTH": "kubernetes"}
+_OWN = {"GATEHOUSE_MLFLOW_TRACKING_URI": "http://own", "GATEHOUSE_MLFLOW_TRACKING_TOKEN": "own"}
+
+
+@pytest.mark.parametrize(
+    ("given", "server", "below", "sent"),
+    [
+        pytest.param(_KFP | _ACCESS, "http://kfp", "task", _ACCESS, id="that of KFP"),
+        pytest.param(
+            _KFP | _ACCESS | _OWN, "http://own", None, {"MLFLOW_TRACKING_TOKEN": "own"}, id="the project's own"
+        ),
+        pytest.param(
+            _KFP | _ACCESS | {"GATEHOUSE_MLFLOW_TRACKING_URI": "http://kfp/"},
+            "http://kfp/",
+            "task",
+            _ACCESS,
+            id="both the same",
+        ),
+        pytest.param(
+            _OWN | {"MLFLOW_TRACKING_USERNAME": "me"},
+            "http://own",
+            None,
+            {"MLFLOW_TRACKING_TOKEN": "own", "MLFLOW_TRACKING_USERNAME": "me"},
+            id="no KFP",
+        ),
+        pytest.param(
+            {"MLFLOW_TRACKING_URI": "http://mine"}, "http://mine", None, {}, id="a laptop with a server of its own"
+        ),
+    ],
+)
+def test_the_project_s_own_server_comes_first_and_gets_no_access_of_kfp_s(
+    store: ArtifactStore,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    server: str,
+    below: str | None,
+    sent: dict[str, str],
+) -> None:
+    for name in (*_KFP, *_ACCESS, *_OWN):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    tracking = tracking_of(store)
+    assert tracking is not None and tracking.uri == server
+    assert (tracking.task and tracking.task.run) == below
+    with access_to(server):
+        assert {name: os.environ[name] for name in (*_ACCESS, "MLFLOW_TRACKING_USERNAME") if name in os.environ} == sent
+    assert {name: os.environ[name] for name in given} == given
+
+
+def test_two_workspaces_of_one_server_are_shown_each_for_itself(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = set()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://kfp")
+    for workspace in ("", "a", "b"):
+        monkeypatch.setenv("MLFLOW_WORKSPACE", workspace)
+        tracking = tracking_of(store)
+        assert tracking is not None
+        names.add(tracking.name)
+    assert len(names) == 3

@@ -1,0 +1,215 @@
+"""A real MLflow server that is slow, away, loses answers, or is shared with Kubeflow Pipelines.
+
+The loop never waits, every point arrives once, and what KFP began is left to KFP.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gatehouse.cli.runs import app
+from gatehouse.store.reference import Reference
+from gatehouse.store.run import RUN_ID, Attempt
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.mlflow_client import REFERENCE, quiet_client, tracking_of
+from gatehouse.tracking.shipping import close_spool, deliver, open_spool, shipped_live
+from gatehouse.tracking.spool import SpoolWriter
+from gatehouse.tracking.stages import track_run
+from gatehouse.tracking.training import show_training, track_training
+from tests.tracking.kfp_runs import KfpRun
+from tests.tracking.servers import Proxy, mlflow_server, proxied
+
+MODEL = "models/flights/sha256-" + "0" * 64
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of an MLflow server."""
+    with mlflow_server(tmp_path_factory.mktemp("server")) as port:
+        yield port
+
+
+@pytest.fixture
+def proxy(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy before it, which is where runs are tracked."""
+    with proxied(server) as made:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", made.url)
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
+        yield made
+
+
+def _steps(proxy: Proxy, experiment: str, name: str = "loss") -> list[int]:
+    client = quiet_client(proxy.url)
+    found = client.get_experiment_by_name(experiment)
+    runs = client.search_runs([found.experiment_id]) if found else []
+    return sorted(point.step for run in runs for point in client.get_metric_history(run.info.run_id, name))
+
+
+def test_the_loop_does_not_wait_for_a_slow_server_that_loses_answers(
+    store: ArtifactStore, tmp_path: Path, proxy: Proxy
+) -> None:
+    folder = open_spool(store, "job-1", "slow", tmp_path / "link", params={"lr": 0.01})
+    writer, longest = SpoolWriter(folder), 0.0
+    with shipped_live(store, folder):
+        for step in range(3000):
+            began = time.perf_counter()
+            writer.log({"loss": 1.0 / (step + 1)}, step)
+            longest = max(longest, time.perf_counter() - began)
+            if step == 1000:
+                deadline = time.monotonic() + 120
+                while not any("log-batch" in path for path in proxy.requests):
+                    assert time.monotonic() < deadline, "nothing was shipped while the job ran"
+                    time.sleep(0.05)
+                proxy.delay, proxy.lost = 10.0, 2
+            time.sleep(0.0005)
+        proxy.delay = 0.1
+    assert longest < 5
+    close_spool(store, folder, MODEL)
+    deadline = time.monotonic() + 120
+    while folder.exists() and time.monotonic() < deadline:
+        deliver(store)  # Which leaves to the next time what a lost answer keeps it from.
+    assert _steps(proxy, "slow") == list(range(3000)) and not folder.exists()
+
+
+def test_what_was_logged_while_the_server_was_away_is_there_later_and_is_found(
+    store: ArtifactStore, tmp_path: Path, proxy: Proxy
+) -> None:
+    proxy.down = True
+    folder = open_spool(store, "job-2", "away", tmp_path / "link", params={"lr": 0.001})
+    writer = SpoolWriter(folder)
+    for step in range(1500):
+        writer.log({"loss": 1.0}, step)
+    close_spool(store, folder, MODEL)
+    deliver(store)
+    assert folder.exists()
+    proxy.down = False
+    deliver(store)
+    assert _steps(proxy, "away") == list(range(1500))
+    found = CliRunner().invoke(app, ["search", "lr < 0.005 and loss = 1", "--uri", proxy.url, "--json"])
+    assert [run["experiment"] for run in json.loads(found.stdout)] == ["away"]
+
+
+def test_a_job_that_goes_on_from_a_checkpoint_shows_each_step_once(
+    store: ArtifactStore, tmp_path: Path, proxy: Proxy
+) -> None:
+    """Killed after step 59, then after 79, each time resumed from step 40: also where its spool was delivered."""
+    for begin, end in ((0, 60), (40, 80), (40, 100)):
+        folder = open_spool(store, "job-3", "resumed", tmp_path / "link")
+        writer = SpoolWriter(folder)
+        for step in range(begin, end):
+            writer.log({"loss": 1.0 / (step + 1), f"since {begin}": 1.0}, step)
+        if end == 60:
+            close_spool(store, folder, "", "killed")
+            deliver(store)
+    close_spool(store, folder, MODEL)
+    deliver(store)
+    assert _steps(proxy, "resumed") == list(range(100))
+    assert _steps(proxy, "resumed", "since 40") == list(range(40, 100)), "of each metric by itself"
+
+
+@pytest.fixture
+def kfp(proxy: Proxy) -> KfpRun:
+    """A run of Kubeflow Pipelines with its own integration of MLflow on."""
+    return KfpRun.create(quiet_client(proxy.url), proxy.url, "run-1")
+
+
+def _trained(store: ArtifactStore, link: Path, job: str, error: str = "") -> str:
+    """Train in this pod: spool metrics of a job, and deliver them with the model, or with the error that ended it."""
+    folder = open_spool(store, job, "flights", link, params={"lr": 0.1})
+    SpoolWriter(folder).log({"loss": 0.5}, 0)
+    model = "" if error else str(store.publish("models", "flights", {"model.json": job}))
+    close_spool(store, folder, model, error)
+    if model:
+        track_training(store, model)
+    else:
+        deliver(store)
+    return model
+
+
+def test_in_a_pod_of_kfp_training_hangs_below_the_run_of_its_task_which_kfp_ends(
+    store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_ID, "run-1")
+    train = kfp.begin("train")
+    kfp.enter(train, monkeypatch)
+    model = _trained(store, tmp_path / "link", "job-a")
+    kfp.end(train)
+    (run,) = kfp.below(train)
+    assert (run.data.tags[REFERENCE], run.info.status, run.data.metrics["loss"]) == (model, "FINISHED", 0.5)
+    # A pod that finds the model in the memo adds nothing, and neither does one that looks at it from another task.
+    track_training(store, model)
+    other = KfpRun.create(kfp.client, kfp.uri, "run-2")
+    register = other.begin("register")
+    other.enter(register, monkeypatch)
+    tracking = tracking_of(store)
+    assert tracking is not None
+    with tracking.client() as client:
+        assert show_training(tracking, client, Reference.parse(model)).info.run_id == run.info.run_id
+    other.end(register)
+    assert [each.info.run_id for each in kfp.below(train)] == [run.info.run_id] and not other.below(register)
+
+
+def test_a_pod_that_is_tried_again_goes_on_in_the_run_of_the_first_attempt(
+    store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = kfp.begin("train")
+    kfp.enter(train, monkeypatch)
+    _trained(store, tmp_path / "link", "job-b", error="TrainingFailedError")
+    kfp.end(train, "FAILED")
+    assert [run.info.status for run in kfp.below(train)] == ["FAILED"]
+    kfp.client.update_run(train, status="RUNNING")
+    _trained(store, tmp_path / "link", "job-b")
+    kfp.end(train)
+    assert [run.info.status for run in kfp.below(train)] == ["FINISHED"]
+
+
+def test_what_a_lost_pod_left_is_delivered_by_another_task_and_hangs_below_its_own(
+    store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = kfp.begin("train")
+    kfp.enter(train, monkeypatch)
+    folder = open_spool(store, "job-c", "flights", tmp_path / "link")
+    SpoolWriter(folder).log({"loss": 0.25}, 0)
+    (folder / "closed").touch()
+    later = KfpRun.create(kfp.client, kfp.uri, "run-3")
+    later.enter(later.begin("tune"), monkeypatch)
+    deliver(store)
+    assert [run.data.metrics for run in kfp.below(train)] == [{"loss": 0.25}]
+
+
+def test_kfp_s_workspace_and_token_are_used_and_not_sent_to_the_project_s_own_server(
+    store: ArtifactStore, server: int, kfp: KfpRun, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kfp.client.create_workspace("team-a")
+    access = {"MLFLOW_WORKSPACE": "team-a", "MLFLOW_TRACKING_TOKEN": "kfp-token"}
+    for name, value in access.items():
+        monkeypatch.setenv(name, value)
+    inside = KfpRun.create(quiet_client(proxy.url), proxy.url, "run-4")
+    task = inside.begin("evaluate")
+    inside.enter(task, monkeypatch)
+    proxy.access.clear()
+    monkeypatch.setenv(RUN_ID, "run-4")
+    Attempt(store, "evaluate").note("finished", memo="key", result={"rows": 7})
+    track_run(store, "run-4")
+    assert proxy.access == {("Bearer kfp-token", "team-a")}
+    assert [each.data.metrics["rows"] for each in inside.below(task)] == [7]
+    inside.end(task)
+
+    with proxied(server) as own:
+        monkeypatch.setenv("GATEHOUSE_MLFLOW_TRACKING_URI", own.url)
+        track_run(store, "run-4")
+        assert own.access == {("", "")} and own.requests
+        monkeypatch.setenv("GATEHOUSE_MLFLOW_TRACKING_TOKEN", "own-token")
+        tracking = tracking_of(store)
+        assert tracking is not None and tracking.task is None
+        own.access.clear()
+        with tracking.client() as client:
+            client.search_experiments()
+        assert own.access == {("Bearer own-token", "")}
+    assert {name: os.environ[name] for name in access} == access

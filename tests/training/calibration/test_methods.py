@@ -1,0 +1,119 @@
+"""Platt, isotonic and temperature scaling: as scikit-learn has them, at the minimum, and with clear errors."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.calibration import _sigmoid_calibration
+from sklearn.isotonic import IsotonicRegression
+from sklearn.metrics import log_loss
+
+from gatehouse.training.calibration.errors import CalibrationError
+from gatehouse.training.calibration.isotonic import fit_isotonic
+from gatehouse.training.calibration.platt import fit_platt
+from gatehouse.training.calibration.temperature import fit_temperature
+from gatehouse.training.scoring.calibration import Calibration, Temperature, log_odds
+
+SEEDS = given(st.integers(0, 2**32), st.integers(20, 400), st.integers(2, 60))
+
+
+def rows(seed: int, count: int, values: int) -> tuple[Any, Any]:
+    """Overconfident probabilities, with ties, and labels that rise with them."""
+    draw = np.random.default_rng(seed)
+    scores = np.round(draw.uniform(0.01, 0.99, count) * values) / (values + 1) + 0.5 / (values + 1)
+    labels = (draw.random(count) < 0.3 + 0.4 * scores).astype(np.float64)
+    labels[np.argmin(scores)], labels[np.argmax(scores)] = 0.0, 1.0
+    return scores, labels
+
+
+@settings(max_examples=25)
+@SEEDS
+def test_isotonic_is_that_of_scikit_learn(seed: int, count: int, values: int) -> None:
+    scores, labels = rows(seed, count, values)
+    theirs = IsotonicRegression(out_of_bounds="clip").fit(scores, labels)
+    if np.ptp(theirs.y_thresholds_) < 1e-12:
+        with pytest.raises(CalibrationError, match="no better than chance"):
+            fit_isotonic(scores, labels)
+        return
+    found = fit_isotonic(scores, labels)
+    # The same breakpoints, whose values are kept away from 0 and 1.
+    values = np.clip(theirs.y_thresholds_, 1 / (count + 2), 1 - 1 / (count + 2))
+    asked = np.concatenate([scores, np.linspace(0, 1, 101)])
+    assert found.apply(asked) == pytest.approx(np.interp(asked, theirs.X_thresholds_, values), abs=1e-12)
+    assert found.apply(asked) == pytest.approx(theirs.predict(asked), abs=1 / count)
+
+
+@settings(max_examples=25)
+@SEEDS
+def test_platt_is_that_of_scikit_learn(seed: int, count: int, values: int) -> None:
+    scores, labels = rows(seed, count, values)
+    slope, intercept = _sigmoid_calibration(log_odds(scores), labels)
+    if slope >= -0.01:
+        return
+    found = fit_platt(scores, labels)
+    theirs = 1 / (1 + np.exp(slope * log_odds(scores) + intercept))
+    assert found.apply(scores) == pytest.approx(theirs, abs=2e-4)
+    high, low = (labels.sum() + 1) / (labels.sum() + 2), 1 / (count - labels.sum() + 2)
+    off = found.apply(scores) - np.where(labels > 0, high, low)
+    assert abs(np.sum(off)) < 1e-7 * count and abs(np.sum(off * log_odds(scores))) < 1e-7 * count
+
+
+def test_platt_of_classes_that_are_apart_is_finite() -> None:
+    found = fit_platt(np.array([0.2] * 50 + [0.8] * 50), np.array([0.0] * 50 + [1.0] * 50))
+    assert found.apply(np.array([0.2, 0.8])) == pytest.approx([1 / 52, 51 / 52], abs=1e-9)
+
+
+def test_temperature_has_the_least_log_loss_and_keeps_the_order_of_classes() -> None:
+    draw = np.random.default_rng(5)
+    logits = draw.normal(0, 1, (2000, 4))
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = np.array([draw.choice(4, p=row) for row in shares], np.float64)
+    bold = np.exp(2.5 * logits) / np.exp(2.5 * logits).sum(axis=1, keepdims=True)
+    found = fit_temperature(bold, labels)
+    assert found.temperature == pytest.approx(2.5, rel=0.1)
+    losses = [log_loss(labels, Temperature(found.temperature * by).apply(bold)) for by in (0.999, 1.0, 1.001)]
+    assert losses[1] == min(losses)
+    corrected = found.apply(bold)
+    assert corrected.sum(axis=1) == pytest.approx(np.ones(2000), abs=1e-12)
+    assert (np.argsort(corrected, axis=1) == np.argsort(bold, axis=1)).all()
+
+
+def test_temperature_of_rows_that_are_all_right_or_all_chance_is_refused() -> None:
+    sure = np.array([[0.9, 0.1], [0.2, 0.8]] * 20)
+    with pytest.raises(CalibrationError, match="found that it is right in every row"):
+        fit_temperature(sure, np.array([0.0, 1.0] * 20))
+    with pytest.raises(CalibrationError, match="found that it is no better than chance"):
+        fit_temperature(sure, np.array([1.0, 0.0] * 20))
+
+
+@pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
+def test_probabilities_that_fall_with_the_label_are_refused(fit: Any) -> None:
+    scores = np.linspace(0.1, 0.9, 100)
+    with pytest.raises(CalibrationError, match="no better than chance"):
+        fit(scores, (scores < 0.5).astype(np.float64))
+
+
+def test_isotonic_takes_rows_of_one_probability_together_whatever_their_order() -> None:
+    scores, labels = np.array([0.2, 0.2, 0.2, 0.7, 0.7]), np.array([0.0, 0.0, 1.0, 1.0, 0.0])
+    found = fit_isotonic(scores, labels)
+    assert (found.scores, found.values) == ((0.2, 0.7), (1 / 3, 0.5))
+    order = [2, 4, 0, 3, 1]
+    assert fit_isotonic(scores[order], labels[order]) == found
+
+
+def test_what_was_fitted_comes_back_from_json_and_treats_each_row_alone() -> None:
+    scores, labels = rows(1, 300, 50)
+    several = np.column_stack([scores, 1 - scores])
+    for calibrator, values in (
+        (fit_platt(scores, labels), scores),
+        (fit_isotonic(scores, labels), scores),
+        (fit_temperature(several, 1 - labels), several),
+        (None, scores),
+    ):
+        kept = Calibration(calibrator, 0.3)
+        assert Calibration.from_json(kept.to_json()) == kept
+        whole = kept.apply(values)
+        assert all((kept.apply(values[row : row + 1]) == whole[row : row + 1]).all() for row in range(len(values)))
+        assert np.isfinite(kept.apply(np.round(values))).all()

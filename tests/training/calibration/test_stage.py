@@ -1,0 +1,159 @@
+"""The calibrate stage: the same weights, probabilities that come true, a threshold that classes follow, errors."""
+
+import numpy as np
+import pytest
+
+from gatehouse.data.splitting.parts import read_part
+from gatehouse.errors import ConfigurationError
+from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.lineage import lineage_of
+from gatehouse.training.calibration.errors import CalibrationError
+from gatehouse.training.calibration.spec import CalibrationSpec, FBetaThreshold, FixedThreshold, PrecisionThreshold
+from gatehouse.training.calibration.stage import CalibrateRequest, CalibrateResult, calibrate
+from gatehouse.training.scoring.predictor import Predictor
+from tests.evaluation.candidates import publish_model
+from tests.evaluation.conftest import LENIENT, SPEC, Bench
+from tests.training.synthetic import publish_split, publish_training_set, table
+
+F1 = FBetaThreshold(rule="f_beta")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A bench with an overconfident model, `good`: it was trained for long on few rows."""
+    store = ArtifactStore.open(tmp_path_factory.mktemp("bench"))
+    training_set = publish_training_set(store, table(3000))
+    parts = {"train": range(400), "validation": range(400, 1700), "test": range(1700, 3000)}
+    made = Bench(store, training_set, publish_split(store, training_set, **parts))
+    made.models = {"good": made.model(steps=400)}
+    return made
+
+
+def calibrated(bench: Bench, model: str = "", **spec: object) -> CalibrateResult:
+    """Calibrate a model of the bench."""
+    request = CalibrateRequest(
+        model=model or bench.models["good"],
+        training_set=bench.training_set,
+        split=bench.split,
+        spec=CalibrationSpec.model_validate(spec),
+    )
+    return calibrate(request, bench.store)
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_probabilities_come_true_on_rows_that_nobody_fitted_on(bench: Bench, method: str) -> None:
+    result = calibrated(bench, method=method, threshold=F1)
+    before = bench.evaluate(bench.models["good"]).metrics
+    after = bench.evaluate(result.model).metrics
+    assert after["calibration_error"] < before["calibration_error"] * 0.7
+    assert after["log_loss"] < before["log_loss"]
+    assert after["roc_auc"] == pytest.approx(before["roc_auc"], abs=0.01 if method == "isotonic" else 1e-12)
+    assert bench.store.read_json(result.model, "calibration.json")["method"] == method
+
+
+def test_weights_are_kept_once_and_the_lineage_leads_to_the_trained_model(bench: Bench) -> None:
+    store, good = bench.store, bench.models["good"]
+    blobs = set(store.objects.list("blobs"))
+    result = calibrated(bench, method="platt", threshold={"rule": "fixed", "at": 0.31})
+    added = set(store.objects.list("blobs")) - blobs
+    made, trained = store.manifest(result.model), store.manifest(good)
+    assert {entry.path for entry in made.files} - {entry.path for entry in trained.files} == {"calibration.json"}
+    assert len(added) == 1
+    assert set(lineage_of(store, result.model)) >= {good, bench.training_set, bench.split}
+    assert made.configuration["calibration"] == {"method": "platt", "threshold": {"rule": "fixed", "at": 0.31}}
+
+
+def test_the_threshold_decides_the_classes_of_the_candidate_and_of_nobody_else(bench: Bench) -> None:
+    result = calibrated(bench, method="none", threshold=PrecisionThreshold(rule="precision", at_least=0.75))
+    test = read_part(bench.store, bench.training_set, bench.split, "test", BINARY)
+    plain, chosen = (Predictor.load(bench.store, each) for each in (bench.models["good"], result.model))
+    assert (plain.predict(test.table) == chosen.predict(test.table)).all()
+    predicted = chosen.predict(test.table)
+    assert (chosen.read(predicted).form("classes") == (predicted >= result.threshold)).all()
+    found = bench.evaluate(result.model, champion=bench.models["good"])
+    expected = float(np.mean((predicted >= result.threshold) == (test.labels == 1)))
+    assert found.metrics["accuracy"] == pytest.approx(expected)
+    assert found.metrics["precision"] > found.champion_metrics["precision"]
+    assert found.champion_metrics["accuracy"] == pytest.approx(np.mean((predicted >= 0.5) == (test.labels == 1)))
+
+
+def test_batch_and_online_agree_and_the_same_again_is_the_same(bench: Bench) -> None:
+    first, again = (calibrated(bench, method="isotonic", threshold=F1).model for _ in range(2))
+    assert first == again
+    predictor = Predictor.load(bench.store, first)
+    rows = read_part(bench.store, bench.training_set, bench.split, "test", BINARY).table.slice(0, 20)
+    wanted = rows.select(predictor.features).to_pylist()
+    assert (predictor.predict_online(wanted) == predictor.predict(rows)).all()
+
+
+def test_several_classes_get_a_temperature(tmp_path_factory: pytest.TempPathFactory) -> None:
+    import pyarrow as pa
+
+    store = ArtifactStore.open(tmp_path_factory.mktemp("classes"))
+    rows = table(1200)
+    label = rows["label"].to_numpy() + (rows["carrier"].to_numpy(zero_copy_only=False) == "UA")
+    rows = rows.set_column(1, "label", pa.array(label.astype(np.int8)))
+    training_set = publish_training_set(store, rows, task="multiclass")
+    split = publish_split(store, training_set, train=range(300), validation=range(300, 900), test=range(900, 1200))
+    model = publish_model(store, training_set, split, steps=300, loss="multiclass")
+    bench = Bench(store, training_set, split, {"good": model})
+    result = calibrated(bench)
+    told = store.read_json(result.model, "calibration.json")
+    assert told["method"] == "temperature" and told["parameters"]["temperature"] > 1
+    assert told["after"]["log_loss"] < told["before"]["log_loss"]
+    policy = LENIENT.model_copy(update={"slices": {}})
+    before, after = (bench.evaluate(each, policy=policy).metrics for each in (model, result.model))
+    assert after["accuracy"] == before["accuracy"] and after["log_loss"] < before["log_loss"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"min_rows": 1301}, "has 1,300 rows: expected at least calibration.min_rows, 1,301"),
+        ({"method": "temperature"}, "method: expected platt or isotonic or none for the task binary"),
+        ({"method": "none"}, "does nothing"),
+        ({"threshold": {"rule": "precision", "at_least": 1.0}}, "no threshold has a precision of at least 1 "),
+    ],
+)
+def test_what_cannot_be_done_is_said(bench: Bench, spec: dict[str, object], said: str) -> None:
+    with pytest.raises((CalibrationError, ConfigurationError), match=said):
+        calibrated(bench, **spec)
+
+
+def test_a_model_that_is_calibrated_or_of_another_split_or_says_one_thing_is_refused(bench: Bench) -> None:
+    once = calibrated(bench).model
+    with pytest.raises(ConfigurationError, match="is calibrated already"):
+        calibrated(bench, once)
+    seen = bench.store.manifest(bench.models["good"])
+    files = {entry.path: entry for entry in seen.files}
+    refit = bench.store.publish(
+        "models", "refit", files, derived_from=seen.derived_from, configuration={"stopping": {"refit": 3}}
+    )
+    with pytest.raises(ConfigurationError, match="was trained on the validation rows too"):
+        calibrated(bench, str(refit))
+    other = Bench(bench.store, bench.training_set, publish_split(bench.store, bench.training_set))
+    with pytest.raises(ConfigurationError, match=r"split: expected splits/.* which .* was trained on, found splits/"):
+        calibrated(other, bench.models["good"])
+    with pytest.raises(CalibrationError, match="not numbers"):
+        calibrated(bench, bench.model(steps=1, broken=True))
+    labels = table(3000)["label"].to_numpy()
+    rare = sorted([*np.flatnonzero(labels == 0)[500:540].tolist(), *np.flatnonzero(labels)[500:509].tolist()])
+    lone = Bench(bench.store, bench.training_set, publish_split(bench.store, bench.training_set, validation=rare))
+    model = lone.model(steps=2)
+    with pytest.raises(CalibrationError, match="has 9 rows with label 1: expected at least 10 of either"):
+        calibrated(lone, model, min_rows=20)
+
+
+def test_constant_scores_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Predictor, "predict", lambda self, rows: np.full(rows.num_rows, 0.3))
+    with pytest.raises(CalibrationError, match="gives the same prediction for all 1,300 validation rows"):
+        calibrated(bench, min_rows=21)
+
+
+def test_thresholds_of_a_task_without_them_are_found_before_anything_runs() -> None:
+    assert list(CalibrationSpec().problems(TASKS["binary"])) == []
+    assert "found regression" in next(CalibrationSpec().problems(TASKS["regression"]))
+    assert "only two classes" in next(CalibrationSpec(threshold=FixedThreshold(at=0.4)).problems(TASKS["multiclass"]))
+    assert SPEC.calibration_bins == 20

@@ -1,0 +1,167 @@
+"""Resume: whatever is killed whenever, the run ends in the bits of one that was never interrupted."""
+
+import fcntl
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.training.checkpointing.checkpointer import Checkpointer
+from gatehouse.training.checkpointing.format import CheckpointStore
+from gatehouse.training.checkpointing.part import near
+from gatehouse.training.checkpointing.spec import CheckpointSpec
+from tests.training.checkpointing.conftest import Rehearse
+
+STEPS, EVERY = 20, 3
+WORLDS = [("ddp", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2)]
+
+
+@pytest.fixture(scope="module")
+def whole(rehearse: Rehearse, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], dict[str, Any]]:
+    """Runs that nothing interrupts, by kind and world size."""
+    folder = tmp_path_factory.mktemp("whole")
+    return {
+        (kind, world_size): rehearse(
+            kind=kind, world_size=world_size, folder=folder / f"{kind}-{world_size}", steps=STEPS, every=EVERY
+        )
+        for kind, world_size in WORLDS
+    }
+
+
+@pytest.mark.parametrize(("kind", "world_size"), WORLDS)
+def test_a_run_killed_at_random_steps_ends_in_the_same_bits(
+    rehearse: Rehearse, tmp_path: Path, whole: dict[tuple[str, int], dict[str, Any]], kind: str, world_size: int
+) -> None:
+    expected = whole[kind, world_size]
+    assert expected["codes"] == [0] * world_size and expected["first"] == 0
+    draw = random.Random(f"{kind}{world_size}")
+    done = 0
+    for kill in sorted(draw.sample(range(EVERY, STEPS), 2)):
+        asked = {"kind": kind, "world_size": world_size, "folder": tmp_path, "steps": STEPS, "every": EVERY}
+        ended = rehearse(**asked, kill=[draw.randrange(world_size), kill])
+        assert -9 in ended["codes"]
+        done = max(done, kill)
+    last = rehearse(**asked)
+    assert last["codes"] == [0] * world_size
+    assert 0 <= done - last["first"] <= EVERY, "more steps were repeated than lie between two checkpoints"
+    assert (last["digest"], last["seen"]) == (expected["digest"], expected["seen"])
+
+
+def test_a_run_killed_at_any_moment_ends_in_the_same_bits(
+    rehearse: Rehearse, tmp_path: Path, whole: dict[tuple[str, int], dict[str, Any]]
+) -> None:
+    for seconds in (0.35, 0.6, 0.9):
+        rehearse(world_size=2, folder=tmp_path, steps=STEPS, every=1, pause=0.05, kill_after=seconds)
+    last = rehearse(world_size=2, folder=tmp_path, steps=STEPS, every=EVERY)
+    assert (last["digest"], last["seen"]) == (whole["ddp", 2]["digest"], whole["ddp", 2]["seen"])
+
+
+@pytest.mark.parametrize(("kind", "before", "after"), [("ddp", 2, 1), ("fsdp", 2, 4), ("fsdp", 4, 2)])
+def test_another_world_size_neither_drops_nor_repeats_a_sample(
+    rehearse: Rehearse,
+    tmp_path: Path,
+    whole: dict[tuple[str, int], dict[str, Any]],
+    kind: str,
+    before: int,
+    after: int,
+) -> None:
+    rehearse(kind=kind, world_size=before, folder=tmp_path, steps=STEPS, every=EVERY, kill=[0, 11])
+    last = rehearse(kind=kind, world_size=after, folder=tmp_path, steps=STEPS, every=EVERY)
+    assert last["first"] == 9
+    assert last["seen"] == whole["ddp", 1]["seen"]
+    assert last["world_sizes"] == [[0, before], [9, after]], "the history of world sizes is incomplete"
+
+
+def test_the_state_of_another_world_size_is_the_same_to_the_bit(rehearse: Rehearse, tmp_path: Path) -> None:
+    saved = rehearse(kind="fsdp", world_size=2, folder=tmp_path, steps=6, every=3)
+    assert rehearse(kind="fsdp", world_size=3, folder=tmp_path, steps=6, every=3)["digest"] == saved["digest"]
+
+
+def test_a_preempted_run_is_saved_at_the_step_that_all_ranks_agreed_on(
+    rehearse: Rehearse, tmp_path: Path, whole: dict[tuple[str, int], dict[str, Any]]
+) -> None:
+    ended = rehearse(world_size=2, folder=tmp_path, steps=STEPS, every=1000, pause=0.1, flag_after=0.8, grace=20)
+    assert ended["codes"] == [0, 0]
+    (step, saved), (other, _) = ended["preempted"]
+    assert saved and step == other and 0 < step < STEPS
+    last = rehearse(world_size=2, folder=tmp_path, steps=STEPS, every=1000)
+    assert (last["first"], last["digest"]) == (step, whole["ddp", 2]["digest"])
+
+
+def test_sigterm_without_the_flag_ends_at_once_and_saves_nothing(rehearse: Rehearse, tmp_path: Path) -> None:
+    asked = {"world_size": 2, "folder": tmp_path, "steps": 1000, "every": 1000, "pause": 0.05}
+    ended = rehearse(**asked, kill_after=1.0, signal=int(signal.SIGTERM))
+    assert ended["codes"][0] == -15 and ended["codes"][1] in (-15, 1)
+    assert ended["seconds"] < 10
+    assert near(tmp_path).sequences() == []
+
+
+def test_parts_that_one_rank_cannot_write_do_not_make_the_others_wait(rehearse: Rehearse, tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "steps").write_text("a file where a folder should be")
+    ended = rehearse(world_size=2, folder=tmp_path, steps=2, every=2, broken=1)
+    assert ended["codes"] == [0, 0]
+    assert not ended["written"] and list(near(tmp_path).saved()) == []
+    assert ended["seconds"] < 30, "rank 0 waited for parts that were lost"
+
+
+def test_a_writer_that_does_not_end_keeps_its_numbers(rehearse: Rehearse, tmp_path: Path) -> None:
+    rehearse(world_size=2, folder=tmp_path, steps=3, every=3)
+    with open(tmp_path / "writer-1.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        assert rehearse(world_size=2, folder=tmp_path, steps=6, every=3, deadline=0.1)["first"] == 3
+    assert near(tmp_path).sequences() == [4, 1]
+
+
+def _one_run(rehearse: Rehearse, folder: Path) -> CheckpointStore:
+    assert rehearse(world_size=2, folder=folder, steps=9, every=3, kind="fsdp")["written"]
+    store = near(folder)
+    assert store.sequences() == [3, 2, 1]
+    return store
+
+
+def _rewrite(path: Path, data: bytes) -> None:
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+def test_a_torn_checkpoint_is_recognised_and_the_one_before_it_is_used(rehearse: Rehearse, tmp_path: Path) -> None:
+    store = _one_run(rehearse, tmp_path)
+    steps = tmp_path / "steps"
+    (tensors, *_) = (steps / "000003").glob("*.bin")
+    whole_bytes = tensors.read_bytes()
+    flipped = bytearray(whole_bytes)
+    flipped[len(flipped) // 2] ^= 1
+    for damaged in (bytes(flipped), whole_bytes[:-1], b""):
+        _rewrite(tensors, damaged)
+        assert _first(tmp_path) == 6
+    _rewrite(tensors, whole_bytes)
+    assert _first(tmp_path) == 9
+    part = steps / "000003" / "part-1.json"
+    _rewrite(part, part.read_bytes().replace(b'"at"', b'"AT"').replace(b": ", b":  ", 1))
+    assert _first(tmp_path) == 6
+    (steps / "000003" / "manifest.json").unlink()
+    assert _first(tmp_path) == 6
+    manifest = steps / "000002" / "manifest.json"
+    _rewrite(manifest, manifest.read_bytes().replace(b"step", b"stop", 1))
+    assert _first(tmp_path) == 3
+    assert [saved.step for saved in store.saved()] == [3]
+
+
+class Anything:
+    """A state that takes what a checkpoint has."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        assert state["step"] in (3, 6, 9)
+
+
+def _first(folder: Path) -> int:
+    """The step at which a run over the checkpoints in `folder` begins."""
+    restored = Checkpointer(folder, CheckpointSpec()).load(Anything())
+    assert restored is not None
+    return restored.step

@@ -1,0 +1,137 @@
+"""Trains the same tiny model under every parallelism, eight processes in one launch; run by test_parallel.py.
+
+Each case forms a process group of its own of the first ranks; the others wait for the next case. Modules are imported
+once, before the processes are forked. No gradient is computed before: torch's CUDA build starts threads for that, also
+where there is no GPU, and refuses to compute gradients in a process that was forked after.
+"""
+
+import json
+import shutil
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch.distributed as dist
+import torch.distributed.fsdp
+import torch.distributed.pipelining
+import torch.distributed.tensor
+import torch.multiprocessing as mp
+
+from gatehouse.launchers.worker.step_barrier import Agreement, StepBarrier
+from gatehouse.training.checkpointing.checkpointer import Restored
+from gatehouse.training.checkpointing.spec import CheckpointSpec
+from gatehouse.training.loop.state import TrainState
+from gatehouse.training.loop.trainer import Trainer
+from gatehouse.training.spec import NetworkTraining, train_spec
+from tests.training.kept_states import Giver, Keeper
+
+
+def main() -> None:
+    """Run the cases of `<folder>/cases.json`, whose data lies in `<folder>`, on as many processes as the largest."""
+    folder = Path(sys.argv[1])
+    cases = json.loads((folder / "cases.json").read_text())
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    largest = max(case["spec"]["parallelism"]["processes"] for case in cases.values())
+    mp.start_processes(_work, (folder, cases), nprocs=largest, start_method="fork")
+
+
+def _spec(case: dict[str, Any]) -> NetworkTraining:
+    spec = train_spec(case["spec"])
+    assert isinstance(spec, NetworkTraining)
+    return spec
+
+
+def _work(rank: int, folder: Path, cases: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    for name, case in cases.items():
+        spec = _spec(case)
+        if rank >= spec.parallelism.processes:
+            continue
+        _run(name, rank, folder, spec, case)
+
+
+def _run(name: str, rank: int, folder: Path, spec: NetworkTraining, case: dict[str, Any]) -> None:
+    directory, architecture = folder / name, case["architecture"]
+    _lay_out(directory, folder)
+    began = time.monotonic()
+    rendezvous = f"file://{folder / f'{name}.rendezvous'}"
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=spec.parallelism.processes)
+    dist.barrier()
+    try:
+        taken: list[dict[str, Any]] = []
+        _train(Trainer(spec, architecture, directory), directory / "result.json", Keeper(taken))
+        if case["resumed"]:
+            _train(Trainer(spec, architecture, directory), directory / "resumed.json", Giver(taken))
+        if case["checkpointed"]:
+            _interrupt(spec, architecture, directory / "checkpointed")
+        if rank == 0:
+            print(name, spec.parallelism.processes, round(time.monotonic() - began, 2), flush=True)
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
+        dist.destroy_process_group()
+    if name == "fsdp" and rank == 0:
+        dist.init_process_group("gloo", init_method=f"{rendezvous}-alone", rank=0, world_size=1)
+        _train(Trainer(spec, architecture, directory / "alone"), directory / "alone.json")
+        dist.destroy_process_group()
+
+
+def _lay_out(directory: Path, folder: Path) -> None:
+    """A job's directory with the data of `folder`; every process may do this."""
+    for part in ("train", "validation"):
+        directory.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            (directory / part).symlink_to(folder / part)
+
+
+class Ending(StepBarrier):
+    """Ends all ranks by an error after two steps."""
+
+    def agree(self, step: int, *, due: bool = False, epoch_ended: int | None = None) -> Agreement:
+        """See `StepBarrier.agree`."""
+        if step == 2:
+            raise InterruptedError
+        return super().agree(step, due=due, epoch_ended=epoch_ended)
+
+
+def _interrupt(spec: NetworkTraining, architecture: dict[str, Any], directory: Path) -> None:
+    """Train with real checkpoints, end by an error, and go on; a copy as it was then is left for fewer processes."""
+    spec = spec.model_copy(update={"checkpoints": CheckpointSpec(every_steps=1)})
+    for each in (directory, directory.with_name("alone")):
+        _lay_out(each, directory.parents[1])
+    dist.barrier()
+    trainer = Trainer(spec, architecture, directory)
+    trainer.barrier = Ending()
+    with suppress(InterruptedError):
+        trainer.train()
+    trainer = Trainer(spec, architecture, directory)
+    load = trainer.checkpointer.load
+
+    def loaded(state: TrainState) -> Restored | None:
+        restored = load(state)
+        assert restored is not None and restored.step == 2
+        if dist.get_rank() == 0:
+            shutil.copytree(directory / "checkpoints", directory.with_name("alone") / "checkpoints")
+        return restored
+
+    trainer.checkpointer.load = loaded  # type: ignore[method-assign, assignment]
+    _train(trainer, directory.with_suffix(".json"))
+
+
+def _train(trainer: Trainer, result: Path, checkpointer: Keeper | None = None) -> None:
+    if checkpointer:
+        trainer.checkpointer = checkpointer  # type: ignore[assignment]
+    found = trainer.train()
+    if dist.get_rank() == 0:
+        result.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Every parallelism, alone, in pairs and all three at once, learns what one process learns; and what cannot be cut."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from gatehouse.tracking.spool import Position, read
+from gatehouse.training.parallel.mesh import Layout
+from tests.training.specs import architecture, network, vary
+
+# 129 rows in batches of 64: the last has one, so all but one process have nothing but padding then.
+TRAIN, VALIDATION = 129, 61
+USUAL: dict[str, Any] = {
+    "dropout": 0.0,
+    "epochs": 1,
+    "batch_size": 64,
+    "accumulation": 2,
+    "learning_rate": 0.01,
+    "clip_norm": 0.01,
+}
+FT = network("ft_transformer", token_size=8, heads=4, feed_forward=16, blocks=2, **USUAL)
+MLP = network(hidden=(8, 12, 8), **USUAL)
+TENSOR: dict[str, Any] = {"tensor": 2}
+PIPELINE: dict[str, Any] = {"pipeline": 2}
+FSDP: dict[str, Any] = {"data": "fsdp"}
+CASES: dict[str, dict[str, Any]] = {
+    "ddp": {"processes": 2},
+    "ddp-4": {"processes": 4},
+    "fsdp": {"processes": 2} | FSDP,
+    "tensor": {"processes": 2} | TENSOR,
+    "pipeline": {"processes": 2} | PIPELINE,
+    "gpipe": {"processes": 2, "pipeline_schedule": "gpipe"} | PIPELINE,
+    "ddp-tensor": {"processes": 4} | TENSOR,
+    "ddp-pipeline": {"processes": 4} | PIPELINE,
+    "fsdp-tensor": {"processes": 4} | FSDP | TENSOR,
+    "fsdp-pipeline": {"processes": 4} | FSDP | PIPELINE,
+    "tensor-pipeline": {"processes": 4} | TENSOR | PIPELINE,
+    "fsdp-tensor-pipeline": {"processes": 8} | FSDP | TENSOR | PIPELINE,
+    "activation-checkpointing-fsdp": {"processes": 2, "activation_checkpointing": True} | FSDP,
+    "no-accumulation": {"processes": 1, "accumulation": 1},
+    "activation-checkpointing": {"processes": 1, "activation_checkpointing": True},
+}
+MLP_CASES: dict[str, dict[str, Any]] = {
+    "mlp-fsdp-tensor": {"processes": 4} | FSDP | TENSOR,
+    "mlp-pipeline": {"processes": 2} | PIPELINE,
+}
+# Masks of dropout are those of one process under tensor parallelism alone: rows and stages draw by their place.
+DROPOUT: dict[str, Any] = {"dropout": 0.4}
+REFERENCES = {"one": FT, "mlp-one": MLP, "dropout-one": vary(FT, **DROPOUT), "mlp-dropout-one": vary(MLP, **DROPOUT)}
+COMPARED = {name: (vary(FT, **case), "one") for name, case in CASES.items()}
+COMPARED |= {name: (vary(MLP, **case), "mlp-one") for name, case in MLP_CASES.items()}
+COMPARED["dropout-tensor"] = vary(FT, **DROPOUT, processes=2, **TENSOR), "dropout-one"
+COMPARED["mlp-dropout-tensor"] = vary(MLP, **DROPOUT, processes=2, **TENSOR), "mlp-dropout-one"
+CHECKPOINTED = ("fsdp", "tensor", "pipeline")
+RESUMED = ("ddp", "ddp-4", "fsdp", "tensor-pipeline")
+
+
+def _write_rows(folder: Path) -> None:
+    draw = np.random.default_rng(0)
+    for part, rows in (("train", TRAIN), ("validation", VALIDATION)):
+        (folder / part).mkdir()
+        numbers = draw.normal(size=(rows, 4)).astype(np.float32)
+        noise = 0.3 * draw.normal(size=rows)
+        arrays = {
+            "numbers": numbers,
+            "ids": draw.integers(0, 5, (rows, 2)),
+            "labels": (numbers[:, 0] + noise > 0).astype(np.float32),
+            "weights": draw.uniform(0.5, 2.0, rows).astype(np.float32),
+        }
+        for name, array in arrays.items():
+            np.save(folder / part / f"{name}.npy", array)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder where every case was trained, a folder each."""
+    folder = tmp_path_factory.mktemp("parallel")
+    _write_rows(folder)
+    cases = {}
+    for name, spec in (REFERENCES | {name: case for name, (case, _) in COMPARED.items()}).items():
+        cases[name] = {
+            "spec": spec.model_dump(mode="json"),
+            "architecture": architecture(spec, 4, [5, 5]),
+            "resumed": name in RESUMED,
+            "checkpointed": name in CHECKPOINTED,
+        }
+    (folder / "cases.json").write_text(json.dumps(cases))
+    command = [sys.executable, "-m", "tests.training.parallel_cases", str(folder)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stdout[-5000:]
+    return folder
+
+
+def _steps(folder: Path, name: str) -> list[float]:
+    points, _ = read(folder / "metrics", Position(), 1000)
+    return [point.value for point in points if point.name == name][:3]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_it_learns_what_one_process_learns(ran: Path, name: str) -> None:
+    found, expected = ran / name, ran / COMPARED[name][1]
+    norms = _steps(expected, "grad_norm")
+    assert len(norms) == 3
+    assert min(norms) > USUAL["clip_norm"], "nothing is clipped, so a wrong norm would not show"
+    assert _steps(found, "grad_norm") == pytest.approx(norms, rel=1e-3)
+    # The last batch has one row, which the first process has: its loss is not averaged over those that have none.
+    assert _steps(found, "step_loss")[2] == pytest.approx(_steps(expected, "step_loss")[2], rel=1e-3)
+    results = [json.loads((folder / "result.json").read_text()) for folder in (found, expected)]
+    for row, wanted in zip(results[0]["history"], results[1]["history"], strict=True):
+        assert row == pytest.approx(wanted, abs=1e-5)
+    weights, wanted = (load_file(folder / "weights") for folder in (found, expected))
+    assert weights.keys() == wanted.keys()
+    for key, tensor in wanted.items():
+        torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_run_that_goes_on_after_its_first_step_ends_in_the_same_bits(ran: Path, name: str) -> None:
+    whole, resumed = (json.loads((ran / name / file).read_text()) for file in ("result.json", "resumed.json"))
+    assert resumed == whole
+
+
+@pytest.mark.parametrize("name", CHECKPOINTED)
+def test_a_run_that_goes_on_from_its_checkpoint_ends_in_the_same_bits(ran: Path, name: str) -> None:
+    whole, resumed = (json.loads((ran / name / file).read_text()) for file in ("result.json", "checkpointed.json"))
+    assert resumed.pop("world_sizes") == [[0, 2]]
+    assert resumed == {key: value for key, value in whole.items() if key != "world_sizes"}
+
+
+def test_one_process_goes_on_from_the_checkpoint_of_two_shards(ran: Path) -> None:
+    whole, alone = (json.loads((ran / "fsdp" / file).read_text()) for file in ("result.json", "alone.json"))
+    assert alone["world_sizes"] == [[0, 2], [2, 1]]
+    # The train loss counts from where the number of processes changed.
+    (expected,), (found,) = whole["history"], alone["history"]
+    assert found["log_loss"] == pytest.approx(expected["log_loss"], abs=1e-5)
+    weights, wanted = (load_file(ran / "fsdp" / folder / "weights") for folder in ("alone", "."))
+    for key, tensor in wanted.items():
+        torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-3)
+
+
+def test_a_model_that_cannot_be_cut_says_what_it_lacks() -> None:
+    # torch's compiler comes with these, which takes seconds in each worker that only collects this file.
+    from gatehouse.training.parallel.pipeline import stage_of
+    from gatehouse.training.parallel.tensor import NotDivisibleError, plan_of
+
+    model = nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(NotDivisibleError, match="expected the children embed, blocks and head, found 0"):
+        stage_of(model, Layout(None, 0, 1, 0, 1, 0, 2))
+    with pytest.raises(NotDivisibleError, match=r"method tensor_plan\(\)"):
+        plan_of(model)

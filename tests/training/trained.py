@@ -1,0 +1,77 @@
+"""A model that two processes trained undisturbed: what disturbed trainings, and those in other places, must end in."""
+
+import contextvars
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gatehouse.launchers.launcher import TrainingStoppedError
+from gatehouse.launchers.stopping import STOP, Stop
+from gatehouse.launchers.worker.fault_injection import FAULT
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.following import FOLLOWER
+from gatehouse.tracking.spool import Point
+from gatehouse.training.checkpointing.spec import CheckpointSpec
+from gatehouse.training.spec import NetworkTraining
+from gatehouse.training.stage import TrainRequest, TrainResult, train
+from tests.conftest import Once
+from tests.training import synthetic
+from tests.training.specs import network
+
+SPEC = network(
+    hidden=(16, 8),
+    dropout=0.2,
+    epochs=4,
+    batch_size=128,
+    learning_rate=0.01,
+    patience=10,
+    processes=2,
+    checkpoints=CheckpointSpec(every_steps=3),
+)
+
+
+def request(store: ArtifactStore, spec: NetworkTraining = SPEC) -> TrainRequest:
+    """The training, with its training set and split in this store."""
+    training_set, split, fitted = synthetic.fitted_data(store)
+    return TrainRequest(training_set=training_set, split=split, transformation=fitted, spec=spec, model_name="flights")
+
+
+def train_once(once: Once) -> tuple[ArtifactStore, TrainResult]:
+    """The store and the model, made once for all workers. Nobody writes into this store."""
+
+    def make(folder: Path) -> None:
+        store = ArtifactStore.open(folder / "store")
+        (folder / "result.json").write_text(train(request(store), store).model_dump_json())
+
+    folder = once("trained", make)
+    result = TrainResult.model_validate_json((folder / "result.json").read_text())
+    return ArtifactStore.open(folder / "store"), result
+
+
+def followed(
+    request: TrainRequest, store: ArtifactStore, stop_after: int = -1
+) -> tuple[dict[int, dict[str, float]], TrainResult | None]:
+    """Train, perhaps stopped after an epoch: what a follower was told by epoch, and the result; None where stopped."""
+    told: dict[int, dict[str, float]] = defaultdict(dict)
+    stop = Stop()
+
+    def hear(points: Sequence[Point]) -> None:
+        for point in points:
+            if point.name in ("train_log_loss", "log_loss", "roc_auc"):
+                told[point.step][point.name] = point.value
+        if stop_after in told:
+            stop.ask()
+
+    def begin() -> TrainResult:
+        STOP.set(stop)
+        FOLLOWER.set(hear)
+        return train(request, store)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FAULT, f"await:{stop_after}")
+        try:
+            return told, contextvars.copy_context().run(begin)
+        except TrainingStoppedError:
+            return told, None

@@ -1,0 +1,215 @@
+"""Fitted transformations: missing, unknown, rare and infinite values; the same after a trip through JSON."""
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gatehouse.training.transformation.columns import FeatureError
+from gatehouse.training.transformation.fitted import FIRST_KNOWN, MISSING, UNKNOWN, Transformation
+from gatehouse.training.transformation.fitting import fit
+from gatehouse.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
+from tests.training import synthetic
+
+RARE = 20
+
+
+def _fit(rows: pa.Table) -> Transformation:
+    return fit(rows, synthetic.NUMERIC, synthetic.CATEGORICAL)
+
+
+def test_numbers_are_standardised_on_the_rows_it_was_fitted_on() -> None:
+    rows = synthetic.table()
+    numbers, _ = _fit(rows).apply(rows)
+    assert np.abs(numbers[:, 0].mean()) < 1e-5
+    assert numbers[:, 0].std() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_missing_numbers_become_the_median_and_raise_their_indicator() -> None:
+    rows = synthetic.table()
+    numbers, _ = _fit(rows).apply(rows)
+    absent = rows["wind"].is_null().to_numpy()
+    assert numbers.shape[1] == len(synthetic.NUMERIC) + 1, "one indicator, for the one column with missing values"
+    assert (numbers[:, 3] == absent).all()
+    assert len(np.unique(numbers[absent, 1])) == 1
+    assert np.isfinite(numbers).all()
+
+
+def test_nan_counts_as_missing() -> None:
+    rows = synthetic.table()
+    as_nan = rows.set_column(3, "wind", pa.array(rows["wind"].to_numpy(), from_pandas=False))
+    assert as_nan["wind"].null_count == 0
+    fitted = _fit(rows)
+    assert np.array_equal(fitted.apply(as_nan)[0], fitted.apply(rows)[0])
+
+
+def test_a_number_far_outside_what_was_seen_is_clipped() -> None:
+    rows = synthetic.table()
+    fitted = _fit(rows)
+    extreme = rows.set_column(2, "distance", pa.array([1e12] * rows.num_rows))
+    assert np.abs(fitted.apply(extreme)[0][:, 0]).max() < 10
+
+
+def test_categories_missing_unknown_and_rare() -> None:
+    rows = synthetic.table()
+    rare = ["XX"] * (RARE - 1) + rows["carrier"].to_pylist()[RARE - 1 :]
+    fitted = _fit(rows.set_column(5, "carrier", pa.array(rare)))
+    assert fitted.categorical[0].vocabulary == ("AA", "DL", "UA")
+    odd = rows.slice(0, 4).set_column(5, "carrier", pa.array(["XX", None, "never seen", "UA"]))
+    assert fitted.apply(odd)[1][:, 0].tolist() == [UNKNOWN, MISSING, UNKNOWN, 4]
+
+
+def test_a_constant_or_wholly_missing_column_gives_finite_numbers() -> None:
+    rows = synthetic.table()
+    rows = rows.set_column(2, "distance", pa.array([5.0] * rows.num_rows))
+    rows = rows.set_column(3, "wind", pa.nulls(rows.num_rows, pa.float64()))
+    numbers, _ = _fit(rows).apply(rows)
+    assert np.isfinite(numbers).all()
+
+
+def test_json_keeps_every_bit() -> None:
+    rows = synthetic.table()
+    fitted = _fit(rows)
+    again = Transformation.from_json(json.loads(json.dumps(fitted.to_json())))
+    assert again == fitted
+    for part in (0, 1):
+        assert np.array_equal(again.apply(rows)[part], fitted.apply(rows)[part])
+
+
+def test_infinities_text_and_missing_columns_are_named() -> None:
+    rows = synthetic.table()
+    endless = rows.set_column(2, "distance", pa.array([np.inf, -np.inf] + [1.0] * (rows.num_rows - 2)))
+    with pytest.raises(FeatureError, match=r"distance: NaN or infinite in 2 of [\d,]+ rows, first \w+ \S+: inf. Give "):
+        _fit(endless)
+    with pytest.raises(FeatureError, match="wind: expected numbers, found string"):
+        _fit(rows.set_column(3, "wind", rows["carrier"]))
+    with pytest.raises(FeatureError, match="distance are missing"):
+        _fit(rows.drop_columns(["distance"]))
+
+
+_VALUES = (
+    st.none()
+    | st.integers(-(10**6), 10**6).map(lambda number: number / 8)
+    | st.sampled_from([0.0, -0.0, 1.0, float("nan")])
+)
+_WORDS = st.none() | st.sampled_from(["a", "b", "c", ""])
+_NUMERIC_SPECS = st.builds(
+    NumericSpec,
+    clip=st.sampled_from([None, (0.0, 1.0), (0.001, 0.999), (0.25, 0.75)]),
+    imputation=st.sampled_from(["median", "mean", "constant"]),
+    constant=st.sampled_from([0.0, -1e3]),
+    normalisation=st.sampled_from(["standard", "min_max", "quantile", "none"]),
+    indicator=st.sampled_from(["when_missing", "always", "never"]),
+)
+_SPECS = st.builds(
+    TransformationSpec,
+    numeric=_NUMERIC_SPECS,
+    categorical=st.builds(
+        CategoricalSpec, min_count=st.integers(1, 4), max_size=st.integers(0, 2), buckets=st.integers(0, 2)
+    ),
+)
+
+
+def _table(rows: list[tuple[float | None, str | None]]) -> pa.Table:
+    return pa.table(
+        {"x": pa.array([x for x, _ in rows], pa.float64()), "c": pa.array([c for _, c in rows], pa.string())}
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows=st.lists(st.tuples(_VALUES, _WORDS), min_size=1, max_size=40), spec=_SPECS, order=st.randoms())
+def test_the_order_of_rows_changes_nothing(
+    rows: list[tuple[float | None, str | None]], spec: TransformationSpec, order: random.Random
+) -> None:
+    fitted = fit(_table(rows), ["x"], ["c"], spec)
+    shuffled = order.sample(rows, len(rows))
+    again = fit(_table(shuffled), ["x"], ["c"], spec)
+    assert json.dumps(again.to_json()) == json.dumps(fitted.to_json())
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=st.lists(st.tuples(_VALUES, _WORDS), min_size=1, max_size=40),
+    spec=_SPECS,
+    odd=st.lists(st.tuples(_VALUES | st.just(1e30), _WORDS | st.just("new")), max_size=10),
+)
+def test_what_was_never_seen_stays_within_the_arrays(
+    rows: list[tuple[float | None, str | None]], spec: TransformationSpec, odd: list[tuple[float | None, str | None]]
+) -> None:
+    assume(spec.numeric.clip)
+    fitted = fit(_table(rows), ["x"], ["c"], spec)
+    numbers, ids = fitted.apply(_table(odd))
+    (column,) = fitted.categorical
+    assert numbers.shape == (len(odd), fitted.width)
+    assert np.isfinite(numbers).all()
+    for (value, word), given_id in zip(odd, ids[:, 0], strict=True):
+        assert 0 <= given_id < column.cardinality
+        assert (given_id == MISSING) == (word is None)
+        if word in column.vocabulary:
+            assert given_id == FIRST_KNOWN + column.vocabulary.index(word)
+        elif word is not None and not column.buckets:
+            assert given_id == UNKNOWN
+        assert value is None or np.isnan(value) or not fitted.numeric[0].knots or 0 <= numbers[0, 0] <= 1
+
+
+def test_numbers_are_scaled_to_0_to_1_or_ranked_or_left_as_they_are() -> None:
+    rows = pa.table({"x": [4.0, 1.0, None, 2.0, 2.0, 3.0]})
+
+    def column(spec: NumericSpec) -> list[float]:
+        fitted = fit(rows, ["x"], [], TransformationSpec(numeric=spec))
+        found: list[float] = fitted.apply(rows)[0][:, 0].tolist()
+        return found
+
+    whole: dict[str, Any] = {"clip": None, "indicator": "never"}
+    assert column(NumericSpec(normalisation="none", imputation="mean", **whole)) == pytest.approx([4, 1, 2.4, 2, 2, 3])
+    found = column(NumericSpec(normalisation="min_max", imputation="constant", constant=-1.0, **whole))
+    assert found == pytest.approx([1, 0.4, 0, 0.6, 0.6, 0.8])
+    ranks = column(NumericSpec(normalisation="quantile", imputation="constant", constant=4.0, **whole))
+    assert ranks[1] < ranks[3] == ranks[4] < ranks[5] < ranks[0] == ranks[2]
+    assert ranks[3] == pytest.approx(0.4, abs=0.01)
+
+
+def test_ranks_of_many_values_are_their_shares() -> None:
+    values = np.random.default_rng(2).gamma(2.0, 5.0, 5000)
+    rows = pa.table({"x": values})
+    fitted = fit(rows, ["x"], [], TransformationSpec(numeric=NumericSpec(normalisation="quantile", clip=None)))
+    shares = values.argsort().argsort() / (len(values) - 1)
+    assert np.abs(fitted.apply(rows)[0][:, 0] - shares).max() < 2e-3
+    far = fitted.apply(pa.table({"x": [-1e9, 1e9]}))[0][:, 0]
+    assert far.tolist() == [0.0, 1.0]
+
+
+def test_a_vocabulary_keeps_the_most_frequent_and_hashes_the_rest() -> None:
+    words = ["d"] * 4 + ["b"] * 3 + ["a"] * 3 + ["c"] * 3 + ["e"]
+    spec = CategoricalSpec(min_count=2, max_size=3, buckets=2)
+    rows = pa.table({"c": words})
+    (column,) = fit(rows, [], ["c"], TransformationSpec(categorical=spec)).categorical
+    assert column.vocabulary == ("a", "b", "d")
+    assert column.cardinality == FIRST_KNOWN + 3 + 2
+    texts = pa.chunked_array([[*(f"word {n}" for n in range(50)), "a", None]])
+    ids = column.apply(texts).tolist()
+    assert set(ids[:50]) == {5, 6}
+    assert ids[50:] == [FIRST_KNOWN, MISSING]
+    assert column.apply(texts).tolist() == ids
+
+
+def test_settings_of_single_columns_are_checked_all_at_once() -> None:
+    columns = {"wind": CategoricalSpec(), "carrier": NumericSpec(), "speed": NumericSpec()}
+    with pytest.raises(FeatureError) as caught:
+        fit(synthetic.table(), synthetic.NUMERIC, synthetic.CATEGORICAL, TransformationSpec(columns=columns))
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()[1:]] == [
+        "  - columns.wind",
+        "  - columns.carrier",
+        "  - columns.speed",
+    ]
+    parsed = TransformationSpec.model_validate(
+        {"columns": {"wind": {"normalisation": "quantile"}, "carrier": {"min_count": 5}}}
+    )
+    assert parsed.of_numeric("wind").normalisation == "quantile"
+    assert parsed.of_categorical("carrier").min_count == 5
+    assert TransformationSpec.model_validate_json(parsed.model_dump_json()) == parsed

@@ -1,0 +1,426 @@
+"""The controller: every trial ends in a state with its reason, and an interrupted experiment is the same experiment."""
+
+import math
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import optuna
+import pytest
+
+from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError
+from gatehouse.tuning.opening import opened_study, read_study
+from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Stopped, Succeeded
+from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.study import ExperimentStudy
+from tests.tuning.replaying import replay
+from tests.tuning.stand_in import DEPTH, RATE, SPACES, STEPS, Script, Scripted, experiment, failing, loss, trained
+
+NAME = "sha256-test"
+
+
+def run(spec: ExperimentSpec, script: Script = trained, seed: int = 3, **given: Any) -> Experiment:
+    return Controller(ExperimentStudy(spec, seed, STEPS, NAME), Scripted(script), **given).run()
+
+
+def test_each_trial_that_ends_is_told_with_the_best_so_far() -> None:
+    values = {0: 0.5, 2: 0.625, 3: 0.25, 4: 0.25}
+
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        value = values.get(number)
+        yield (
+            Failed(number, "OutOfMemoryError", "No memory.")
+            if value is None
+            else Succeeded(number, {"log_loss": value})
+        )
+
+    told: dict[int, str] = {}
+    run(experiment(max_trial_count=5), script, told=told.__setitem__)
+    assert told == {
+        0: "trial 0: log_loss 0.5, best so far",
+        1: "trial 1 failed: OutOfMemoryError: No memory.; best so far is trial 0 with log_loss 0.5",
+        2: "trial 2: log_loss 0.625; best so far is trial 0 with log_loss 0.5",
+        3: "trial 3: log_loss 0.25, best so far",
+        4: "trial 4: log_loss 0.25; best so far is trial 3 with log_loss 0.25",
+    }
+
+
+def test_of_several_objectives_each_trial_is_told_that_is_on_the_front() -> None:
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        yield Succeeded(number, {"log_loss": 0.5 - number / 8}, {"size_bytes": 1234567.0 * (1, 2, 2)[number]})
+
+    told: dict[int, str] = {}
+    run(experiment(objective=["log_loss", "size_bytes"], max_trial_count=3), script, told=told.__setitem__)
+    assert told[1] == "trial 1: log_loss 0.375, size_bytes 2469134, on the Pareto front so far"
+
+
+class Killed(Exception):
+    """Stands for the end of the controller's process."""
+
+
+class Interrupted(Scripted):
+    """A runner whose controller is killed when it has begun so many trials, and had so many events of the last."""
+
+    def __init__(self, trials: int, events: int) -> None:
+        super().__init__()
+        self.trials, self.events = trials, events
+
+    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Any:
+        if len(self.started) < self.trials:
+            return super().start(number, parameters, told)
+        for event, _ in zip(self.script(number, parameters), range(self.events), strict=False):
+            told(event)
+        self.events = 0
+        return _Kills()
+
+
+class _Kills:
+    def stop(self) -> None:
+        """Nothing is left to stop."""
+
+
+class _Inbox(queue.SimpleQueue[Event]):
+    """Ends the controller where it would wait."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Event:
+        if self.empty():
+            raise Killed
+        return super().get(block, timeout)
+
+
+@pytest.mark.parametrize("algorithm", ["random", "grid", "sobol", "tpe", "gp", "nsga2"])
+def test_an_interrupted_experiment_is_the_one_that_was_not(store: ArtifactStore, algorithm: str) -> None:
+    given: dict[str, Any] = {"name": algorithm}
+    given |= {"startup_trials": 4} if algorithm in ("tpe", "gp") else {}
+    given |= {"population_size": 4} if algorithm == "nsga2" else {}
+    spec = experiment(
+        algorithm=given, parameters=SPACES[algorithm], max_trial_count=14, early_stopping="successive_halving"
+    )
+    whole = run(spec)
+    for trials, events in ((0, 2), (1, 0), (4, 5), (0, 4)):
+        with opened_study(store.objects, "k1", spec, 3, STEPS) as study:
+            study = replace(study, name=study.name, trials=[])
+            with pytest.raises(Killed):
+                Controller(study, Interrupted(trials, events), inbox=_Inbox()).run()
+    runner = Scripted()
+    with opened_study(store.objects, "k1", spec, 3, STEPS) as study:
+        gone_on = Controller(study, runner).run()
+    assert gone_on.trials == whole.trials and gone_on.best == whole.best
+    assert runner.started == list(range(runner.started[0], 14)) and runner.started[0] >= 5, "a trial was repeated"
+    assert replay(spec, 3, STEPS, "k1", gone_on.trials) is None
+
+
+def test_another_seed_suggests_others() -> None:
+    one, other = (run(experiment(max_trial_count=3), seed=seed) for seed in (1, 2))
+    rates = {trial.parameters["optimizer.learning_rate"] for each in (one, other) for trial in each.trials}
+    assert len(rates) == 6
+
+
+def test_replay_finds_a_trial_that_was_not_suggested() -> None:
+    spec = experiment(max_trial_count=6, algorithm={"name": "tpe", "startup_trials": 2})
+    trials = list(run(spec).trials)
+    assert replay(spec, 3, STEPS, NAME, trials) is None
+    trials[4] = replace(trials[4], parameters={"optimizer.learning_rate": 0.05})
+    assert replay(spec, 3, STEPS, NAME, trials) == trials[4]
+    trials[1] = replace(trials[1], values={"log_loss": 0.1})
+    assert replay(spec, 3, STEPS, NAME, trials) is not None
+
+
+class Threaded(Scripted):
+    """A runner with a thread a trial, which waits for its turn, so that trials end in an order that differs."""
+
+    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Handle:
+        self.started.append(number)
+        handle = _Thread(self.script(number, parameters), told, number)
+        threading.Thread(target=handle.run).start()
+        return handle
+
+
+class _Thread:
+    def __init__(self, events: Iterator[Event], told: Callable[[Event], None], number: int) -> None:
+        self.events, self.told, self.number, self.ended = events, told, number, threading.Event()
+
+    def run(self) -> None:
+        for event in self.events:
+            if self.ended.is_set():
+                self.told(Stopped(self.number, "job"))
+                return
+            self.told(event)
+
+    def stop(self) -> None:
+        self.ended.set()
+
+
+def test_trials_in_parallel_are_suggested_by_what_their_record_says() -> None:
+    spec = experiment(
+        max_trial_count=30,
+        parallel_trial_count=4,
+        algorithm={"name": "tpe", "startup_trials": 4},
+        parameters=SPACES["tpe"],
+        early_stopping="median",
+    )
+    done = Controller(ExperimentStudy(spec, 3, STEPS, NAME), Threaded(trained)).run()
+    assert [trial.number for trial in done.trials] == list(range(30)) and all(trial.ended for trial in done.trials)
+    assert any(len(trial.beside) == 3 for trial in done.trials) and max(len(trial.beside) for trial in done.trials) == 3
+    assert replay(spec, 3, STEPS, NAME, done.trials) is None
+
+
+@pytest.mark.parametrize("name", ["median", "percentile", "successive_halving", "hyperband", "patience"])
+def test_trials_are_pruned_as_by_optunas_own_loop(name: str) -> None:
+    rule: dict[str, Any] = {"name": name}
+    rule |= {"startup_trials": 2} if name in ("median", "percentile") else {}
+    rule |= {"patience": 1} if name == "patience" else {"reduction_factor": 2} if "h" in name else {}
+    spec = experiment(max_trial_count=25, early_stopping=rule, algorithm="random")
+    study = ExperimentStudy(spec, 3, STEPS, NAME)
+
+    def curve(parameters: dict[str, Any], step: int) -> float:
+        """Large rates become worse with every step."""
+        return loss(parameters, step) + (0.2 * step if parameters["optimizer.learning_rate"] > 0.01 else 0.0)
+
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        for step in range(1, STEPS + 1):
+            yield Reported(number, step, STEPS, {"log_loss": curve(parameters, step)})
+        yield _won(number, curve(parameters, STEPS))
+
+    done = Controller(study, Scripted(script)).run()
+    own = optuna.create_study(pruner=study.optuna.pruner, study_name=NAME)
+
+    def objective(trial: optuna.Trial) -> float:
+        parameters = done.trials[trial.number].parameters
+        for step in range(1, STEPS):
+            trial.report(curve(parameters, step), step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return curve(parameters, STEPS)
+
+    own.optimize(objective, n_trials=25)
+    pruned = [trial.state == "early_stopped" for trial in done.trials]
+    assert pruned == [each.state == optuna.trial.TrialState.PRUNED for each in own.trials] and any(pruned)
+    assert {trial.reason for trial in done.trials if trial.state == "early_stopped"} <= {
+        f"pruned at step {step} of 4" for step in (1, 2, 3)
+    }
+
+
+def test_a_pruned_trial_is_stopped_once_and_what_it_tells_later_counts_for_nothing() -> None:
+    runner = Scripted()
+    spec = experiment(max_trial_count=12, early_stopping="successive_halving", algorithm="random")
+    done = Controller(ExperimentStudy(spec, 3, STEPS, NAME), runner).run()
+    stopped = [trial for trial in done.trials if trial.state == "early_stopped"]
+    assert runner.stopped == [trial.number for trial in stopped]
+    assert all(trial.intermediate[-1][0] < STEPS and not trial.values and not trial.model for trial in stopped)
+    assert done.steps == sum(trial.intermediate[-1][0] for trial in done.trials)
+
+
+@pytest.mark.parametrize(
+    ("script", "reason", "told"),
+    [
+        (failing(1, error="OutOfMemoryError"), "OutOfMemoryError", "out of memory"),
+        (
+            lambda number, _: iter(
+                [Reported(number, 1, 4, {"log_loss": math.nan if number == 1 else 1.0}), _won(number)]
+            ),
+            "NonFiniteValue",
+            "log_loss is nan at step 1 of 4",
+        ),
+        (lambda number, _: iter([_won(number, math.inf if number == 1 else 1.0)]), "NonFiniteValue", "log_loss is inf"),
+    ],
+    ids=["an error", "a report", "a result"],
+)
+def test_a_failed_trial_says_why_and_the_experiment_goes_on(script: Script, reason: str, told: str) -> None:
+    done = run(experiment(max_trial_count=3), script)
+    assert [trial.state for trial in done.trials] == ["succeeded", "failed", "succeeded"]
+    assert done.trials[1].reason == reason and told in done.trials[1].told and not done.trials[1].feasible
+
+
+def _won(number: int, value: float = 1.0) -> Succeeded:
+    return Succeeded(number, {"log_loss": value})
+
+
+def test_too_many_failed_trials_end_the_experiment_with_all_reasons() -> None:
+    with pytest.raises(
+        ExperimentFailedError, match=r"(?s)2 of 3 trials failed, expected at most 1\..*trial 0: .*trial 2"
+    ):
+        run(experiment(max_failed_trial_count=1), failing(0, 2, 4))
+    with pytest.raises(ExperimentFailedError, match=r"None of 2 trials succeeded .*\(2 failed\)"):
+        run(experiment(max_trial_count=2), failing(0, 1))
+
+
+@pytest.mark.parametrize(("evictions", "state", "starts"), [(2, "succeeded", 3), (3, "failed", 3)])
+def test_what_may_pass_is_begun_again_twice(evictions: int, state: str, starts: int) -> None:
+    left = [evictions]
+
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        if number == 1 and left[0]:
+            left[0] -= 1
+            yield Reported(number, 1, STEPS, {"log_loss": loss(parameters, 1)})
+            yield Failed(number, "TrainingEvictedError", "The pod was evicted.", retry=True)
+        else:
+            yield from trained(number, parameters)
+
+    runner = Scripted(script)
+    done = Controller(ExperimentStudy(experiment(max_trial_count=3), 3, STEPS, NAME), runner).run()
+    assert done.trials[1].state == state and runner.started.count(1) == starts
+    steps = [step for step, _ in done.trials[1].intermediate]
+    assert steps == sorted(set(steps)), "a step counted twice"
+
+
+@pytest.mark.parametrize(
+    ("given", "ended", "trials"),
+    [
+        ({}, "max_trial_count", 8),
+        ({"budget": {"steps": 10}}, "steps", 3),
+        ({"objective": {"metric": "log_loss", "goal": 0.31}}, "goal", 5),
+        ({"algorithm": "grid", "parameters": [DEPTH | {"when": {}}]}, "exhausted", 4),
+        ({"budget": {"minutes": 1}}, "minutes", 3),
+        ({"budget": {"cost": 0.5}}, "cost", 3),
+    ],
+)
+def test_an_experiment_ends_by_its_limits_and_says_which(given: dict[str, Any], ended: str, trials: int) -> None:
+    """A clock that goes on by a second whenever it is read, and a trial costs a cent a second."""
+    time = iter(range(10_000))
+    limited = "budget" in given and not given["budget"].get("steps")
+    clock = (lambda: next(time) * 1.0) if limited else (lambda: 0.0)
+    done = run(experiment(**given), clock=clock, price=72.0)
+    assert done.ended == ended
+    assert len(done.trials) == trials or limited
+    assert all(trial.state in ("succeeded", "killed") for trial in done.trials)
+    killed = [trial for trial in done.trials if trial.state == "killed"]
+    assert [trial.reason for trial in killed] == [f"the experiment ended: {ended}"] * len(killed)
+
+
+def test_a_budget_of_cost_needs_a_price() -> None:
+    with pytest.raises(ConfigurationError, match="expected a price of this machine"):
+        run(experiment(budget={"cost": 1.0}), price=None)
+
+
+def test_an_experiment_ends_where_no_improvement_is_expected() -> None:
+    spec = experiment(max_trial_count=200, budget={"expected_improvement": 0.05}, parameters=[RATE | {"log": False}])
+    done = run(spec)
+    assert done.ended == "expected_improvement" and 20 <= len(done.trials) < 200
+
+
+def test_an_experiment_that_is_asked_to_end_stops_its_trials() -> None:
+    stopped: list[bool] = []
+
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        if number < 2:
+            yield from trained(number, parameters)
+        else:
+            stopped.append(True)
+            yield Stopped(number)
+
+    time = iter(range(10_000))
+    done = run(experiment(), script, stopped=lambda: bool(stopped), clock=lambda: next(time) * 1.0)
+    assert done.ended == "stopped"
+    assert [trial.state for trial in done.trials] == ["succeeded", "succeeded", "killed"]
+
+
+def test_a_raised_count_goes_on_and_the_same_count_repeats_nothing(store: ArtifactStore) -> None:
+    spec = experiment(max_trial_count=4)
+    runners = []
+    for count in (4, 4, 7):
+        runners.append(Scripted())
+        raised = spec.model_copy(update={"max_trial_count": count})
+        with opened_study(store.objects, "k1", raised, 3, STEPS) as study:
+            done = Controller(study, runners[-1]).run()
+    assert [runner.started for runner in runners] == [[0, 1, 2, 3], [], [4, 5, 6]]
+    assert done.trials == run(spec.model_copy(update={"max_trial_count": 7})).trials
+
+
+def test_earlier_configurations_are_tried_first_as_far_as_they_fit() -> None:
+    warm = (
+        {"model.architecture": "xgboost", "optimizer.learning_rate": 0.05, "model.max_depth": 7},
+        {"model.architecture": "tabular_mlp", "optimizer.learning_rate": 7.0},
+    )
+    spec = experiment(parameters=SPACES["tpe"], max_trial_count=4)
+    done = Controller(ExperimentStudy(spec, 3, STEPS, NAME, warm=warm), Scripted()).run()
+    assert done.trials[0].parameters == warm[0]
+    assert done.trials[1].parameters["model.architecture"] == "tabular_mlp"
+    assert done.trials[1].parameters["optimizer.learning_rate"] != 7.0
+    assert len(done.trials) == 4 and replay(spec, 3, STEPS, NAME, done.trials, warm) is None
+
+
+def test_constraints_decide_what_can_be_best_and_steer_the_sampler() -> None:
+    at_most = {"parameters": SPACES["tpe"], "constraints": [{"measure": "size_bytes", "at_most": 400}]}
+    spec = experiment(max_trial_count=20, algorithm={"name": "tpe", "startup_trials": 5}, **at_most)
+    study = ExperimentStudy(spec, 3, STEPS, NAME)
+    done = Controller(study, Scripted()).run()
+    assert {trial.feasible for trial in done.trials} == {True, False}
+    assert all(trial.feasible == (trial.measures["size_bytes"] <= 400) for trial in done.trials)
+    assert done.best.feasible and done.best.number in done.front
+    violations = [each.system_attrs["constraints:0:size_bytes"] for each in study.optuna.trials]
+    assert violations == [trial.measures["size_bytes"] - 400 for trial in done.trials]
+    free = run(spec.model_copy(update={"constraints": ()}))
+    assert [each.parameters for each in free.trials] != [each.parameters for each in done.trials]
+    with pytest.raises(ExperimentFailedError, match=r"keeps to all constraints: size_bytes: at most 1, the"):
+        run(experiment(max_trial_count=2, constraints=[{"measure": "size_bytes", "at_most": 1}]))
+
+
+def test_several_objectives_end_in_the_knee_of_their_front() -> None:
+    spec = experiment(
+        objective=["log_loss", "size_bytes"],
+        algorithm={"name": "nsga2", "population_size": 6},
+        parameters=SPACES["tpe"],
+        max_trial_count=24,
+    )
+    done = run(spec)
+    assert len(done.front) > 1 and done.best.number in done.front
+    assert all(set(trial.values) == {"log_loss", "size_bytes"} for trial in done.trials)
+
+
+def test_trials_of_a_controller_that_died_are_stopped_with_this_one() -> None:
+    """Whatever ends the controller, no trial runs on."""
+
+    class Broken(Scripted):
+        def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Any:
+            if number == 2:
+                raise OSError("no process can be started")
+            return super().start(number, parameters, lambda _: None)
+
+    runner = Broken()
+    with pytest.raises(OSError, match="no process"):
+        Controller(ExperimentStudy(experiment(parallel_trial_count=3), 3, STEPS, NAME), runner).run()
+    assert runner.stopped == [0, 1]
+
+
+def test_an_error_of_the_store_ends_the_controller_and_its_trials_are_gone_on_with(store: ArtifactStore) -> None:
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        yield from [Broken(number, StoreError("The bucket is away."))] if number == 2 else trained(number, parameters)
+
+    spec = experiment(max_trial_count=4)
+    with pytest.raises(StoreError, match="away"), opened_study(store.objects, "k1", spec, 3, STEPS) as study:
+        Controller(study, Scripted(script)).run()
+    trials, state = read_study(store.objects, "k1")
+    assert state == "interrupted" and [trial.ended for trial in trials] == [True, True, False]
+    with opened_study(store.objects, "k1", spec, 3, STEPS) as study:
+        assert Controller(study, runner := Scripted()).run().trials == run(spec).trials
+    assert runner.started == [2, 3]
+
+
+@pytest.mark.parametrize("name", ["successive_halving", "patience"])
+def test_a_trial_that_was_to_be_stopped_is_stopped_by_the_next_controller(store: ArtifactStore, name: str) -> None:
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        for step in range(1, STEPS + 1):
+            yield Reported(number, step, STEPS, {"log_loss": 1.0 + number + step})
+        yield _won(number)
+
+    spec = experiment(
+        max_trial_count=2,
+        early_stopping={"name": name} | ({"patience": 1} if name == "patience" else {"reduction_factor": 2}),
+    )
+    with opened_study(store.objects, "k1", spec, 3, STEPS) as study:
+        study.ask()
+        for step in range(1, STEPS + 1):
+            study.report(0, step, 0.1 / step)
+        study.end(replace(study.trials[0], state="succeeded", values={"log_loss": 0.01}))
+        study.ask()
+        at = next(step for step in range(1, STEPS) if study.report(1, step, 2.0 + step))
+        study.flush()
+    with opened_study(store.objects, "k1", spec, 3, STEPS) as study:
+        assert study.pruned_at(1) == at
+        done = Controller(study, Scripted(script)).run()
+    assert (done.trials[1].state, done.trials[1].reason) == ("early_stopped", f"pruned at step {at} of 4")

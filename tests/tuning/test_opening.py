@@ -1,0 +1,329 @@
+"""Where an experiment lies while it runs: no controller, and no database, loses or repeats a trial."""
+
+import gc
+import json
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.records import create_record, read_record, remove_record
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.access import journal as journal_module
+from gatehouse.tuning.access.address import STORAGE
+from gatehouse.tuning.access.journal import (
+    SecondControllerError,
+    StoreJournal,
+    ask_to_stop,
+    is_asked_to_stop,
+    remember,
+    studies,
+)
+from gatehouse.tuning.access.lease import ControllerLease, is_controlled
+from gatehouse.tuning.access.storage import database
+from gatehouse.tuning.controller import Controller
+from gatehouse.tuning.opening import best_configurations, opened_study, read_study
+from gatehouse.tuning.runner import Event, Succeeded
+from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.study import ExperimentStudy
+from tests.tuning.stand_in import DROPOUT, SPACES, STEPS, Scripted, experiment, trained
+
+SPEC = experiment(max_trial_count=6, parameters=SPACES["tpe"], early_stopping="median")
+TWELVE = SPEC.model_copy(update={"max_trial_count": 12})
+
+
+def _controlled(store: ArtifactStore, spec: ExperimentSpec = SPEC) -> Scripted:
+    runner = Scripted()
+    with opened_study(store.objects, "k1", spec, 3, STEPS) as study:
+        Controller(study, runner).run()
+    return runner
+
+
+def test_a_trial_is_in_the_journal_as_a_whole_or_not_at_all(store: ArtifactStore) -> None:
+    _controlled(store)
+    keys = list(store.objects.list("tuning/k1/journal"))
+    assert keys == [f"tuning/k1/journal/{number:08d}.json" for number in range(len(keys))]
+    assert len(keys) <= 1 + 2 * 6, "more than one object for a suggestion and one for an end"
+    for count in range(1, len(keys) + 1):
+        copy = ArtifactStore.open(Path(store.objects.address).parent / f"copy-{count}")
+        for key in keys[:count]:
+            copy.objects.put_bytes(key, store.objects.get_bytes(key))
+        trials, _ = read_study(copy.objects, "k1")
+        assert all(trial.parameters for trial in trials) and len(trials) == count // 2
+        runner = _controlled(copy)
+        assert read_study(copy.objects, "k1")[0] == read_study(store.objects, "k1")[0]
+        assert runner.started == list(range((count - 1) // 2, 6)), "a trial was lost or repeated"
+
+
+def test_a_second_controller_is_refused_while_the_first_lives(store: ArtifactStore) -> None:
+    with ControllerLease(store.objects, "k1", beat=0.05):
+        with pytest.raises(SecondControllerError, match=f"has a controller, process {os.getpid()} on"):
+            ControllerLease(store.objects, "k1", beat=60).__enter__()
+        assert read_study(store.objects, "k1")[1] == "running"
+    with ControllerLease(store.objects, "k1"):
+        pass
+    assert read_study(store.objects, "k1")[1] == "ended"
+
+
+def test_the_lease_of_a_process_that_is_gone_is_taken_over(store: ArtifactStore) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with ControllerLease(store.objects, "k1", beat=60):
+        key = "tuning/k1/controller.json"
+        body = json.loads(store.objects.get_bytes(key))
+        store.objects.put_bytes("tuning/k2/controller.json", json.dumps(body | {"process": gone.pid}).encode())
+        store.objects.put_bytes("tuning/k3/controller.json", json.dumps(body | {"host": "another"}).encode())
+    began = time.monotonic()
+    with ControllerLease(store.objects, "k2", beat=60):
+        assert time.monotonic() - began < 60, "the holder was watched, though its process is gone"
+    with ControllerLease(store.objects, "k3", beat=0.05):
+        assert json.loads(store.objects.get_bytes("tuning/k3/controller.json"))["process"] == os.getpid()
+
+
+def test_a_controller_that_lost_its_lease_ends_and_leaves_the_lease_of_the_other(store: ArtifactStore) -> None:
+    key = "tuning/k1/controller.json"
+
+    def taken() -> None:
+        with ControllerLease(store.objects, "k1", beat=0.01) as lease:
+            lease.require()
+            remove_record(store.objects, key)
+            create_record(store.objects, key, {"host": "another", "process": 1})
+            while True:  # Until the next beat.
+                time.sleep(0.001)
+                lease.require()
+
+    with pytest.raises(SecondControllerError, match="took the experiment over"):
+        taken()
+    assert read_record(store.objects, key) == {"host": "another", "process": 1}
+
+
+def test_a_controller_that_lost_its_journal_to_another_ends(store: ArtifactStore) -> None:
+    one, other = (StoreJournal(store.objects, "k1") for _ in range(2))
+    for journal in (one, other):
+        journal.append_logs([{"op_code": 0}])
+    one.flush()
+    with pytest.raises(SecondControllerError, match="Run only one controller"):
+        other.flush()
+
+
+def test_a_long_journal_is_read_from_few_objects_also_where_a_kill_left_one_out(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "BLOCK", 3)
+    written: list[dict[str, Any]] = []
+
+    def more(count: int) -> StoreJournal:
+        journal = StoreJournal(store.objects, "k1")
+        assert journal.read_logs(0) == written
+        for _ in range(count):
+            lines = [{"line": len(written) + index} for index in range(1 + len(written) % 2)]
+            journal.append_logs(lines)
+            written.extend(lines)
+            journal.flush()
+        return journal
+
+    more(5)
+    more(2)
+    assert len(list(store.objects.list("tuning/k1/blocks"))) == 2
+    remove_record(store.objects, "tuning/k1/blocks/000001.json")
+    more(3)
+    blocks = list(store.objects.list("tuning/k1/blocks"))
+    assert len(blocks) == 3 and len(list(store.objects.list("tuning/k1/journal"))) == 10
+    for number in range(9):  # What blocks hold is not read from the small objects.
+        remove_record(store.objects, key := f"tuning/k1/journal/{number:08d}.json")
+        create_record(store.objects, key, {"lines": "none"})
+    assert more(0).read_logs(0) == written
+
+
+def test_the_garbage_collector_rests_while_a_journal_is_read(store: ArtifactStore) -> None:
+    journal = StoreJournal(store.objects, "k1")
+    journal.append_logs([{"op_code": 0, "worker_id": "one", "study_name": "another", "directions": [1]}] * 10_000)
+    journal.flush()
+    seen: list[str] = []
+    told = lambda phase, info: seen.append(phase)  # noqa: E731
+    usual = gc.get_threshold()
+    gc.set_threshold(700)
+    gc.callbacks.append(told)
+    try:
+        assert read_study(store.objects, "k1") == ([], "ended")
+    finally:
+        gc.callbacks.remove(told)
+        gc.set_threshold(*usual)
+    assert len(seen) < 10 and gc.isenabled()
+
+
+def test_a_journal_is_whole_where_an_earlier_block_is_gone(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "BLOCK", 3)
+    journal = StoreJournal(store.objects, "k1")
+    for line in range(7):
+        journal.append_logs([{"line": line}])
+        journal.flush()
+    remove_record(store.objects, "tuning/k1/blocks/000000.json")
+    assert [each["line"] for each in StoreJournal(store.objects, "k1").read_logs(0)] == list(range(7))
+
+
+def test_an_experiment_is_asked_to_stop_until_another_run_begins_it(store: ArtifactStore) -> None:
+    remember(store.objects, "k1", {}, "run 1")
+    assert not is_asked_to_stop(store.objects, "k1")
+    assert ask_to_stop(store.objects, "k1") and not ask_to_stop(store.objects, "k1")
+    remember(store.objects, "k1", {}, "run 1")
+    assert is_asked_to_stop(store.objects, "k1"), "a retry of the task that was stopped goes on"
+    for run in ("run 2", ""):
+        ask_to_stop(store.objects, "k1")
+        remember(store.objects, "k1", {}, run)
+        assert not is_asked_to_stop(store.objects, "k1")
+
+
+def test_the_experiments_of_a_store_are_listed_with_what_they_are(store: ArtifactStore) -> None:
+    remember(store.objects, "k1", {"model_name": "flights"})
+    remember(store.objects, "k1", {"model_name": "another"})
+    store.objects.put_bytes("tuning/k0/stop.json", b"{}")
+    assert list(studies(store.objects)) == [("k1", {"model_name": "another", "run": ""})]
+
+
+def test_nothing_is_kept_of_an_experiment_that_is_never_resumed(store: ArtifactStore) -> None:
+    never = SPEC.model_copy(update={"resume_policy": "never"})
+    assert _controlled(store, never).started == _controlled(store, never).started == list(range(6))
+    assert not list(store.objects.list("tuning"))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/studies.db"
+        return
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    import pgserver
+
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as directory:
+        server = pgserver.get_server(directory, cleanup_mode="stop")
+        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+        server.cleanup()
+
+
+def test_a_database_holds_the_same_experiment(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    _controlled(store)
+    monkeypatch.setenv(STORAGE, url)
+    other = ArtifactStore.open(tmp_path / "other")
+    with opened_study(other.objects, "k1", SPEC, 3, STEPS) as study:
+        study.ask()
+        # A controller that is killed within `ask` leaves a trial without its parameters in a database.
+        study.optuna.ask()
+    assert read_study(other.objects, "k1")[1] == "interrupted"
+    assert _controlled(other).started == list(range(6))
+    assert not list(other.objects.list("tuning/k1/journal"))
+    in_database = read_study(other.objects, "k1")[0]
+    monkeypatch.delenv(STORAGE)
+    assert in_database == read_study(store.objects, "k1")[0]
+
+
+def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_each(
+    store: ArtifactStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    trials = [{"number": number, "parameters": {"model.dropout": number % 3 / 10}} for number in range(5)]
+    references = [
+        str(
+            store.publish(
+                "experiments",
+                "flights",
+                {
+                    "trials.json": canonical_json(trials),
+                    "experiment.json": canonical_json({"best_trial": best, "front": front}),
+                },
+            )
+        )
+        for best, front in ((2, [0, 2, 3]), (1, [1]))
+    ]
+    wide, narrow = (experiment(warm_start=references, parameters=[DROPOUT | {"max": most}]) for most in (0.5, 0.1))
+    assert [each["model.dropout"] for each in best_configurations(store, wide)] == [0.2, 0.0, 0.1]
+    assert not caplog.messages
+    assert [each["model.dropout"] for each in best_configurations(store, narrow)] == [0.0, 0.1]
+    assert caplog.messages == [
+        f"warm_start: trial 2 of {references[0]} is left out: "
+        "model.dropout is 0.2, expected from 0 to 0.1 in steps of 0.1"
+    ]
+    unknown = f"experiments/flights/sha256-{'0' * 64}"
+    with pytest.raises(ConfigurationError, match=rf"tuning.warm_start: .*{unknown}; copy"):
+        best_configurations(store, experiment(warm_start=[unknown]))
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("no url", "found none"),
+        ("oracel://me:pa55word@db/studies?password=pa55word", "found oracel://db/studies: NoSuchModuleError"),
+        ("oracel://me:pa@55word@db/studies", "write each @ of the password as %40"),
+        ("oracel://me:pa@55/word@db", "write each @ of the password as %40"),
+        ("sqlite:////no/such/folder/studies.db\n", "found sqlite:////no/such/folder/studies.db: .*unable to open"),
+    ],
+)
+def test_a_database_that_cannot_be_opened_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, url: str, found: str
+) -> None:
+    monkeypatch.setenv(STORAGE, url)
+    with pytest.raises(StoreError, match=rf"{STORAGE}: expected .*{found}") as raised:
+        database()
+    assert raised.value.exit_code == (StoreError if "sqlite" in url else ConfigurationError).exit_code
+    assert "55" not in str(raised.value) and "word@" not in str(raised.value)
+
+
+def _to_be_killed(folder: Path) -> None:
+    """A controller, each of whose trials notes in a file when it is done."""
+
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        for event in trained(number, parameters):
+            if isinstance(event, Succeeded):
+                with (folder.parent / "log").open("a") as log:
+                    log.write(f"done {number}\n")
+            yield event
+
+    with opened_study(ArtifactStore.open(folder).objects, "k1", TWELVE, 3, STEPS) as study:
+        Controller(study, Scripted(script)).run()
+
+
+def test_a_controller_that_is_killed_at_any_point_loses_and_repeats_nothing(store: ArtifactStore) -> None:
+    folder = Path(store.objects.address)
+    log = folder.parent / "log"
+    log.touch()
+    for more in (1, 3, 2, None):
+        child = multiprocessing.get_context("fork").Process(target=_to_be_killed, args=[folder])
+        child.start()
+        before = log.read_text().count("done")
+        while more and child.is_alive() and log.read_text().count("done") < before + more:
+            time.sleep(0.001)
+        if more:
+            child.kill()
+        child.join()
+    assert child.exitcode == 0
+    done = Counter(log.read_text().splitlines())
+    trials, state = read_study(store.objects, "k1")
+    assert tuple(trials) == Controller(ExperimentStudy(TWELVE, 3, STEPS, "k1"), Scripted()).run().trials
+    assert state == "ended" and set(done) == {f"done {number}" for number in range(12)}
+    assert sum(done.values()) - len(done) <= 3, "a trial that had ended was run again"
+
+
+def test_a_controller_that_went_silent_elsewhere_counts_for_a_minute(tmp_path: Path) -> None:
+    store = ArtifactStore.open(tmp_path)
+    key = "tuning/k1/controller.json"
+    create_record(store.objects, key, {"host": "elsewhere", "process": 1})
+    assert is_controlled(store.objects, "k1")
+    os.utime(tmp_path / key, (time.time() - 3600,) * 2)
+    assert not is_controlled(store.objects, "k1")
+    create_record(store.objects, "tuning/k2/controller.json", {"host": socket.gethostname(), "process": 2**22 + 1})
+    assert not is_controlled(store.objects, "k2"), "no process of this machine has this number"

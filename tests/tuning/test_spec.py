@@ -1,0 +1,290 @@
+"""The search space: what cannot be a trial is refused before any trial runs."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gatehouse.configuration.yaml_lines import load_model
+from gatehouse.project.project_file import ProjectFile
+from gatehouse.store.identity import of_identity
+from gatehouse.training.spec import TrainSpec, changed, train_spec
+from gatehouse.tuning.configuration import configured, infeasible, steps_of
+from gatehouse.tuning.spec import ExperimentSpec
+
+RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-2, "log": True}
+ARCHITECTURE = {"name": "model.architecture", "type": "categorical", "choices": ["tabular_mlp", "xgboost"]}
+OF_TREES, OF_NETWORKS = ({"when": {"model.architecture": each}} for each in ("xgboost", "tabular_mlp"))
+DEPTH = {"name": "model.max_depth", "type": "int", "min": 3, "max": 9, "step": 2}
+NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"parameters": [RATE | {"name": "speed"}]}, "name: speed: there is no such setting"),
+        ({"parameters": [RATE | {"name": "dropout"}]}, "did you mean model.dropout"),
+        ({"parameters": [RATE | {"min": 0.0}]}, "log: expected min above 0"),
+        ({"parameters": [RATE | {"min": 0.1, "max": 0.01}]}, "min at most max"),
+        ({"parameters": [{"name": "model.dropout", "type": "double", "min": 0.1}]}, "needs min and max"),
+        (
+            {"parameters": [{"name": "model.dropout", "type": "double", "min": 6, "max": 2}]},
+            "expected min at most max, found min 6 and max 2",
+        ),
+        ({"parameters": [{"name": "model.hidden", "type": "categorical"}]}, "needs choices"),
+        ({"parameters": [RATE, RATE]}, "optimizer.learning_rate and optimizer.learning_rate overlap"),
+        ({"parameters": [RATE | {"name": "seed"}]}, "seed and seed overlap"),
+        (
+            {"parameters": [RATE], "trial_settings": {"optimizer": {"warmup": 0}}},
+            "optimizer.learning_rate and optimizer over",
+        ),
+        (
+            {"parameters": [RATE], "trial_settings": {"epochs": 1}},
+            "trial_settings: epochs: there is no such setting \\(did you mean",
+        ),
+        ({"parameters": [RATE | {"step": 0.1}]}, "no even steps"),
+        ({"parameters": [DEPTH | {"step": 0.5}]}, "step: expected a whole number"),
+        ({"parameters": [DEPTH | {"choices": [1]}]}, "choices: a parameter of type int has min and max"),
+        ({"parameters": [ARCHITECTURE | {"log": True}]}, "has choices, and no log"),
+        ({"parameters": [RATE | OF_TREES]}, "when: there is no parameter model.architecture"),
+        (
+            {"parameters": [ARCHITECTURE, RATE | {"when": {"model.architecture": "forest"}}]},
+            "when: model.architecture is never forest",
+        ),
+        (
+            {"parameters": [RATE, DEPTH | {"when": {"optimizer.learning_rate": 0.01}}]},
+            "optimizer.learning_rate has no list of values",
+        ),
+        (
+            {
+                "parameters": [
+                    DEPTH | {"when": {"model.bins": 64}},
+                    {"name": "model.bins", "type": "categorical", "choices": [64]} | {"when": {"model.max_depth": 3}},
+                ]
+            },
+            "conditions lead in a circle",
+        ),
+        ({"parameters": [ARCHITECTURE, RATE | OF_TREES, RATE]}, "their conditions must exclude each other"),
+        ({"parameters": [RATE], "trial_settings": {"model.architecture": "xgboost"}}, "would have another model"),
+        ({"parameters": [RATE], "algorithm": "annealing"}, "algorithm"),
+        ({"parameters": [RATE], "algorithm": {"name": "random", "startup_trials": 3}}, "startup_trials"),
+        ({"parameters": [RATE], "algorithm": "grid"}, "grid needs parameters with a list of values"),
+        ({"parameters": [RATE], "algorithm": "cmaes"}, "cmaes needs two parameters"),
+        ({"parameters": [ARCHITECTURE, RATE], "algorithm": "cmaes"}, "cmaes takes numbers only"),
+        ({"parameters": [ARCHITECTURE, DEPTH | OF_TREES], "algorithm": "sobol"}, "sobol takes no conditions"),
+        ({"parameters": [RATE], "objective": ["log_loss", "roc_auc"], "algorithm": "gp"}, "gp takes one objective"),
+        (
+            {"parameters": [RATE], "objective": ["log_loss", "size_bytes"], "early_stopping": "median"},
+            "stopped early by one objective only",
+        ),
+        ({"parameters": [RATE], "objective": "size_bytes", "early_stopping": "median"}, "at the end of a trial only"),
+        (
+            {"parameters": [{"name": "data.batch_size", "type": "categorical", "choices": [64, 32, 64]}]},
+            "choices: expected each value once, found again 64",
+        ),
+        ({"parameters": [DEPTH | {"step": 7}]}, "step: expected at most max - min, which is 6, found 7"),
+        ({"parameters": [RATE], "warm_start": ["flights"]}, "warm_start: expected references experiments/.*'flights'"),
+        ({"parameters": [RATE], "warm_start": [f"models/a/sha256-{'0' * 64}"]}, "warm_start: expected references"),
+        ({"parameters": [RATE], "constraints": [{"measure": "size_bytes"}]}, "one of at_most and at_least"),
+    ],
+)
+def test_a_space_that_no_training_could_take_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ExperimentSpec.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("base", "parameter", "message"),
+    [
+        (NETWORK, RATE | {"max": 2.0}, "learning_rate: Input should be less than or equal to 1"),
+        (
+            NETWORK,
+            {"name": "data.batch_size", "type": "double", "min": 64, "max": 128},
+            "batch_size: Input should be a",
+        ),
+        (NETWORK, {"name": "data.batch_size", "type": "int", "min": 6.5, "max": 9}, "batch_size: Input should be a"),
+        (NETWORK, {"name": "model.hidden", "type": "categorical", "choices": [[8], [0]]}, "greater than or equal to 1"),
+        (NETWORK, {"name": "model.max_depth", "type": "int", "min": 2, "max": 8}, "only xgboost"),
+        (TREES, {"name": "model.hidden", "type": "categorical", "choices": [[8]]}, "only tabular_mlp"),
+        (
+            NETWORK,
+            {"name": "model", "type": "categorical", "choices": [{"architecture": "mlp"}]},
+            "expected one of linear, tabular_mlp",
+        ),
+    ],
+)
+def test_a_parameter_that_the_model_cannot_take_is_told(
+    base: TrainSpec, parameter: dict[str, Any], message: str
+) -> None:
+    space = ExperimentSpec.model_validate({"parameters": [parameter]})
+    [(where, _, why)] = infeasible(space, base)
+    assert where == ("parameters", 0, "name") and message in why
+
+
+def test_trial_settings_that_the_model_cannot_take_is_told() -> None:
+    space = ExperimentSpec.model_validate({"parameters": [RATE], "trial_settings": {"stopping.epochs": 2}})
+    assert [(where, value) for where, value, _ in infeasible(space, TREES)] == [
+        (("trial_settings", "stopping.epochs"), 2)
+    ]
+    assert not list(infeasible(space, NETWORK))
+
+
+def test_a_setting_stands_twice_under_conditions_that_exclude_each_other() -> None:
+    spec = ExperimentSpec.model_validate(
+        {"parameters": [RATE | OF_TREES, RATE | OF_NETWORKS, DEPTH | OF_TREES, ARCHITECTURE]}
+    )
+    assert [each.name for each in spec.ordered] == [
+        "model.architecture",
+        "optimizer.learning_rate",
+        "optimizer.learning_rate",
+        "model.max_depth",
+    ]
+    assert {spec.label(each) for each in spec.parameters} == {
+        "optimizer.learning_rate when model.architecture is xgboost",
+        "optimizer.learning_rate when model.architecture is tabular_mlp",
+        "model.max_depth",
+        "model.architecture",
+    }
+    assert not infeasible(spec, NETWORK) and not infeasible(spec, TREES)
+
+
+def test_a_condition_is_inherited_from_the_parents() -> None:
+    bins = {"name": "model.bins", "type": "categorical", "choices": [64, 128]} | OF_TREES
+    under_bins = RATE | {"when": {"model.bins": [64, 128]}}
+    spec = ExperimentSpec.model_validate({"parameters": [ARCHITECTURE, bins, under_bins, RATE | OF_NETWORKS]})
+    assert not infeasible(spec, NETWORK)
+
+
+def test_another_architecture_begins_with_its_defaults_and_keeps_what_it_has() -> None:
+    base = train_spec(
+        {
+            "optimizer": {"learning_rate": 0.5, "weight_decay": 0.1},
+            "data": {"train_fraction": 0.5, "batch_size": 64},
+            "stopping": {"patience": 9},
+            "parallelism": {"processes": 2, "threads": 3},
+            "seed": 3,
+        }
+    )
+    settings = {"stopping.epochs": 2, "stopping.rounds": 40, "parallelism.processes": 1}
+    trees = configured(base, {"model.architecture": "xgboost", "model.max_depth": 4}, settings)
+    assert trees == train_spec(
+        {
+            "model": {"architecture": "xgboost", "max_depth": 4},
+            "data": {"train_fraction": 0.5},
+            "stopping": {"rounds": 40},
+            "parallelism": {"processes": 1, "threads": 3},
+            "seed": 3,
+        }
+    )
+    same = configured(base, {"model.architecture": "tabular_mlp"}, settings)
+    assert same == changed(base, {"stopping.epochs": 2, "parallelism.processes": 1})
+
+
+def test_a_trial_setting_is_refused_where_no_model_of_the_search_has_it() -> None:
+    both = {"parameters": [ARCHITECTURE], "trial_settings": {"stopping.epochs": 2, "stopping.rounds": 40}}
+    assert not infeasible(ExperimentSpec.model_validate(both), TREES)
+    [(where, _, why)] = infeasible(ExperimentSpec.model_validate(both | {"parameters": [DEPTH]}), TREES)
+    assert where == ("trial_settings", "stopping.epochs") and "only a neural network" in why
+
+
+def test_bounds_are_checked_under_every_condition() -> None:
+    """A rate that both models have must be one for both; one under a condition, for its model."""
+    depth_of_both = {"parameters": [ARCHITECTURE, DEPTH]}
+    [(where, _, why)] = infeasible(ExperimentSpec.model_validate(depth_of_both), NETWORK)
+    assert where == ("parameters", 1, "name") and "only xgboost" in why
+
+
+@pytest.mark.parametrize(
+    ("base", "settings", "parameters", "steps"),
+    [
+        (NETWORK, {"stopping.epochs": 4}, [RATE], 4),
+        (NETWORK, {"stopping.epochs": 4, "stopping.rounds": 60}, [ARCHITECTURE], 4),
+        (TREES, {"stopping.rounds": 60}, [DEPTH], 20),
+        (TREES, {"stopping.rounds": 7}, [DEPTH], 7),
+    ],
+)
+def test_a_whole_trial_has_as_many_steps_as_its_network_has_epochs(
+    base: TrainSpec, settings: dict[str, Any], parameters: list[Any], steps: int
+) -> None:
+    spec = ExperimentSpec.model_validate({"parameters": parameters, "trial_settings": settings})
+    assert steps_of(spec, base) == steps
+    assert steps_of(spec.model_copy(update={"steps_per_trial": 9}), base) == 9
+
+
+def test_objectives_and_constraints_that_are_not_measured_are_told() -> None:
+    spec = ExperimentSpec.model_validate(
+        {
+            "parameters": [RATE],
+            "objective": [{"metric": "log_loss", "goal": 0.5}, "brier", "latency_ms"],
+            "algorithm": "nsga2",
+            "constraints": [{"measure": "size_bytes", "at_most": 9}, {"measure": "ece", "at_most": 0.1}],
+        }
+    )
+    assert [where for where, *_ in infeasible(spec, NETWORK)] == [("objective", 1), ("constraints", 1, "measure")]
+    assert spec.objective[0].is_reached(0.4) and not spec.objective[0].is_reached(0.6)
+    assert [each.violation(10) for each in spec.constraints] == [1, 9.9]
+
+
+def test_a_first_rung_beyond_the_end_of_a_trial_is_told() -> None:
+    given = {"parameters": [RATE], "trial_settings": {"stopping.epochs": 4}}
+    for name in ("hyperband", "successive_halving"):
+        late, early = (
+            ExperimentSpec.model_validate(given | {"early_stopping": {"name": name, "min_resource": resource}})
+            for resource in (5, 4)
+        )
+        [(where, value, why)] = infeasible(late, NETWORK)
+        assert (where, value) == (("early_stopping", "min_resource"), 5) and "at most the 4 steps" in why
+        assert not infeasible(early, NETWORK)
+
+
+REFIT = {"name": "stopping.refit", "type": "int", "min": 0, "max": 3}
+
+
+@pytest.mark.parametrize(
+    ("base", "given", "where"),
+    [
+        (changed(NETWORK, {"stopping.refit": 2}), {}, ("training", "stopping", "refit")),
+        (NETWORK, {"trial_settings": {"stopping.refit": 2}}, ("trial_settings",)),
+        (NETWORK, {"parameters": [REFIT]}, ("parameters", 0, "name")),
+    ],
+)
+def test_a_trial_that_would_train_on_validation_rows_is_told(
+    base: TrainSpec, given: dict[str, Any], where: tuple[Any, ...]
+) -> None:
+    [(place, _, why)] = infeasible(ExperimentSpec.model_validate({"parameters": [RATE]} | given), base)
+    assert place == where and "stopping.refit" in why and "final_rows: train_and_validation" in why
+
+
+def test_choices_keep_their_types_and_may_be_whole_models() -> None:
+    choices = [[16, 8], [8]]
+    space = ExperimentSpec.model_validate(
+        {"parameters": [{"name": "model.hidden", "type": "categorical", "choices": choices}]}
+    )
+    assert ExperimentSpec.model_validate_json(space.model_dump_json()).parameters[0].choices == ((16, 8), (8,))
+    models = [{"architecture": "tabular_mlp", "hidden": [8]}, {"architecture": "ft_transformer", "blocks": 1}]
+    space = ExperimentSpec.model_validate({"parameters": [{"name": "model", "type": "categorical", "choices": models}]})
+    assert not list(infeasible(space, NETWORK))
+
+
+@pytest.mark.parametrize("algorithm", [{}, {"algorithm": {"name": "tpe", "startup_trials": 5}}])
+def test_an_experiment_of_an_earlier_format_took_each_parameter_by_itself(algorithm: dict[str, Any]) -> None:
+    now = ExperimentSpec.model_validate({"parameters": [RATE]} | algorithm)
+    then = of_identity(ExperimentSpec, {"parameters": [RATE]} | algorithm)
+    assert (now.algorithm.multivariate, then.algorithm.multivariate) == (None, False)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("[1]", "tuning: expected keys with values, found [1]"),
+        ("{parameters: {name: a}}", "tuning.parameters: expected a list of values, found {name: a}"),
+        ("{parameters: [model.dropout]}", "tuning.parameters.0: expected keys with values, found 'model.dropout'"),
+        ("{parameters: [[a, b]]}", "tuning.parameters.0: expected keys with values, found [a, b]"),
+        ("{parameters: [], algorithm: [tpe]}", "tuning.algorithm: expected keys with values, found [tpe]"),
+        ("{parameters: [], budget: [1]}", "tuning.budget: expected keys with values, found [1]"),
+    ],
+)
+def test_a_list_and_a_mapping_that_stand_for_each_other_are_told_in_words_of_yaml(given: str, said: str) -> None:
+    problems: list[str] = []
+    load_model("project.yaml", f"tuning: {given}", ProjectFile, problems)
+    assert f"project.yaml:1: {said}" in problems

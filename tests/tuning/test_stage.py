@@ -1,0 +1,415 @@
+"""The tune stage: experiments that repeat, go on after an interruption, and survive trials that fail."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.launchers.launcher import TrainingFailedError, stopped, timed_out
+from gatehouse.launchers.stopping import stop_here
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.run import RUN_ID, events
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.following import FOLLOWER, RUN_TITLE
+from gatehouse.tracking.spool import Point
+from gatehouse.training.optimizer.spec import OptimizerSpec
+from gatehouse.training.spec import NetworkTraining, beginning, changed, operation_of, run_as, settings_of, train_spec
+from gatehouse.training.stage import TrainRequest, TrainResult, job_key
+from gatehouse.tuning import cores as cores_module
+from gatehouse.tuning import optimism, stage, training_trials, waits
+from gatehouse.tuning.access.journal import ask_to_stop
+from gatehouse.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
+from gatehouse.tuning.configuration import infeasible
+from gatehouse.tuning.controller import ExperimentFailedError
+from gatehouse.tuning.reports.page import page
+from gatehouse.tuning.reports.summary import markdown
+from gatehouse.tuning.spec import ExperimentSpec, Objective
+from gatehouse.tuning.stage import TuneRequest, study_key, tune
+from tests.training.specs import network
+from tests.training.synthetic import fitted_data, publish_split
+
+SPACE = ExperimentSpec.model_validate(
+    {
+        "max_trial_count": 3,
+        "trial_settings": {"stopping.epochs": 1, "data.train_fraction": 0.5, "parallelism.processes": 1},
+        "parameters": [
+            {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True},
+            {"name": "model.hidden", "type": "categorical", "choices": [[16, 8], [8]]},
+            {"name": "model.embedding_size", "type": "int", "min": 2, "max": 4},
+        ],
+    }
+)
+BASE = network(epochs=5, processes=2, batch_size=128)
+
+
+def _request(store: ArtifactStore, space: ExperimentSpec = SPACE) -> TuneRequest:
+    training_set, split, fitted = fitted_data(store)
+    return TuneRequest(
+        training_set=training_set,
+        split=split,
+        transformation=fitted,
+        base=BASE,
+        spec=space,
+        model_name="flights",
+        seed=11,
+    )
+
+
+@pytest.mark.parametrize(
+    ("training", "metric"),
+    [
+        ({"loss": {"kind": "mse"}}, "mse"),
+        ({"loss": {"kind": "pairwise"}, "stopping": {"metric": "ndcg"}}, "ndcg"),
+        ({"model": {"architecture": "xgboost"}, "loss": {"kind": "binary"}}, "log_loss"),
+    ],
+)
+def test_an_experiment_without_objective_aims_at_the_metric_of_the_training(
+    training: dict[str, Any], metric: str
+) -> None:
+    given: dict[str, Any] = {
+        "training_set": "",
+        "split": "",
+        "transformation": "",
+        "base": training,
+        "model_name": "flights",
+    }
+    given["seed"] = 1
+    rate = {"name": "optimizer.learning_rate", "type": "double", "min": 0.01, "max": 0.1}
+    plain, told = (
+        TuneRequest.model_validate(given | {"spec": {"parameters": [rate]} | objective})
+        for objective in ({}, {"objective": metric})
+    )
+    assert plain == told and [each.metric for each in plain.spec.objective] == [metric]
+    assert tune.key(plain) == tune.key(told)
+    assert not infeasible(ExperimentSpec.model_validate({"parameters": [rate]}), plain.base)
+
+
+def _simulated(
+    requests: list[TrainRequest],
+    fails: Callable[[int], bool] = lambda _: False,
+    words: str = "Training failed: the gradient is not finite.",
+) -> Callable[[TrainRequest, ArtifactStore], TrainResult]:
+    """A stand-in for training whose log loss is best at a learning rate of 0.01; `fails` says by call which fail."""
+
+    def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
+        requests.append(request)
+        if fails(len(requests) - 1):
+            raise TrainingFailedError(f"{words}\nlog of process 4711 in /tmp/x1y2", repeats=True)
+        distance = abs(request.spec.optimizer.learning_rate - 0.01)
+        metrics = {"log_loss": 0.5 + distance, "roc_auc": 0.7 - distance}
+        history = canonical_json([{"epoch": 0} | metrics])
+        files = {"spec.json": request.spec.model_dump_json(), "history.json": history}
+        model = store.publish("models", request.model_name, files)
+        return TrainResult(model=str(model), best_epoch=0, metrics=metrics)
+
+    return train
+
+
+def _simulate(monkeypatch: pytest.MonkeyPatch, train: Callable[[TrainRequest, ArtifactStore], TrainResult]) -> None:
+    """Have trials trained by a stand-in, whose models score no rows."""
+    monkeypatch.setattr(training_trials, "train", train)
+    monkeypatch.setattr(optimism, "optimism", lambda *_: None)
+
+
+def _trials(store: ArtifactStore, reference: str) -> list[dict[str, Any]]:
+    trials: list[dict[str, Any]] = store.read_json(reference, "trials.json")
+    return trials
+
+
+def test_trials_are_real_training_runs_and_come_from_the_memo_when_an_experiment_goes_on(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = SPACE.model_copy(update={"max_trial_count": 2})
+    request = _request(store, two)
+    first = tune.function(request, store)
+    trials = _trials(store, first.experiment)
+    assert len(trials) == 2
+    for trial in trials:
+        manifest = store.manifest(trial["model"])
+        rate = trial["parameters"]["optimizer.learning_rate"]
+        assert manifest.configuration["optimizer"] == {"learning_rate": rate}
+        assert manifest.configuration["stopping"] == {"epochs": 1}
+        assert trial["values"] == {"log_loss": trial["metrics"]["log_loss"]}
+    monkeypatch.setattr("gatehouse.launchers.local._WRAPPER", "this")
+    assert tune.function(request, store) == first, "a trial was trained a second time"
+
+
+def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[TrainRequest] = []
+    _simulate(monkeypatch, _simulated(requests))
+    result = tune.function(_request(store), store)
+    trials = _trials(store, result.experiment)
+    winner = min(trials, key=lambda trial: trial["values"]["log_loss"])
+    (key,) = store.objects.list(f"measurements/{result.experiment}")
+    measured = json.loads(store.objects.get_bytes(key))
+    assert measured["stage"] == "tune" and 0 <= time.time() - measured["began"] - measured["seconds"] < 60
+    best = json.loads(result.best)
+    assert train_spec(best) == changed(BASE, winner["parameters"] | {"seed": 11})
+    assert not {"checkpoints", "operation"} & best.keys() and best["stopping"]["epochs"] == 5, (
+        "it holds what is not its own"
+    )
+    tried = [one.spec for one in requests]
+    assert {(one.stopping.epochs, one.data.train_fraction, one.parallelism.processes) for one in tried} == {(1, 0.5, 1)}
+    assert {one.seed for one in tried} == {11}
+    said = f"Trial {winner['number']} of 3 is best"
+    assert said in page(store, result.experiment)
+    lines = markdown(store, result.experiment).splitlines()
+    assert any(said in line for line in lines) and lines[-3].startswith(f"| {winner['number']} | ")
+    about = store.read_json(result.experiment, "experiment.json")
+    assert (about["ended"], about["counts"], about["optimism"]) == ("max_trial_count", {"succeeded": 3}, None)
+    assert store.manifest(result.experiment).details["trials"] == 3
+
+
+def test_a_population_ends_in_the_schedule_of_its_best_member_and_keeps_no_checkpoint(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[TrainRequest] = []
+    simulated = _simulated(requests)
+
+    def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
+        store.scratch(f"kept-{job_key(request)}")
+        return simulated(request, store)
+
+    _simulate(monkeypatch, train)
+    algorithm = {"name": "population", "population_size": 2, "interval": 2, "quantile": 0.5}
+    body = SPACE.model_dump() | {"algorithm": algorithm, "max_trial_count": 9, "trial_settings": {}}
+    result = tune.function(_request(store, ExperimentSpec.model_validate(body)), store)
+    assert store.read_json(result.experiment, "experiment.json")["ended"] == "generations"
+    assert [(one.spec.stopping.epochs, one.segment) for one in requests] == [(2, 2)] * 2 + [(4, 2)] * 2 + [(5, 2)] * 2
+    trials = _trials(store, result.experiment)
+    assert any(trial["parent"] not in (None, trial["number"] - 2) for trial in trials)
+    number = store.manifest(result.experiment).details["best_trial"]
+    best, winner = train_spec(json.loads(result.best)), requests[number].spec
+    assert isinstance(best, NetworkTraining) and best.stopping.epochs == 5
+    assert settings_of(beginning(best, winner.stopping.epochs)) == settings_of(winner)
+    assert not list((store.local_folder / "scratch").glob("kept-*"))
+
+
+def test_the_best_spec_is_read_after_the_format_of_one_of_its_groups_was_raised(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OptimizerSpec, "format_version", 2)
+    _simulate(monkeypatch, _simulated([]))
+    result = tune.function(_request(store), store)
+    winner = min(_trials(store, result.experiment), key=lambda trial: trial["values"]["log_loss"])
+    best = run_as(json.loads(result.best), operation_of(BASE))
+    assert best == changed(BASE, winner["parameters"] | {"seed": 11})
+
+
+def test_an_experiment_goes_on_with_more_trials_and_removes_what_failed_trials_left(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[TrainRequest] = []
+    _simulate(monkeypatch, _simulated(requests, fails=lambda call: call == 1))
+    first = tune.function(_request(store), store)
+    (measured,) = store.measurements(first.experiment, "tune")
+    left = store.scratch(f"train-{measured['jobs']['1']}")  # As a checkpoint would be there.
+    more = _request(store, SPACE.model_copy(update={"max_trial_count": 5, "parallel_trial_count": 2}))
+    result = tune.function(more, store)
+    assert len(requests) == 5, "trials were trained again"
+    assert _trials(store, result.experiment)[:3] == _trials(store, first.experiment)
+    assert not left.exists()
+    other = more.model_copy(update={"seed": 12})
+    assert study_key(more) == study_key(_request(store)) != study_key(other)
+
+
+def test_a_trial_that_is_stopped_early_keeps_its_checkpoint_for_whoever_tries_the_same(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+
+    def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
+        kept.append(store.scratch(f"train-{job_key(request)}"))
+        if len(kept) == 1:
+            return _simulated([])(request, store)
+        follower = FOLLOWER.get()
+        assert follower is not None and RUN_TITLE.get() == "trial 1"
+        for epoch in range(3):
+            follower([Point("log_loss", 0.5 + epoch, epoch, 0.0)])
+        while not stop_here().asked():
+            time.sleep(0.001)
+        raise stopped()
+
+    _simulate(monkeypatch, train)
+    changes = {"early_stopping": {"name": "patience", "patience": 1}, "trial_settings": {}, "max_trial_count": 2}
+    space = ExperimentSpec.model_validate(SPACE.model_dump() | changes)
+    result = tune.function(_request(store, space), store)
+    assert [trial["state"] for trial in _trials(store, result.experiment)] == ["succeeded", "early_stopped"]
+    assert kept[1].exists()
+
+
+def test_the_record_of_a_run_says_how_trials_ended_and_that_they_share_cores(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_ID, "run-1")
+    _simulate(monkeypatch, _simulated([]))
+    for number, cores in enumerate((1, 2)):
+        monkeypatch.setattr(cores_module, "processors", lambda cores=cores: cores)
+        tune.function(_request(store, SPACE.model_copy(update={"parallel_trial_count": 2})), store)
+        warned = [event for _, event in events(store, "run-1") if event.event == "warned"]
+        happened = [event for _, event in events(store, "run-1", trials=True)]
+        told = [event.body["message"] for event in happened if event.event == "trial"]
+        assert [line.split(":")[0] for line in told] == ["trial 0", "trial 1", "trial 2"]
+        assert ["want 2 cores, and this machine has 1" in one.body["message"] for one in warned] == [True], number
+
+
+def test_what_no_trial_can_be_trained_with_is_told_before_cores_are_counted(store: ArtifactStore) -> None:
+    space = SPACE.model_copy(update={"trial_settings": {"parallelism.processes": -1}})
+    with pytest.raises(ConfigurationError, match="The search space does not fit the training"):
+        tune.function(_request(store, space), store)
+
+
+def test_two_studies_that_find_the_same_publish_the_same(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    _simulate(monkeypatch, _simulated([], fails=lambda call: call % 3 == 1))
+    request = _request(store)
+    first = tune.function(request, store).experiment
+    key = study_key(request)
+    monkeypatch.setattr(stage, "study_key", lambda _: f"{key}-of-other-code")
+    monkeypatch.setattr(training_trials, "job_key", lambda request: f"other-{job_key(request)}")
+    assert tune.function(request, store).experiment == first
+    assert [each["study"] for each in store.measurements(first, "tune")] == [f"{key}-of-other-code", key]
+
+
+def test_an_experiment_that_somebody_stopped_goes_on_when_it_is_asked_for_again(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, requests = _request(store), []
+    answer = _simulated(requests)
+
+    def train(each: TrainRequest, where: ArtifactStore) -> TrainResult:
+        result = answer(each, where)
+        if len(requests) == 2:
+            ask_to_stop(where.objects, study_key(request))
+        return result
+
+    _simulate(monkeypatch, train)
+    monkeypatch.setattr(waits, "LOOK_SECONDS", 0.0)
+    first = tune(request, store)
+    assert (first.ended, len(_trials(store, first.experiment))) == ("stopped", 2)
+    second = tune(request, store)
+    assert (second.ended, len(_trials(store, second.experiment)), len(requests)) == ("max_trial_count", 3, 3)
+    assert tune(request, store) == second and len(requests) == 3
+
+
+def test_a_trial_that_took_too_long_is_tried_again_by_the_next_run(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_ID, "run-1")
+    requests: list[TrainRequest] = []
+    answer = _simulated(requests)
+
+    def train(each: TrainRequest, where: ArtifactStore) -> TrainResult:
+        if len(requests) == 1 and each.spec.operation.timeout_minutes == 1:
+            requests.append(each)
+            where.scratch(f"train-{job_key(each)}")  # As its checkpoint would be there.
+            raise timed_out(1, "epoch 3")
+        return answer(each, where)
+
+    _simulate(monkeypatch, train)
+    request = _request(store)
+    short = request.model_copy(update={"base": changed(BASE, {"operation.timeout_minutes": 1})})
+    assert tune.key(short) == tune.key(request)
+    first = tune(short, store)
+    told = "provisional: 1 trial failed for a reason outside of the search (TrainingTimeoutError), and the next run"
+    assert told in first.summary and first.provisional
+    assert told in "".join(one.body["message"] for _, one in events(store, "run-1") if one.event == "warned")
+    assert store.read_json(first.experiment, "experiment.json")["provisional"] == [1]
+    assert "The result is provisional: 1 trial failed" in page(store, first.experiment)
+    kept = store.scratch(f"train-{job_key(requests[1])}")
+    assert kept.exists() and len(requests) == 3
+    second = tune(request, store)
+    assert [trial["state"] for trial in _trials(store, second.experiment)] == ["succeeded"] * 3
+    assert requests[3].spec.optimizer == requests[1].spec.optimizer and len(requests) == 4, "others were trained again"
+    assert not second.provisional and "provisional" not in second.summary
+    assert tune(short, store) == second and len(requests) == 4
+
+
+def test_every_trial_has_the_transformation_of_the_request(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[TrainRequest] = []
+    _simulate(monkeypatch, _simulated(requests))
+    request = _request(store)
+    result = tune.function(request, store)
+    assert {one.transformation for one in requests} == {request.transformation}
+    assert store.manifest(result.experiment).derived_from["transformation"] == request.transformation
+
+
+@pytest.mark.parametrize("algorithm", [TpeAlgorithm(), RandomAlgorithm()], ids=lambda each: each.name)
+def test_the_same_request_gives_the_same_experiment_in_another_store(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
+) -> None:
+    space = SPACE.model_copy(update={"max_trial_count": 24, "algorithm": algorithm})
+    results = []
+    for name in ("one", "two"):
+        store = ArtifactStore.open(tmp_path / name)
+        _simulate(monkeypatch, _simulated([], fails=lambda call: call % 7 == 3))
+        results.append(tune.function(_request(store, space), store))
+    assert results[0] == results[1]
+
+
+def test_another_seed_tries_other_parameters(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[TrainRequest] = []
+    _simulate(monkeypatch, _simulated(requests))
+    for seed in (1, 2):
+        tune.function(_request(store).model_copy(update={"seed": seed}), store)
+    assert len({one.spec.optimizer.learning_rate for one in requests}) == 6
+
+
+def test_roc_auc_is_maximised(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    _simulate(monkeypatch, _simulated([]))
+    space = SPACE.model_copy(update={"objective": (Objective(metric="roc_auc"),), "max_trial_count": 5})
+    result = tune.function(_request(store, space), store)
+    values = [trial["values"]["roc_auc"] for trial in _trials(store, result.experiment)]
+    assert store.manifest(result.experiment).details["value"] == max(values) > min(values)
+
+
+def test_a_failed_trial_is_recorded_and_the_experiment_goes_on(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _simulate(monkeypatch, _simulated([], fails=lambda call: call == 1))
+    result = tune.function(_request(store), store)
+    trials = _trials(store, result.experiment)
+    assert [not trial["feasible"] for trial in trials] == [False, True, False]
+    assert (trials[1]["reason"], trials[1]["model"]) == ("TrainingFailedError", "")
+    assert "TrainingFailedError" in page(store, result.experiment)
+    (key,) = store.objects.list(f"measurements/{result.experiment}")
+    told = {"1": "Training failed: the gradient is not finite."}
+    assert json.loads(store.objects.get_bytes(key))["failed"] == told, "the log of a process is kept"
+
+
+def test_the_wording_of_an_error_changes_no_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for words in ("The gradient is not finite.", "A gradient was infinite."):
+        _simulate(monkeypatch, _simulated([], fails=lambda call: call == 1, words=words))
+        store = ArtifactStore.open(tmp_path / words)
+        found.append(tune.function(_request(store), store))
+    assert found[0] == found[1]
+
+
+def test_an_experiment_without_a_successful_trial_fails_with_all_reasons(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _simulate(monkeypatch, _simulated([], fails=lambda _: True))
+    with pytest.raises(ExperimentFailedError, match=r"None of 3 trials succeeded") as caught:
+        tune.function(_request(store), store)
+    assert [f"trial {number}: Training failed" in str(caught.value) for number in range(3)] == [True] * 3
+
+
+def test_data_that_no_trial_can_train_on_fails_the_experiment_by_name(store: ArtifactStore) -> None:
+    request = _request(store)
+    split = publish_split(store, request.training_set, validation=range(1))
+    with pytest.raises(ExperimentFailedError, match=r"(?s)None of 3 trials succeeded .*Part validation of the split"):
+        tune.function(request.model_copy(update={"split": split}), store)
+
+
+def test_a_search_that_the_model_cannot_take_ends_before_a_trial(store: ArtifactStore) -> None:
+    trees = _request(store).model_copy(update={"base": train_spec({"model": {"architecture": "xgboost"}})})
+    with pytest.raises(ConfigurationError, match=r"(?s)stopping\.epochs: xgboost has.*model\.hidden: xgboost has"):
+        tune.function(trees, store)

@@ -1,0 +1,90 @@
+"""Optuna's samplers: the same suggestions for the same record, and nothing pickled in a study."""
+
+import warnings
+from typing import Any
+
+import optuna
+import pytest
+
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning import suggestion
+from gatehouse.tuning.controller import Controller
+from gatehouse.tuning.opening import opened_study
+from gatehouse.tuning.study import ExperimentStudy
+from gatehouse.tuning.suggestion import internal
+from tests.tuning.stand_in import CONDITIONAL, SPACES, STEPS, Scripted, experiment
+
+
+def test_only_open_parameters_are_suggested_and_all_of_them() -> None:
+    spec = experiment(parameters=CONDITIONAL, max_trial_count=30, algorithm="random")
+    done = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run()
+    shapes = {trial.parameters["model.architecture"]: set(trial.parameters) for trial in done.trials}
+    common = {"model.architecture", "optimizer.learning_rate"}
+    assert shapes == {"tabular_mlp": common, "xgboost": common | {"model.max_depth"}}
+    for trial in done.trials:
+        low, high = (0.02, 0.3) if trial.parameters["model.architecture"] == "xgboost" else (1e-4, 1e-1)
+        assert low <= trial.parameters["optimizer.learning_rate"] <= high
+        assert trial.parameters.get("model.max_depth", 3) in (3, 5, 7, 9)
+
+
+def test_a_grid_tries_each_configuration_once() -> None:
+    spec = experiment(parameters=SPACES["grid"], algorithm="grid", max_trial_count=100)
+    done = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run()
+    tried = {tuple(trial.parameters.values()) for trial in done.trials}
+    assert len(done.trials) == len(tried) == 3 * 6 and done.ended == "exhausted"
+    assert {each[1] for each in tried} == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5}
+
+
+def test_sobol_fills_halves_evenly() -> None:
+    spec = experiment(parameters=SPACES["sobol"], algorithm="sobol", max_trial_count=33)
+    trials = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run().trials[1:]
+    assert sum(trial.parameters["optimizer.weight_decay"] < 0.25 for trial in trials) == 16
+
+
+@pytest.mark.parametrize(("objective", "together"), [("log_loss", True), (["log_loss", "roc_auc"], False)])
+def test_tpe_takes_parameters_together_as_optunas_own_does_also_conditional_ones(
+    objective: Any, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Conditional ones by Optuna's groups, whose warning that they are experimental no user is to read."""
+
+    def trials() -> Any:
+        spec = experiment(parameters=CONDITIONAL, objective=objective, max_trial_count=25)
+        return Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run().trials
+
+    def own(_: int, **settings: Any) -> optuna.samplers.TPESampler:
+        return optuna.samplers.TPESampler(**settings | {"multivariate": together, "group": together})
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours = trials()
+    monkeypatch.setattr(suggestion, "WindowedTpe", own)
+    assert trials() == ours
+
+
+def test_values_go_to_optuna_and_back() -> None:
+    spec = experiment(
+        parameters=[*CONDITIONAL, {"name": "model.hidden", "type": "categorical", "choices": [[8], [16, 8]]}]
+    )
+    chosen: dict[str, Any] = {"model.architecture": "xgboost", "model.max_depth": 5, "model.hidden": [16, 8]}
+    assert internal(spec, chosen) == {"model.architecture": 1, "model.max_depth": 5, "model.hidden": 1}
+    assert internal(spec, chosen | {"model.architecture": "tabular_mlp"}) == {
+        "model.architecture": 0,
+        "model.hidden": 1,
+    }
+    assert internal(spec, {"model.max_depth": 4, "model.hidden": [9]}) == {}
+
+
+def test_cmaes_keeps_no_pickle_and_goes_on_as_if_it_had(store: ArtifactStore) -> None:
+    """Beside Optuna's own sampler, which is told the same values and keeps its optimizer as a pickle."""
+    pytest.importorskip("cmaes", reason="cmaes is not installed")
+    spec = experiment(parameters=SPACES["cmaes"], algorithm="cmaes", max_trial_count=30)
+    whole = Controller(ExperimentStudy(spec, 3, STEPS, "k1"), Scripted()).run()
+    for count in (13, 30):
+        counted = spec.model_copy(update={"max_trial_count": count})
+        with opened_study(store.objects, "k1", counted, 3, STEPS) as study:
+            done = Controller(study, Scripted()).run()
+            attributes = [key for frozen in study.optuna.trials for key in frozen.system_attrs]
+    assert done.trials == whole.trials
+    assert set(attributes) == {"cma:generation"}, "CMA-ES did not begin"
+    generations = [frozen.system_attrs.get("cma:generation", 0) for frozen in study.optuna.trials]
+    assert generations == sorted(generations) and generations[-1] >= 3

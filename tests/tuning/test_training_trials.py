@@ -1,0 +1,166 @@
+"""Trials as training runs: what they tell, how they are stopped, and that no epoch is trained twice."""
+
+import json
+import queue
+import threading
+from typing import Any
+
+import pytest
+
+from gatehouse.errors import ConfigurationError, MissingArtifactError, OutOfMemoryError, RepeatedError, StoreError
+from gatehouse.launchers.launcher import (
+    EvictedError,
+    ImagePullError,
+    TrainingFailedError,
+    TrainingTimeoutError,
+    stopped,
+)
+from gatehouse.launchers.stopping import stop_here
+from gatehouse.launchers.worker.fault_injection import FAULT
+from gatehouse.store.run import RUN_ID, events
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.stage import TrainRequest, TrainResult
+from gatehouse.training.transformation.columns import FeatureError
+from gatehouse.tuning import training_trials
+from gatehouse.tuning.access.journal import SecondControllerError
+from gatehouse.tuning.data import TrialData
+from gatehouse.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
+from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.training_trials import TrainingTrials
+from tests.training.specs import network
+from tests.training.synthetic import fitted_data
+
+TOLD = "Training failed: the gradient is not finite."
+RATE = "optimizer.learning_rate"
+SPEC = ExperimentSpec.model_validate(
+    {
+        "objective": "log_loss",
+        "trial_settings": {"stopping.epochs": 3},
+        "parameters": [{"name": RATE, "type": "double", "min": 0.001, "max": 0.1}],
+    }
+)
+BASE = network(hidden=(8,), epochs=9, batch_size=128)
+
+
+def _trials(store: ArtifactStore, spec: ExperimentSpec = SPEC) -> TrainingTrials:
+    return TrainingTrials(store, TrialData(*fitted_data(store)), "flights", BASE, spec, 11)
+
+
+def _until_ended(told: "queue.SimpleQueue[Event]", trials: int) -> list[Event]:
+    found: list[Event] = []
+    while sum(not isinstance(event, Reported) for event in found) < trials:
+        found.append(told.get(timeout=120))
+    return found
+
+
+def test_a_stopped_trial_leaves_its_epochs_to_the_next_of_its_configuration(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FAULT, "await:1")  # The job waits there to be stopped.
+    monkeypatch.setenv(RUN_ID, "run-1")
+    told: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    with _trials(store) as trials:
+        first = trials.start(0, {RATE: 0.01}, told.put)
+        before = [told.get(timeout=120), told.get(timeout=120)]
+        trials.start(1, {RATE: 0.01}, told.put)
+        first.stop()
+        after = _until_ended(told, 2)
+        trials.start(2, {RATE: 0.01}, told.put)
+        from_memo = _until_ended(told, 1)
+    assert [(event.number, event.done, event.total) for event in before] == [(0, 1, 3), (0, 2, 3)]
+    assert after[0] == Stopped(0, trials_job := after[0].job) and trials_job
+    reported = [event for event in after if isinstance(event, Reported)]
+    assert [(event.number, event.done) for event in reported] == [(1, 1), (1, 2), (1, 3)]
+    assert [event.values for event in reported[:2]] == [event.values for event in before]
+    ended = after[-1]
+    assert isinstance(ended, Succeeded) and (ended.number, ended.job, ended.measures) == (1, trials_job, {})
+    assert ended.values == min((event.values for event in reported), key=lambda values: values["log_loss"])
+    assert store.manifest(ended.model).name == "flights-trial"
+    (key,) = store.objects.list(f"measurements/{ended.model}")
+    assert any("Resumed from checkpoint" in line for line in json.loads(store.objects.get_bytes(key))["log"])
+    assert [event.values for event in from_memo[:-1]] == [event.values for event in reported]
+    assert from_memo[-1] == Succeeded(2, ended.values, {}, ended.model, ended.job)
+    kinds = [event.event for _, event in events(store, "run-1") if event.event != "started"]
+    assert sorted(kinds) == ["finished", "finished", "hit", "stopped"], "a transformation and one training"
+
+
+@pytest.mark.parametrize(
+    ("error", "retry", "provisional"),
+    [
+        (TrainingFailedError(f"{TOLD}\nlog of process 4711", repeats=True), False, False),
+        (TrainingFailedError(f"{TOLD}\nlog of process 4711"), False, True),
+        (TrainingTimeoutError(TOLD), False, True),
+        (ImagePullError(TOLD), False, True),
+        (OutOfMemoryError(f"{TOLD}\n"), False, True),
+        (OSError(TOLD), False, True),
+        (FeatureError(TOLD), False, False),
+        (MissingArtifactError(TOLD), False, True),
+        (ZeroDivisionError(TOLD), False, False),
+        (EvictedError(TOLD), True, True),
+        (RepeatedError(TOLD, "TrainingFailedError", 1), False, False),
+    ],
+)
+def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, error: Exception, retry: bool, provisional: bool
+) -> None:
+    def fail(*_: object) -> TrainResult:
+        raise error
+
+    monkeypatch.setattr(training_trials, "train", fail)
+    told: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    with _trials(store) as trials:
+        trials.start(4, {RATE: 0.01}, told.put)
+        (event,) = _until_ended(told, 1)
+    assert isinstance(event, Failed) and event.job
+    name = error.name if isinstance(error, RepeatedError) else type(error).__name__
+    assert (event.number, event.error, event.retry, event.provisional) == (4, name, retry, provisional)
+    assert event.told == TOLD
+
+
+def test_values_that_no_model_can_have_together_fail_their_trial_alone(store: ArtifactStore) -> None:
+    told: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    with _trials(store) as trials:
+        trials.start(0, {RATE: 7.0}, told.put)
+        (event,) = _until_ended(told, 1)
+    assert isinstance(event, Failed) and event.error == ConfigurationError.__name__ and RATE in event.told
+
+
+@pytest.mark.parametrize("error", [StoreError("The bucket does not answer."), SecondControllerError("Another.")])
+def test_what_no_trial_can_mend_is_told_as_such(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> TrainResult:
+        raise error
+
+    monkeypatch.setattr(training_trials, "train", fail)
+    told: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    with _trials(store) as trials:
+        trials.start(0, {RATE: 0.01}, told.put)
+        assert _until_ended(told, 1) == [Broken(0, error)]
+
+
+def test_an_experiment_that_is_told_to_end_stops_what_runs(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Semaphore(0)
+
+    def train_for_ever(request: TrainRequest, store: ArtifactStore) -> TrainResult:
+        ended = threading.Event()
+        with stop_here().ending(ended.set):
+            begun.release()
+            assert ended.wait(120)
+        raise stopped()
+
+    monkeypatch.setattr(training_trials, "train", train_for_ever)
+    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def experiment() -> None:
+        with _trials(store) as trials:
+            for number, rate in enumerate((0.01, 0.02, 0.02)):  # The last waits for the one of its configuration.
+                trials.start(number, {RATE: rate}, told.put)
+            assert begun.acquire(timeout=120) and begun.acquire(timeout=120)
+            raise SystemExit(143)
+
+    with pytest.raises(SystemExit):
+        experiment()
+    assert sorted(event.number for event in _until_ended(told, 3)) == [0, 1, 2]
