@@ -1,12 +1,9 @@
-"""Writes components/<stage>/README.md from the compiled specs, and the index components/README.md.
+"""Writes components/<name>/README.md from the compiled specs, and the index components/README.md.
 
 What a component takes and gives, its image and its resources are read from the specs that `compile.py` writes; what it
 reads and writes besides artifacts, and why it is cached or not, from the declaration of its stage.
 """
 
-import ast
-import inspect
-import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,7 +19,7 @@ from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.platforms import THIS_MACHINE
 from gatehouse.project.project import load_project
-from gatehouse.store.stage import declared_stages, in_task, leads
+from gatehouse.store.stage import declared_stages, in_task
 
 _COMPONENTS = ROOT / "components"
 _TYPES = {
@@ -58,7 +55,7 @@ def components() -> dict[str, Component]:
             for task in spec.leaves:
                 one = found.setdefault(task.stage, _component(spec, task))
                 one.pipelines.append(path.stem.partition("-")[2])
-        for name in {name for names in _rooms().values() for name in names if not _led(name)} - {*found}:
+        for name in {path.parent.name for path in _COMPONENTS.glob("*/component.py")} - {*found}:
             spec = read_spec(_alone(name, Path(directory) / f"{name}.yaml"))
             found[name] = _component(spec, spec.leaves[0])
     return found
@@ -112,111 +109,41 @@ def _taken(spec: Compiled, task: Task, output: str, described: str) -> list[str]
 
 
 def pages() -> dict[str, str]:
-    """The README of every stage and the index, by path."""
+    """The README of every component and the index, by path."""
     compiled = components()
-    written: dict[str, str] = {}
-    for folder, names in _rooms().items():
-        results = _results(folder)
-        sections = [
-            _led_section(name, folder) if _led(name) else _section(compiled[name], results.get(name, ""))
-            for name in names
-        ]
-        head = f"# {_room(folder)}\n\n{_GENERATED}\n{_about(folder)}"
-        written[f"components/{_room(folder)}/README.md"] = "\n".join([head, *sections])
-    written["components/README.md"] = _index(compiled)
-    return written
+    pages = {f"components/{name}/README.md": _readme(component) for name, component in compiled.items()}
+    return pages | {"components/README.md": _index(compiled)}
 
 
-def _rooms() -> dict[Path, list[str]]:
-    """The stages that tasks run, by the folder of their `stage.py`."""
-    rooms: dict[Path, list[str]] = {}
-    for name, stage in declared_stages().items():
-        if not stage.declared.inner:
-            rooms.setdefault(_folder(name), []).append(name)
-    return dict(sorted(rooms.items()))
-
-
-def _folder(stage: str) -> Path:
-    path = declared_stages()[stage].function.__module__.removeprefix("gatehouse.").replace(".", "/")
-    return (ROOT / path).parent
-
-
-def _led(stage: str) -> bool:
-    """Whether a stage has no component of its own: the task of another one runs it."""
-    return stage in leads() and not (_folder(stage) / "component.py").exists()
-
-
-def _room(folder: Path) -> str:
-    return folder.relative_to(_COMPONENTS).as_posix()
-
-
-def _results(folder: Path) -> dict[str, str]:
-    """What each stage of a folder returns: the docstring of its result class, by the stage's name."""
-    nodes = [node for path in sorted(folder.glob("*.py")) for node in ast.parse(path.read_text()).body]
-    docs = {node.name: ast.get_docstring(node) or "" for node in nodes if isinstance(node, ast.ClassDef)}
-    return {
-        node.name: docs.get(ast.unparse(node.returns), "")
-        for node in nodes
-        if isinstance(node, ast.FunctionDef) and node.returns is not None and node.decorator_list
-    }
-
-
-def _first_line(path: Path) -> str:
-    return (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
-
-
-def _about(folder: Path) -> str:
-    files = [
-        [f"[{path.name}]({path.name})", _first_line(path)]
-        for path in sorted(folder.glob("*.py"))
-        if path.name != "__init__.py"
-    ]
-    return f"{_first_line(folder / '__init__.py')}\n\n{table(['file', 'what it is'], files)}"
-
-
-def _section(component: Component, result: str) -> str:
+def _readme(component: Component) -> str:
     task = component.task
     stage, resources = declared_stages()[task.stage], task.container["resources"]
-    run = in_task(stage)
-    effects, cached = stage.declared.effects, all(one.cacheable for one in run)
-    kept = [f"`{one.name}`" if len(run) > 1 else "its result" for one in run if one.declared.effects.memo]
+    stages = in_task(stage)
+    effects = stage.declared.effects
+    memoised = [f"`{member.name}`" for member in stages if member.declared.effects.memo]
+    sources = [
+        f"[`{member.name}`](../../{member.function.__module__.replace('.', '/')}.py)"
+        for member in (stages if len(stages) > 1 else [stage])
+    ]
     facts = [
-        ["runs", ", ".join(f"`{one.name}`" for one in run)],
-        ["reads", _joined(one.declared.effects.reads for one in run) or "nothing but its parameters"],
-        ["writes", _joined(one.declared.effects.writes for one in run) or "nothing but its artifacts"],
-        ["KFP's cache", "on" if cached else "off"],
-        ["the stage memo", f"holds {', '.join(kept)}" if kept else "is not used: it runs every time"],
+        ["stages", ", ".join(sources)],
+        ["reads", _joined(member.declared.effects.reads for member in stages) or "nothing but its parameters"],
+        ["writes", _joined(member.declared.effects.writes for member in stages) or "nothing but its artifacts"],
+        ["KFP's cache", "on" if all(member.cacheable for member in stages) else "off"],
+        ["the stage memo", f"holds the results of {', '.join(memoised)}" if memoised else "is not used"],
         ["retries", str(task.body.get("retryPolicy", {}).get("maxRetryCount", 0))],
         ["why", effects.why],
         ["resources", f"CPU {resources['resourceCpuLimit']}, memory {resources['resourceMemoryLimit']}"],
         ["ends after", f"{int(task.pod['activeDeadlineSeconds']) // 60} minutes"],
         ["image", f"`{task.container['image'].partition(':')[0]}`"],
-        ["used by", ", ".join(component.pipelines) or "pipelines that ask for it; not the example's"],
+        ["used by", ", ".join(component.pipelines) or "no pipeline of the example"],
     ]
-    parts = [f"## `{task.stage}`\n", component.doc.splitlines()[0] + "\n"]
-    parts.append(table(["input", "type", "what it is"], component.inputs))
+    parts = [f"# {task.stage}\n", _GENERATED, component.doc.splitlines()[0] + "\n"]
+    parts.append(table(["input", "type", "description"], component.inputs))
     if component.outputs:
-        parts.append(f"Gives: {result}\n" if result else "")
-        parts.append(table(["output", "type", "what it is", "taken by"], component.outputs))
+        parts.append(table(["output", "type", "description", "taken by"], component.outputs))
     parts.append(table(["", ""], facts))
     return "\n".join(parts)
-
-
-def _led_section(name: str, folder: Path) -> str:
-    """What a stage without a component of its own does; its inputs and outputs are those of its request and result."""
-    stage, lead = declared_stages()[name], leads()[name]
-    effects, page = stage.declared.effects, Path(os.path.relpath(_folder(lead) / "README.md", folder)).as_posix()
-    facts = [
-        ["runs in the task", f"[`{lead}`]({page}#{lead})"],
-        ["takes", ", ".join(f"`{field}`" for field in stage.request.model_fields)],
-        ["gives", ", ".join(f"`{field}`" for field in stage.result.model_fields) or "nothing"],
-        ["reads", effects.reads or "nothing but its parameters"],
-        ["writes", effects.writes or "nothing but its artifacts"],
-        ["the stage memo", "holds its result" if effects.memo else "is not used: it runs every time"],
-        ["why", effects.why],
-    ]
-    said = inspect.cleandoc(stage.__doc__ or stage.declared.title).splitlines()[0]
-    return "\n".join([f"## `{name}`\n", f"{said}\n", table(["", ""], facts)])
 
 
 def _joined(texts: Iterable[str]) -> str:
@@ -224,34 +151,31 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _index(compiled: dict[str, Component]) -> str:
-    stages, libraries = [], []
-    rooms = _rooms()
-    for folder, names in rooms.items():
-        room = _room(folder)
-        listed = ", ".join(f"`{name}`" + (f" in `{leads()[name]}`" if _led(name) else "") for name in names)
-        stages.append([f"[{room}]({room}/README.md)", _first_line(folder / "__init__.py"), listed])
-    for folder in sorted(path.parent for path in _COMPONENTS.glob("*/__init__.py")):
-        if not any(room.is_relative_to(folder) for room in rooms):
-            libraries.append([f"[{folder.name}]({folder.name})", _first_line(folder / "__init__.py")])
-    declared = [stage.declared for _, stage in sorted(declared_stages().items())]
+    rows = [
+        [f"[{name}]({name}/README.md)", component.doc.splitlines()[0], ", ".join(component.pipelines)]
+        for name, component in sorted(compiled.items())
+    ]
+    declared = [entry.declared for _, entry in sorted(declared_stages().items())]
     effects = [
-        [f"`{one.name}`", one.effects.reads, one.effects.writes, "yes" if one.effects.memo else "", one.effects.why]
-        for one in declared
+        [
+            f"`{stage.name}`",
+            stage.effects.reads,
+            stage.effects.writes,
+            "yes" if stage.effects.memo else "",
+            stage.effects.why,
+        ]
+        for stage in declared
     ]
     return f"""# Components
 
 {_GENERATED}
-One folder a stage. A folder holds `stage.py` (the stage itself, a function of a request and the store), what it needs,
-and `component.py` where KFP sees more of it than the fields of request and result.
+Each folder holds one component: `component.py` is what KFP sees, a thin function that calls the stages of the library
+[gatehouse](../docs/architecture.md).
 
-{table(["folder", "what it does", "stages"], stages)}
-Libraries are shared; a library never imports a stage.
-
-{table(["library", "what it is"], libraries)}
+{table(["component", "what it does", "used by"], rows)}
 ## What stages read and write besides artifacts
 
-As each stage declares it in its `stage.py`. What has no memo runs every time; the rest is a pure function of its
-parameters.
+Each stage declares it. A stage without a memo runs every time; every other stage is a pure function of its parameters.
 
 {table(["stage", "reads", "writes", "memo", "why"], effects)}"""
 

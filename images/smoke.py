@@ -6,7 +6,6 @@ image, where those packages are not installed; elsewhere they are hidden.
 
 import importlib
 import os
-import pkgutil
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -34,22 +33,14 @@ class Hidden(MetaPathFinder):
 
 
 def modules(image: str) -> list[str]:
-    """The modules that stages of an image can load; of all where it is empty, without the compiler's KFP interfaces."""
-    if image:
-        from gatehouse.runtime.images import TRAINING, TRAINING_GPU
-        from gatehouse.store.image import image_name, modules_of
-        from gatehouse.store.stage import declared_stages
+    """The modules that the stages of an image can load; of all stages without an image."""
+    from gatehouse.runtime.images import TRAINING, TRAINING_GPU
+    from gatehouse.store.image import image_name, modules_of
+    from gatehouse.store.stage import declared_stages
 
-        like = TRAINING if image == TRAINING_GPU else image
-        stages = [stage for stage in declared_stages().values() if image_name(stage) == like]
-        return sorted(frozenset().union(*map(modules_of, stages)))
-    package = importlib.import_module("gatehouse.components")
-    found = pkgutil.walk_packages(package.__path__, "gatehouse.components.", onerror=_raise)
-    return [module.name for module in found if not module.name.endswith(".component")]
-
-
-def _raise(name: str) -> None:
-    raise ImportError(f"{name} cannot be imported")
+    like = TRAINING if image == TRAINING_GPU else image
+    stages = [stage for stage in declared_stages().values() if not image or image_name(stage) == like]
+    return sorted(frozenset().union(*map(modules_of, stages)))
 
 
 def main() -> int:

@@ -54,9 +54,8 @@ LONGEST_FIRST = (
     "tests/pipelines/test_monitoring.py",
     "tests/pipelines/test_several_classes.py",
     "tests/test_end_to_end.py",
-    "tests/test_identity_acceptance.py",
 )
-WHOLE_RUNS = ("tests/test_end_to_end.py", "tests/test_identity_acceptance.py")
+WHOLE_RUNS = ("tests/test_end_to_end.py",)
 """Files whose tests share nothing but what is made `once`: each may go to any worker. Other files go to one whole."""
 
 
@@ -95,38 +94,38 @@ _SLOW = re.compile(
 
 # Files that name none of these, and take seconds with many examples or rows.
 _LONG = (
-    "alerting/test_webhook.py",
-    "artifacts/test_collection_faults.py",
-    "artifacts/test_database.py",
-    "artifacts/test_erasure_leaves_nothing.py",
-    "commands/test_compile.py",
-    "commands/test_init_from.py",
+    "cli/test_compile.py",
+    "cli/test_init_from.py",
+    "data/snapshot/test_deliveries.py",
+    "data/snapshot/test_guards.py",
+    "data/snapshot/test_logical_digest.py",
+    "data/snapshot/test_sniffing.py",
+    "data/sources/test_blocks.py",
+    "data/sources/test_csv_texts.py",
+    "data/splitting/test_geography.py",
+    "data/statistics/test_beam.py",
+    "data/validation/inference/test_infer.py",
+    "data/validation/test_rules.py",
     "docs/test_commands_run.py",
     "evaluation/baseline/test_boosted_trees.py",
+    "evaluation/integration/test_stage.py",
     "evaluation/test_stage.py",
     "evaluation/test_suites.py",
     "evaluation/test_tasks.py",
     "features/computing/test_staging.py",
     "features/computing/test_versions.py",
     "features/computing/test_views.py",
-    "integration/test_stage.py",
+    "kfp/test_scheduling.py",
+    "kfp/test_submission.py",
     "metrics/catalogue/test_found.py",
+    "operations/alerting/test_webhook.py",
     "server/test_runs.py",
-    "snapshot/sources/test_blocks.py",
-    "snapshot/sources/test_csv_texts.py",
-    "snapshot/test_deliveries.py",
-    "snapshot/test_guards.py",
-    "snapshot/test_logical_digest.py",
-    "snapshot/test_sniffing.py",
-    "splitting/test_geography.py",
-    "tests/kfp/test_scheduling.py",
-    "tests/kfp/test_submission.py",
+    "store/test_collection_faults.py",
+    "store/test_database.py",
+    "store/test_erasure_leaves_nothing.py",
     "training/transformation/test_fitted.py",
     "tuning/test_measures.py",
     "tuning/test_training_trials.py",
-    "validation/inference/test_infer.py",
-    "validation/statistics/test_beam.py",
-    "validation/test_rules.py",
 )
 
 

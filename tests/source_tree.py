@@ -8,7 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 COMPONENTS = ROOT / "components"
-ROOMS_WITHOUT_A_STAGE = ("artifacts", "tracking", "reports", "launchers", "arithmetic", "metrics", "distances")
 _FOLDERS = ("components", "pipelines", "feature_repo", "gatehouse", "tests", "benchmarks", "images", "docs")
 
 
@@ -48,10 +47,3 @@ def sources(*folders: str) -> tuple[Source, ...]:
     paths = [*ROOT.glob("*.py"), *(path for folder in _FOLDERS for path in (ROOT / folder).rglob("*.py"))]
     # rglob follows links on Python 3.11: each file is taken where it really lies.
     return tuple(map(Source, sorted({path.resolve() for path in paths if "__pycache__" not in path.parts})))
-
-
-def stage_folders() -> list[Path]:
-    """The folders of the stages that write their KFP interface themselves."""
-    found = sorted(path.parent for path in COMPONENTS.rglob("component.py"))
-    assert found, "no stage in components/"
-    return found

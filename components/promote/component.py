@@ -20,6 +20,11 @@ def promote(store: str, model_name: str, action: str, version: int, reason: str,
         version: The version to promote (0 for the one in staging), to withdraw, or to archive.
         reason: The person's reason, recorded in the ledger.
         to: The alias that a promoted version gets: staging, shadow, canary or champion.
+
+    Returns:
+        decision: promoted, rolled back, archived, or for example champion already if there was nothing to do.
+        version: The version.
+        champion: The champion afterwards; empty for none.
     """
     from gatehouse.registry.promoting.stage import PromoteRequest
     from gatehouse.registry.promoting.stage import promote as act

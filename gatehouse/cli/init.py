@@ -10,7 +10,7 @@ from gatehouse.cli.place import LONGEST_NAME, whole_or_none
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.settings import feast_name
 
-TEMPLATE = Path(__file__).parent.parent / "templates" / "project"
+TEMPLATE = Path(__file__).parents[1] / "project" / "templates" / "project"
 _NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{LONGEST_NAME - 1}}}\Z")
 
 

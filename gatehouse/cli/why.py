@@ -23,7 +23,7 @@ from gatehouse.store.run import Event, events
 from gatehouse.store.stage import Stage, declared_stages
 from gatehouse.store.store import ArtifactStore
 
-_PARTS = ("modules", "distributions", "formats")
+_PARTS = ("modules", "distributions")
 _NEWEST = 5
 _ENDS = ("hit", "finished", "failed", "stopped")
 _ENDED = {"hit": "came from the memo", "finished": "ran", "failed": "failed", "stopped": "was stopped"}

@@ -13,7 +13,7 @@ _TYPES = {"str": "STRING", "int": "NUMBER_INTEGER", "float": "NUMBER_DOUBLE", "b
 @cache
 def parameters(pipeline: str) -> dict[str, dict[str, Any]]:
     """The parameters of a pipeline by name, as in its compiled spec, without their choices."""
-    source = ast.parse((Path(__file__).parent / "pipelines" / f"{pipeline}.py").read_text(encoding="utf-8"))
+    source = ast.parse((Path(__file__).parents[1] / "pipelines" / f"{pipeline}.py").read_text(encoding="utf-8"))
     functions = (node for node in ast.walk(source) if isinstance(node, ast.FunctionDef) and node.name == "pipeline")
     signature = next(functions).args
     required = len(signature.args) - len(signature.defaults)
@@ -65,5 +65,5 @@ def _choices(stage: ast.expr) -> list[ast.expr]:
 
 
 def _functions(module: str) -> dict[str, ast.FunctionDef]:
-    source = ast.parse((Path(__file__).parent / "pipelines" / f"{module}.py").read_text(encoding="utf-8"))
+    source = ast.parse((Path(__file__).parents[1] / "pipelines" / f"{module}.py").read_text(encoding="utf-8"))
     return {node.name: node for node in ast.walk(source) if isinstance(node, ast.FunctionDef)}

@@ -1,13 +1,20 @@
 """Code digests: which sources decide a stage's result, found without importing them.
 
-A source digest covers the modules in the import closure of a stage that decide (see `carriers`), each as its syntax
-tree without what cannot change a result, and the formats of the carriers that they import. It is the same wherever the
-same sources are, so compiled specs hold it. A code digest also covers the versions of the distributions that these
-modules import, where the stage runs: keys hold it.
+A stage's result is decided by its module and by all modules of `gatehouse` that it imports, directly or through others,
+except for those in the rooms of `CARRIERS`. Each module counts as its syntax tree, without comments and docstrings. A
+source digest covers these trees and is the same wherever the sources are, so compiled specs hold it. A code digest also
+covers the versions of the distributions that the modules import, as installed where the stage runs: memo keys hold it.
 """
 
+import ast
+import hashlib
+import json
+import os
+import re
 import sys
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -16,15 +23,42 @@ from typing import Any
 
 import gatehouse
 from gatehouse.store.canonical import digest_of, sha256_bytes
-from gatehouse.store.carriers import FORMATS, carries, format_of
-from gatehouse.store.source_tree import SourceFacts, facts_of, keep_facts
 
-_ROOT = Path(gatehouse.__file__).parent
-_PACKAGE = "gatehouse"
-VALIDATORS = frozenset({"pydantic", "pydantic_core"})
-"""Packages that validate a request: what they accept is in the request, and so in the key."""
+CARRIERS = {
+    "errors": "Errors end a run. No artifact holds their words.",
+    "runtime": "Limits and cleans up a process.",
+    "configuration": "Reads files; the values that it reads are in the request, and so in the key.",
+    "kfp_api": "Asks Kubeflow Pipelines about runs and schedules.",
+    "store": "Stores bytes under their digest and reads them back verified.",
+    "reports": "Draws pages.",
+    "tracking": "Records what happened, after it happened.",
+    "launchers": "Runs the training program somewhere and verifies that it ended well.",
+}
+"""Rooms whose code is in no digest, each with the reason. The layers of import-linter keep them below the deciding
+rooms, so they import nothing that decides."""
+
+DECIDING = frozenset(
+    {
+        "gatehouse.reports.format",  # verdicts and reasons hold numbers as it writes them
+        "gatehouse.runtime.counting",
+        "gatehouse.store.canonical",
+        "gatehouse.store.database",  # the settings of DuckDB
+        "gatehouse.store.identity",
+        "gatehouse.tracking.latency",  # the gate judges what these two measure
+        "gatehouse.tracking.memory",
+        "gatehouse.tracking.spool",  # pruning reads the metrics that it holds
+    }
+)
+"""Modules in the rooms of `CARRIERS` that decide nevertheless: artifacts hold what they write or measure."""
+
+UNCOUNTED = frozenset({"apache_beam", "pydantic", "pydantic_core"})
+"""Packages whose version is in no digest: pydantic validates requests, whose values are in the key, and statistics on
+Beam equal those of threads byte for byte."""
 DISTRIBUTIONS = {"xgboost": "xgboost-cpu", "yaml": "PyYAML"}
 """Distributions whose name differs from the imported package."""
+_ROOT = Path(gatehouse.__file__).parent
+_DOTTED = re.compile(r"gatehouse(\.\w+)+(\.\*)?")
+_MOST_CACHED = 20_000
 
 
 @dataclass(frozen=True)
@@ -33,28 +67,22 @@ class Code:
 
     Attributes:
         modules: Digest of the syntax tree of each deciding module, by dotted name.
-        distributions: Installed version of each distribution that these modules import. One that is not installed is
-            left out, because no result can depend on it.
-        formats: Version of what carriers that these modules import write or measure, by carrier.
+        distributions: Installed version of each distribution that these modules import. A distribution that is not
+            installed is left out, because no result can depend on it.
     """
 
     modules: dict[str, str]
     distributions: dict[str, str]
-    formats: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """The code as JSON."""
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return {
-            "modules": self.modules,
-            "distributions": self.distributions | {"python": python},
-            "formats": self.formats,
-        }
+        return {"modules": self.modules, "distributions": self.distributions | {"python": python}}
 
     @property
     def source(self) -> str:
-        """SHA-256 of the sources alone, as 64 hexadecimal digits: it does not depend on what is installed."""
-        return digest_of({"modules": self.modules, "formats": self.formats})
+        """SHA-256 of the sources alone, as 64 hexadecimal digits; independent of what is installed."""
+        return digest_of({"modules": self.modules})
 
     @property
     def digest(self) -> str:
@@ -62,7 +90,7 @@ class Code:
         return self.digest_with()
 
     def digest_with(self, source: str = "") -> str:
-        """What `digest` is with the source digest of a compiled spec in place of this one."""
+        """The `digest` with the source digest of a compiled spec in place of `source`."""
         return digest_of({"source": source or self.source, "distributions": self.to_json()["distributions"]})
 
 
@@ -73,14 +101,10 @@ def code_of(module: str) -> Code:
         module: Dotted name of a stage's module, or of a program.
     """
     closure = closure_of(module, carries)
-    modules = source_digests(closure)
-    packages = packages_of(closure)
-    distributions = {distribution_of(package) for package in packages - VALIDATORS}
-    formats = {format_of(name) for each in closure for name in imports_of(each) if carries(name)} - {""}
+    distributions = {distribution_of(package) for package in packages_of(closure) - UNCOUNTED}
     return Code(
-        modules=modules,
+        modules={name: _facts(name).digest for name in sorted(closure)},
         distributions={name: version for name in sorted(distributions) if (version := _version(name))},
-        formats={name: FORMATS[name] for name in sorted(formats)},
     )
 
 
@@ -89,32 +113,32 @@ def code_digest(module: str) -> str:
     return code_of(module).digest
 
 
+def carries(module: str) -> bool:
+    """Whether the code of one of our modules is in no digest."""
+    return module.split(".")[1:2] != [] and module.split(".")[1] in CARRIERS and module not in DECIDING
+
+
 def closure_of(module: str, left_out: Callable[[str], bool]) -> frozenset[str]:
     """Dotted names of our modules that running `module` can load, including `module`.
 
-    Imports inside functions count. A text that is the dotted name of a module also counts, because programs that run as
-    separate processes are named this way. A text such as `gatehouse.metrics.*` counts as all modules of a
-    folder.
+    Imports inside functions count; blocks for type checkers do not. A text that is the dotted name of a module also
+    counts, because programs that run as separate processes are named this way. A text such as `gatehouse.metrics.*`
+    counts as all modules of a folder.
 
     Args:
         module: The module to start with.
         left_out: Whether to leave out a module and its imports.
     """
-    seen: set[str] = set()
+    closure: set[str] = set()
     pending = [module]
     while pending:
         name = pending.pop()
-        if name in seen or source_of(name) is None or left_out(name):
+        if name in closure or source_of(name) is None or left_out(name):
             continue
-        seen.add(name)
+        closure.add(name)
         pending.extend(imports_of(name))
-    keep_facts()
-    return frozenset(seen)
-
-
-def source_digests(modules: Iterable[str]) -> dict[str, str]:
-    """Digest of the syntax tree of each module, by name, without what cannot change a result."""
-    return {name: _facts(name).digest for name in sorted(modules)}
+    _write_cache()
+    return frozenset(closure)
 
 
 def text_digests(modules: Iterable[str]) -> dict[str, str]:
@@ -131,8 +155,15 @@ def packages_of(modules: Iterable[str]) -> frozenset[str]:
 @cache
 def imports_of(module: str) -> frozenset[str]:
     """Dotted names of our modules that `module` imports, and of the packages that contain them."""
-    named = (part for name in _facts(module).names for each in _members(name) for part in _parents(each))
-    return frozenset(name for name in named if source_of(name) is not None)
+    imports = set()
+    for name in _facts(module).names:
+        package, star, _ = name.partition(".*")
+        folder = source_of(package) if star else None
+        members = [f"{package}.{path.stem}" for path in sorted(folder.parent.glob("[a-z]*.py"))] if folder else [name]
+        for member in members:
+            parts = member.split(".")
+            imports |= {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+    return frozenset(name for name in imports if source_of(name) is not None)
 
 
 def distribution_of(package: str) -> str:
@@ -140,37 +171,13 @@ def distribution_of(package: str) -> str:
     return DISTRIBUTIONS.get(package, package)
 
 
-def _members(name: str) -> list[str]:
-    """The modules of a folder for a name that ends in `.*`; else the name itself."""
-    package, found, _ = name.partition(".*")
-    source = source_of(package) if found else None
-    if source is None:
-        return [name]
-    return [f"{package}.{path.stem}" for path in sorted(source.parent.glob("[a-z]*.py"))]
-
-
-def _parents(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
-
-
 @cache
 def source_of(module: str) -> Path | None:
     """The source file of one of our modules, or None if the name is no module (an attribute, another package)."""
-    if module.split(".")[0] != _PACKAGE:
+    if module.split(".")[0] != "gatehouse":
         return None
     base = _ROOT.joinpath(*module.split(".")[1:])
-    for path in (base / "__init__.py", base.with_suffix(".py")):
-        if path.is_file():
-            return path
-    return None
-
-
-@cache
-def _facts(module: str) -> SourceFacts:
-    path = source_of(module)
-    assert path is not None, module
-    return facts_of(path.read_bytes())
+    return next((path for path in (base / "__init__.py", base.with_suffix(".py")) if path.is_file()), None)
 
 
 @cache
@@ -187,3 +194,103 @@ def forget_sources() -> None:
     source_of.cache_clear()
     _facts.cache_clear()
     imports_of.cache_clear()
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """What a digest needs of one source file.
+
+    Attributes:
+        digest: SHA-256 of the syntax tree, without comments, docstrings and blocks for type checkers.
+        names: Dotted names of ours that it imports or has as a text; some are attributes, not modules.
+        packages: External packages that it imports, without the standard library.
+    """
+
+    digest: str
+    names: tuple[str, ...]
+    packages: tuple[str, ...]
+
+
+class _Reduced(ast.NodeTransformer):
+    """Removes what never runs: docstrings and other lone constants, and blocks for type checkers."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return [self.visit(statement) for statement in node.orelse]
+        return self.generic_visit(node)
+
+
+def analyse(source: bytes) -> SourceFacts:
+    """The facts of a source file. Raises SyntaxError if it is invalid."""
+    tree = _Reduced().visit(ast.parse(source))
+    imported = set(_imported(tree))
+    names = {name for name in imported if name.split(".")[0] == "gatehouse"}
+    packages = {name.split(".")[0] for name in imported - names} - sys.stdlib_module_names
+    digest = hashlib.sha256(ast.dump(tree, annotate_fields=False).encode()).hexdigest()
+    return SourceFacts(digest, tuple(sorted(names)), tuple(sorted(packages)))
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
+            yield node.value
+
+
+_cached = 0
+
+
+@cache
+def _facts(module: str) -> SourceFacts:
+    """The facts of one of our modules, from the user's cache if the same bytes were read before.
+
+    Parsing all sources takes a second, which a run that finds nothing new would notice.
+    """
+    path = source_of(module)
+    assert path is not None, module
+    source = path.read_bytes()
+    key, cached = sha256_bytes(source), _read_cache()
+    if key not in cached:
+        cached[key] = analyse(source)
+    return cached[key]
+
+
+@cache
+def _cache_file() -> Path:
+    """One file per version of this module, because another version may find other facts."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "gatehouse" / f"sources-{sha256_bytes(Path(__file__).read_bytes())[:16]}.json"
+
+
+@cache
+def _read_cache() -> dict[str, SourceFacts]:
+    global _cached
+    cached: dict[str, SourceFacts] = {}
+    with suppress(OSError, ValueError, TypeError):
+        body = json.loads(_cache_file().read_text())
+        cached = {key: SourceFacts(digest, tuple(names), tuple(packages)) for key, digest, names, packages in body}
+    _cached = len(cached)
+    return cached
+
+
+def _write_cache() -> None:
+    """Write the cache if it grew; if it cannot be written, the next process parses again."""
+    global _cached
+    cached = _read_cache()
+    if len(cached) == _cached:
+        return
+    _cached = len(cached)
+    newest = list(cached.items())[-_MOST_CACHED:]
+    body = [(key, facts.digest, facts.names, facts.packages) for key, facts in newest]
+    with suppress(OSError):
+        _cache_file().parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=_cache_file().parent)
+        with open(descriptor, "w") as file:
+            json.dump(body, file)
+        os.replace(name, _cache_file())

@@ -5,7 +5,6 @@ from typing import Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.images import HELD, image
-from gatehouse.store.carriers import ENGINES
 from gatehouse.store.code import closure_of, packages_of
 from gatehouse.store.stage import Stage, declared_stages, in_task
 
@@ -35,7 +34,7 @@ def image_name(stage: Stage[Any, Any]) -> str:
 
 
 def modules_of(stage: Stage[Any, Any]) -> frozenset[str]:
-    """Dotted names of our modules that the pod of a stage's task can load; modules for other engines run elsewhere."""
+    """Dotted names of our modules that the pod of a stage's task can load."""
     stages = in_task(stage)
     entries = [one.function.__module__ for one in stages]
     entries += [page.partition(":")[0] for one in stages for page in one.declared.pages.values()]
@@ -43,4 +42,5 @@ def modules_of(stage: Stage[Any, Any]) -> frozenset[str]:
 
 
 def _elsewhere(module: str) -> bool:
-    return bool({"component", *ENGINES} & set(module.split(".")))
+    """Whether a module runs outside of our images: KFP interfaces, and the statistics for workers of Apache Beam."""
+    return module.startswith("gatehouse.components.") or module == "gatehouse.data.statistics.beam"

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel
@@ -151,7 +152,9 @@ def _replaced(value: Any, replace: Callable[[Any], Any], name: Callable[[str], s
     return replace(value)
 
 
-def runner(store: ArtifactStore, code: Mapping[str, str], rerun: str) -> Callable[[Stage[Req, Res], Req], Res]:
+def runner(
+    store: ArtifactStore, code: Mapping[str, str] = MappingProxyType({}), rerun: str = ""
+) -> Callable[[Stage[Req, Res], Req], Res]:
     """A function that runs a stage of a KFP task with a request.
 
     Args:
@@ -162,10 +165,10 @@ def runner(store: ArtifactStore, code: Mapping[str, str], rerun: str) -> Callabl
     nonces = nonces_of(rerun)
 
     def run(stage: Stage[Req, Res], request: Req) -> Res:
-        told = {"code": code.get(stage.name, ""), "force": nonces.get(stage.name, "")}
-        # Some stages keep more than their result, and are told in their request too.
-        own = {name: value for name, value in told.items() if name in type(request).model_fields}
-        result = stage(request.model_copy(update=own), store, **told)
+        settings = {"code": code.get(stage.name, ""), "force": nonces.get(stage.name, "")}
+        # Some stages keep more than their result; their request has these fields too.
+        fields = {name: value for name, value in settings.items() if name in type(request).model_fields}
+        result = stage(request.model_copy(update=fields), store, **settings)
         if os.environ.get(LAST_STAGE) == stage.name:
             raise SystemExit(0)
         return result

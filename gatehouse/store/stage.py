@@ -345,7 +345,7 @@ def declared_stages() -> dict[str, Stage[Any, Any]]:
 @functools.cache
 def _import_stages() -> None:
     root = Path(gatehouse.__file__).parent
-    for path in sorted((root / "components").rglob("stage.py")):
+    for path in sorted(root.rglob("stage.py")):
         importlib.import_module(".".join(("gatehouse", *path.relative_to(root).with_suffix("").parts)))
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from gatehouse.store.carriers import APART, CALLING, ENGINES, IN_A_ROOM, LIBRARIES
 from sklearn.metrics import cohen_kappa_score
 
 from gatehouse.evaluation.gate import Evidence, Family
 from gatehouse.reports.rendering import rendered
-from gatehouse.store.carriers import APART, CALLING, ENGINES, IN_A_ROOM, LIBRARIES
 from gatehouse.store.manifest import FileEntry, Manifest
 from gatehouse.store.stage import STAGES
 from gatehouse.store.store import ArtifactStore

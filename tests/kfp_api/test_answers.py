@@ -1,4 +1,4 @@
-"""The list of what we rely on (`tests/stand_ins/kfp_answers.yaml`), held against what is read, what is published, and a server.
+"""Holds `tests/stand_ins/kfp_answers.yaml`, the list of what we rely on, against our client, the schema and a server.
 
 With GATEHOUSE_TEST_KFP_ENDPOINT the calls go to that server instead of the stand-in, and what it answers is held
 against the list too; see `tests/stand_ins/kfp_api.py`.
@@ -20,7 +20,7 @@ from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Connection
 from tests.stand_ins.kfp_api import PIPELINE, KfpServer, serving, swagger
 
-LIST = Path(__file__).parents[2] / "kfp_answers.yaml"
+LIST = Path(__file__).parents[1] / "stand_ins" / "kfp_answers.yaml"
 RELIED_ON: dict[str, list[str]] = yaml.safe_load(LIST.read_text())
 NODES = "task_details."
 FREE = ("tags", "parameters", "pipeline_spec", "plugins_input")

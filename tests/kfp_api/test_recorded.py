@@ -1,4 +1,4 @@
-"""The stand-in answers as a real server did: each request of `tests/stand_ins/kfp_recorded.jsonl` again, in the same order.
+"""The stand-in answers as a real server did: it replays `tests/stand_ins/kfp_recorded.jsonl` in the same order.
 
 The file holds what Kubeflow Pipelines 2.17.0 was asked and answered, without long specs and long lists. Compared are
 the status, the fields and their types, every value but times, descriptions and what the server draws, and the words of
@@ -22,7 +22,8 @@ from tests.stand_ins.kfp_api import KfpServer, serving
 from tests.stand_ins.kfp_objects import Objects
 
 RECORDED: list[dict[str, Any]] = [
-    json.loads(line) for line in (Path(__file__).parents[2] / "kfp_recorded.jsonl").read_text().splitlines()
+    json.loads(line)
+    for line in (Path(__file__).parents[1] / "stand_ins" / "kfp_recorded.jsonl").read_text().splitlines()
 ]
 PIPELINE = """\
 pipelineInfo: {name: any}

@@ -15,14 +15,15 @@ from gatehouse.pipelines.tasks import forcible_stages
 from gatehouse.project.project import ProjectFile
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.forms import RERUN
-from gatehouse.store.parameters import parameter_of, runner, spec_of
+from gatehouse.store.parameters import inputs_of, parameter_of, runner, spec_of
 from gatehouse.store.stage import StageModel, declared_stages
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.spec import CategoricalSpec, TransformationSpec
 from gatehouse.training.transformation.stage import FitRequest, fit_transformation
+from tests.source_tree import ROOT
 from tests.training.synthetic import lay_out
 
-TASKS = sorted(name for name, stage in declared_stages().items() if not stage.declared.inner and name != "prepare")
+TASKS = sorted(path.parent.name for path in (ROOT / "components").glob("*/component.py"))
 
 
 def test_fields_of_request_and_result_are_the_parameters() -> None:
@@ -43,10 +44,22 @@ def test_fields_of_request_and_result_are_the_parameters() -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_input_says_what_it_is(name: str) -> None:
+def test_every_input_and_output_says_what_it_is(name: str) -> None:
     spec = component_of(name).component_spec
     assert spec.description
     assert [key for key, given in spec.inputs.items() if not given.description] == []
+    assert [key for key, output in (spec.outputs or {}).items() if not output.description] == []
+
+
+def test_every_stage_that_stands_alone_has_its_component() -> None:
+    """A component passes each field of its stage's request on, so that none is lost."""
+    composed = {"compute_features", "evaluate", "report_end", "snapshot", "split", "train"}
+    alone = {name for name, stage in declared_stages().items() if not stage.declared.inner}
+    assert alone - {"prepare", "previous_features"} <= {*TASKS}
+    for name in {*TASKS} - composed:
+        stage = declared_stages()[name]
+        missing = inputs_of(stage).keys() - component_of(name).component_spec.inputs.keys()
+        assert missing == {"promote": {"override"}, "tune": {"price"}}.get(name, set()), name
 
 
 def test_a_stage_without_memo_takes_neither_code_nor_rerun() -> None:

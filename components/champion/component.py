@@ -1,0 +1,47 @@
+"""The KFP interface of the stage `champion`."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("champion"), packages_to_install=[], install_kfp_package=False)
+def champion(
+    store: str,
+    model_name: str,
+) -> NamedTuple(
+    "Outputs",
+    [
+        ("model", str),
+        ("version", int),
+        ("training_set", str),
+        ("split", str),
+        ("evaluation", str),
+        ("robustness", str),
+        ("registered", str),
+    ],
+):
+    """Find the champion and its training data.
+
+    Args:
+        store: Address of the artifact store.
+        model_name: Name under which models are registered.
+
+    Returns:
+        model: Reference of the model.
+        version: Its version; 0 for none.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        evaluation: Reference of its evaluation at the gate.
+        robustness: Reference of its probes; empty for none.
+        registered: When it was registered, in UTC; empty if the ledger does not say.
+    """
+    from gatehouse.registry.champion.stage import champion as run_champion
+    from gatehouse.store.parameters import request_of, runner, values_of
+    from gatehouse.store.store import ArtifactStore
+
+    run = runner(ArtifactStore.open(store))
+    request = request_of(run_champion, model_name=model_name)
+    return values_of(run(run_champion, request))

@@ -1,0 +1,1 @@
+"""The component `collect_log`."""

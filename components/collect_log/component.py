@@ -1,0 +1,35 @@
+"""The KFP interface of the stage `collect_log`."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("collect_log"), packages_to_install=[], install_kfp_package=False)
+def collect_log(
+    store: str,
+    log: str,
+    model: str,
+) -> NamedTuple("Outputs", [("predictions", str), ("rows", int)]):
+    """Find a log of predictions, and publish it if it is outside the store.
+
+    Args:
+        store: Address of the artifact store.
+        log: A reference of predictions, or of a snapshot with a table `predictions`; `latest` for the newest
+            predictions of the champion by batch scoring; or the path or URL of a Parquet file or a folder of them;
+            empty for none.
+        model: The champion.
+
+    Returns:
+        predictions: Reference of the predictions; empty for none.
+        rows: Number of rows.
+    """
+    from gatehouse.monitoring.collecting.stage import collect_log as run_collect_log
+    from gatehouse.store.parameters import request_of, runner, values_of
+    from gatehouse.store.store import ArtifactStore
+
+    run = runner(ArtifactStore.open(store))
+    request = request_of(run_collect_log, log=log, model=model)
+    return values_of(run(run_collect_log, request))

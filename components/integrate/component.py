@@ -1,0 +1,49 @@
+"""The KFP interface of the stage `integrate`."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("integrate"), packages_to_install=[], install_kfp_package=False)
+def integrate(
+    store: str,
+    model: str,
+    training_set: str,
+    split: str,
+    spec: dict,
+    tests: str = "",
+    online: str = "",
+    code: dict = {},
+    rerun: str = "",
+) -> NamedTuple("Outputs", [("integration", str), ("verdict", str), ("reasons", list), ("warnings", list)]):
+    """Ask the candidate in a process of its own, which has the store alone; a failure is a verdict, not an error.
+
+    Args:
+        store: Address of the artifact store.
+        model: Reference of the candidate.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        tests: Reference of the project's test files; empty for none.
+        online: Reference of the comparison of its online features with the offline ones; empty for none.
+        spec: What is asked, as an IntegrationSpec.
+        code: Digest of the stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+
+    Returns:
+        integration: Reference of the integration suite.
+        verdict: pass, or why a person should look.
+        reasons: Why the verdict is not pass.
+        warnings: What a person should know, though the verdict is pass.
+    """
+    from gatehouse.evaluation.integration.stage import integrate as run_integrate
+    from gatehouse.store.parameters import request_of, runner, values_of
+    from gatehouse.store.store import ArtifactStore
+
+    run = runner(ArtifactStore.open(store), code, rerun)
+    request = request_of(
+        run_integrate, model=model, training_set=training_set, split=split, tests=tests, online=online, spec=spec
+    )
+    return values_of(run(run_integrate, request))

@@ -1,0 +1,54 @@
+"""The KFP interface of the stage `reconcile`."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("reconcile"), packages_to_install=[], install_kfp_package=False)
+def reconcile(
+    store: str,
+    project: str,
+    pipelines: list,
+    schedules: dict = {},
+    when: str = "never",
+    form: str = "generic",
+    owners: dict = {},
+    quiet_hours: float = 48.0,
+) -> NamedTuple("Outputs", [("unreported", list), ("removed", int), ("summary", str), ("warnings", list)]):
+    """Compare KFP's list of runs with the records in the store; report and clean up what ended unreported.
+
+    Args:
+        store: Address of the artifact store.
+        project: The project.
+        pipelines: Names of its pipelines.
+        schedules: The schedules to check for lateness, by name, as in project.yaml.
+        when: Which ends are sent to the webhook: `fail`, `warn`, `always` or `never`.
+        form: Format of the webhook: `generic`, `slack` or `teams`.
+        owners: Owner of each stage, by stage name; under "" the owner of all other stages.
+        quiet_hours: Hours without a sign of life after which a run on another machine counts as ended.
+
+    Returns:
+        unreported: Runs that ended without a report.
+        removed: Number of leftovers that were removed.
+        summary: The result in one line.
+        warnings: What a person should know, though the verdict is pass.
+    """
+    from gatehouse.operations.reconciling.stage import reconcile as run_reconcile
+    from gatehouse.store.parameters import request_of, runner, values_of
+    from gatehouse.store.store import ArtifactStore
+
+    run = runner(ArtifactStore.open(store))
+    request = request_of(
+        run_reconcile,
+        project=project,
+        pipelines=pipelines,
+        schedules=schedules,
+        when=when,
+        form=form,
+        owners=owners,
+        quiet_hours=quiet_hours,
+    )
+    return values_of(run(run_reconcile, request))

@@ -1,0 +1,31 @@
+"""The KFP interface of the stage `recover`."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("recover"), packages_to_install=[], install_kfp_package=False)
+def recover(
+    store: str,
+) -> NamedTuple("Outputs", [("resumed_at", int), ("machines", list)]):
+    """Start a job of two workers through the project's launcher; one kills itself, and the job must still succeed.
+
+    Args:
+        store: Address of the artifact store.
+
+    Returns:
+        resumed_at: Step at which the workers resumed.
+        machines: Machines that they ran on.
+    """
+    from gatehouse.operations.diagnosing.stage import recover as run_recover
+    from gatehouse.store.parameters import request_of, runner, values_of
+    from gatehouse.store.store import ArtifactStore
+
+    run = runner(ArtifactStore.open(store))
+    request = request_of(
+        run_recover,
+    )
+    return values_of(run(run_recover, request))

@@ -1,0 +1,29 @@
+"""The KFP interface of the stage `require_contract`."""
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("require_contract"), packages_to_install=[], install_kfp_package=False)
+def require_contract(
+    store: str,
+    verdict: str,
+    reasons: list = [],
+    report: str = "",
+) -> None:
+    """End the run unless the data keeps its contract. Raises ContractBreachError.
+
+    Args:
+        store: Address of the artifact store.
+        verdict: The verdict of a stage.
+        reasons: The reasons that the stage gave.
+        report: Reference of the artifact that explains it.
+    """
+    from gatehouse.operations.control.requiring.stage import require_contract as run_require_contract
+    from gatehouse.store.parameters import request_of, runner
+    from gatehouse.store.store import ArtifactStore
+
+    run = runner(ArtifactStore.open(store))
+    request = request_of(run_require_contract, verdict=verdict, reasons=reasons, report=report)
+    run(run_require_contract, request)

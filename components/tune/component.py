@@ -1,0 +1,64 @@
+"""The KFP interface of the stage `tune`."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.store.image import image_of
+
+
+@dsl.component(base_image=image_of("tune"), packages_to_install=[], install_kfp_package=False)
+def tune(
+    store: str,
+    training_set: str,
+    split: str,
+    transformation: str,
+    base: dict,
+    spec: dict,
+    model_name: str,
+    seed: int,
+    resample_by: str = "",
+    code: dict = {},
+    rerun: str = "",
+) -> NamedTuple(
+    "Outputs", [("experiment", str), ("best", str), ("summary", str), ("ended", str), ("provisional_trials", int)]
+):
+    """Run the experiment; the artifact holds `trials.json`, and `experiment.json` with the search and its result.
+
+    Args:
+        store: Address of the artifact store.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        transformation: Reference of the transformation fitted on its train part.
+        base: All settings that are not searched.
+        spec: The experiment.
+        model_name: Name of the model.
+        seed: Seed of sampler and trials.
+        resample_by: Units that the bootstrap of the best score resamples, as in the evaluation.
+        code: Digest of the stage's code, by stage.
+        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+
+    Returns:
+        experiment: Reference of the experiment.
+        best: The best settings, as canonical JSON of a TrainSpec.
+        summary: The result in one line.
+        ended: Why the experiment ended.
+        provisional_trials: Number of trials that a machine or a time limit ended; the next run tries them again.
+    """
+    from gatehouse.store.parameters import request_of, runner, values_of
+    from gatehouse.store.store import ArtifactStore
+    from gatehouse.tuning.stage import tune as run_tune
+
+    run = runner(ArtifactStore.open(store), code, rerun)
+    request = request_of(
+        run_tune,
+        training_set=training_set,
+        split=split,
+        transformation=transformation,
+        base=base,
+        spec=spec,
+        model_name=model_name,
+        seed=seed,
+        resample_by=resample_by,
+    )
+    return values_of(run(run_tune, request))
