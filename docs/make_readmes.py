@@ -155,16 +155,9 @@ def _index(compiled: dict[str, Component]) -> str:
         [f"[{name}]({name}/README.md)", component.doc.splitlines()[0], ", ".join(component.pipelines)]
         for name, component in sorted(compiled.items())
     ]
-    declared = [entry.declared for _, entry in sorted(declared_stages().items())]
-    effects = [
-        [
-            f"`{stage.name}`",
-            stage.effects.reads,
-            stage.effects.writes,
-            "yes" if stage.effects.memo else "",
-            stage.effects.why,
-        ]
-        for stage in declared
+    stages = [
+        [f"`{name}`", effects.reads, effects.writes, "yes" if effects.memo else "", effects.why]
+        for name, effects in ((name, stage.declared.effects) for name, stage in sorted(declared_stages().items()))
     ]
     return f"""# Components
 
@@ -177,7 +170,7 @@ Each folder holds one component: `component.py` is what KFP sees, a thin functio
 
 Each stage declares it. A stage without a memo runs every time; every other stage is a pure function of its parameters.
 
-{table(["stage", "reads", "writes", "memo", "why"], effects)}"""
+{table(["stage", "reads", "writes", "memo", "why"], stages)}"""
 
 
 if __name__ == "__main__":
