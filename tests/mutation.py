@@ -111,16 +111,17 @@ def _passes(finder: _Instead, tests: Sequence[str], seconds: int) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try every change of a module."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("module", type=Path, help="A file of components/ or pipelines/.")
+    parser.add_argument("module", type=Path, help="A file of gatehouse/, components/ or pipelines/.")
     parser.add_argument("tests", nargs="*", help="Files of tests, or single ones.")
     options = parser.parse_args(arguments)
     path: Path = options.module
     if path.parts[0] not in _ROOTS or path.suffix != ".py":
         parser.error(f"{path}: expected a file below {' or '.join(f'{root}/' for root in _ROOTS)}, from this folder")
-    tests = options.tests or [str(Path("tests", *path.parts[:-1], f"test_{path.name}"))]
+    inside = path.relative_to("gatehouse") if path.parts[0] == "gatehouse" else path
+    tests = options.tests or [str(Path("tests", inside.parent, f"test_{path.name}"))]
     for library in LIBRARIES:
         importlib.import_module(library)
-    source, name, started = path.read_text(), ".".join(("gatehouse", *path.with_suffix("").parts)), time.monotonic()
+    source, name, started = path.read_text(), ".".join(("gatehouse", *inside.with_suffix("").parts)), time.monotonic()
 
     def noticed(changed: str, seconds: int) -> bool:
         return not _passes(_Instead(name, path.resolve(), changed), tests, seconds)

@@ -53,7 +53,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
         ("decisions/metrics.md", "[why](../project.md) [o](https://a.b/c)", "[why](../project.md) [o](https://a.b/c)"),
         ("source/CONTRIBUTING.md", "[p](docs/project.md)", "[p](../project.md)"),
         ("images.md", "```\n[no](../locks)\n```", "```\n[no](../locks)\n```"),
-        ("images.md", "[s](../gatehouse/data/splitting)", "[s](source/components/splitting/README.md)"),
+        ("images.md", "[s](../components/split)", "[s](source/components/split/README.md)"),
     ],
 )
 def test_links_lead_to_where_files_are_on_the_site(site: ModuleType, page: str, text: str, expected: str) -> None:
