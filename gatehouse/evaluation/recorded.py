@@ -26,7 +26,6 @@ from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.metrics.tasks.task import Task
-from gatehouse.store.identity import of_identity
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore
 
@@ -114,7 +113,7 @@ def _comparison(verdict: Mapping[str, Any], policy: GatePolicy) -> Comparison | 
     first = verdict["comparison"]
     every = verdict.get("comparisons") or ({first["metric"]: first} if first else {})
     found = every.get(policy.champion.metric)
-    then = of_identity(GatePolicy, verdict["policy"]).champion.confidence
+    then = GatePolicy.model_validate(verdict["policy"]).champion.confidence
     if found is None or then != policy.champion.confidence:
         return None
     return _read(found)
@@ -122,7 +121,7 @@ def _comparison(verdict: Mapping[str, Any], policy: GatePolicy) -> Comparison | 
 
 def _guessing(verdict: Mapping[str, Any], policy: GatePolicy) -> Comparison | None:
     """With predictions of other rows; None where that was not measured in the policy's metric at its confidence."""
-    found, then = verdict.get("guessing"), of_identity(GatePolicy, verdict["policy"]).better_than_guessing
+    found, then = verdict.get("guessing"), GatePolicy.model_validate(verdict["policy"]).better_than_guessing
     if not found or found["metric"] != policy.champion.metric or then != policy.better_than_guessing:
         return None
     return _read(found)

@@ -24,7 +24,6 @@ from gatehouse.reports.elements import table
 from gatehouse.reports.format import Html, percent
 from gatehouse.reports.page import Marked, Report, Verdict
 from gatehouse.reports.row_charts import Dot, dot_chart
-from gatehouse.store.identity import of_identity
 from gatehouse.store.store import ArtifactStore
 
 Json = Mapping[str, Any]
@@ -47,8 +46,8 @@ def page(store: ArtifactStore, reference: str) -> str:
         store.read_json(reference, file) if manifest.entry(file) else None
         for file in ("uncertainty.json", "found_slices.json")
     )
-    policy = of_identity(GatePolicy, verdict["policy"])
-    spec = of_identity(EvaluationSpec, manifest.configuration["spec"])
+    policy = GatePolicy.model_validate(verdict["policy"])
+    spec = EvaluationSpec.model_validate(manifest.configuration["spec"])
     level = manifest.details["level"]
     drawn = Report(
         f"Evaluation of {manifest.name}",

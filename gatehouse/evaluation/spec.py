@@ -1,7 +1,7 @@
 """What is measured on a candidate, and what the gate demands of it."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -86,12 +86,6 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families())), Sp
 
     Metrics are those of the task; so are the values of what is null.
     """
-
-    format_version: ClassVar[int] = 3
-    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {
-        1: {"champion": {}, "better_than_guessing": None},
-        2: {"better_than_guessing": None},
-    }
 
     approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")
     inconclusive: Literal["refuse", "approval"] = Field(

@@ -1,6 +1,6 @@
 """A project's settings for features: where they are defined, and which service a model reads."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -12,8 +12,6 @@ Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 class FeaturesSpec(Spec):
     """Where the project's feature definitions are, and which service a model reads."""
-
-    format_version: ClassVar[int] = 2
 
     repo: str = Field(description="Folder of the Feast repository, relative to this file.")
     service: str = Field(description="Feature service that the training set is retrieved through.")

@@ -174,8 +174,6 @@ class RetrainSpec(Spec):
 class MonitoringSpec(Spec):
     """The checks of the newest rows. Each check has its own settings; `null` switches it off."""
 
-    format_version = 2
-
     reference: ReferenceSpec = Field(ReferenceSpec(), description="What the newest rows are compared with.")
     min_rows: int = Field(1000, ge=1, description="With fewer rows nothing is judged; smaller blocks are not compared.")
     data_drift: DataDriftSpec | None = Field(DataDriftSpec(), description="Drift of the features.")

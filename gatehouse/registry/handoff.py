@@ -13,7 +13,6 @@ from gatehouse.metrics.catalogue.found import metric_named
 from gatehouse.registry.naming import Named
 from gatehouse.registry.state import CANARY, CHAMPION, SHADOW
 from gatehouse.runtime.images import TRAINING, image
-from gatehouse.store.identity import of_identity
 from gatehouse.store.store import ArtifactStore
 
 PORT = 8080
@@ -128,7 +127,7 @@ def plan(store: ArtifactStore, found: Named, percent: int) -> dict[str, Any]:
     compared = store.manifest(evaluation).derived_from.get("champion", "")
     if not verdict.get("comparison") or champion is None or compared != champion.model:
         return {"stage": stage, "why": "its evaluation holds no comparison with the present champion"}
-    rule = of_identity(GatePolicy, verdict["policy"]).champion
+    rule = GatePolicy.model_validate(verdict["policy"]).champion
     known = Comparison.__dataclass_fields__
     comparison = Comparison(**{name: value for name, value in verdict["comparison"].items() if name in known})
     margin, confidence = rule.tolerated(comparison.champion), rule.confidence

@@ -1,56 +1,24 @@
 """The identity of a request or configuration: only the values that can change a result.
 
 Two rules keep a digest unchanged when nothing relevant changed. Operational fields (a timeout, a place, a price) are
-left out. Fields that have their default are left out too, so a new field with a default changes no digest. If a default
-changes, an old configuration would get another meaning. The model then raises `format_version` and keeps the former
-default in `earlier`, so that older data is still read as it was meant.
+left out. Fields that have their default are left out too, so a new field with a default changes no digest.
 """
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from gatehouse.configuration.strict import Strict
 from gatehouse.store.canonical import digest_of
 
-FORMAT_VERSION = "format_version"
-"""The key of a model's version, if it is not the first."""
 _OPERATIONAL = "operational"
-_WRITTEN = "written by identity_of"
-_Read = TypeVar("_Read", bound="Spec")
 
 
 class Spec(Strict):
-    """Base of every request and configuration.
-
-    Attributes:
-        format_version: Raised by one when a default changes, so that digests change with the meaning.
-        earlier: By earlier version, the defaults that were different then.
-    """
-
-    format_version: ClassVar[int] = 1
-    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_this_version(cls, given: Any, info: ValidationInfo) -> Any:
-        """Accept the output of `identity_of`, with its version if that is not the first."""
-        if not isinstance(given, dict):
-            return given
-        kept = info.context == _WRITTEN
-        version = given.get(FORMAT_VERSION, 1 if kept else cls.format_version)
-        values = {name: value for name, value in given.items() if name != FORMAT_VERSION}
-        if version == cls.format_version:
-            return values
-        if kept and version in cls.earlier:
-            return {**cls.earlier[version], **values}
-        raise ValueError(
-            f"expected version {cls.format_version} of its format, found version {version}, which had other default "
-            "values"
-        )
+    """Base of every request and configuration."""
 
 
 def operational(default: Any = ..., **arguments: Any) -> Any:
@@ -84,24 +52,14 @@ def identity_of(model: BaseModel) -> dict[str, Any]:
     A tag, which is a field with only one possible value, is kept: it distinguishes the members of a union.
     """
     dumped = model.model_dump(mode="json")
-    found: dict[str, Any] = {}
+    identity: dict[str, Any] = {}
     for name, field in type(model).model_fields.items():
         if is_operational(field):
             continue
         value = _plain(getattr(model, name), dumped.get(name))
         if _is_tag(field) or field.is_required() or value != _default(field):
-            found[name] = value
-    version = getattr(type(model), "format_version", 1)
-    return found if version == 1 else found | {FORMAT_VERSION: version}
-
-
-def of_identity(model: type[_Read], written: Any) -> _Read:
-    """Rebuild a model from the output of `identity_of`; missing fields get the defaults of the version that wrote it.
-
-    Raises:
-        ValidationError: if it is not of this model, or of a version whose defaults are not kept in `earlier`.
-    """
-    return model.model_validate(written, context=_WRITTEN)
+            identity[name] = value
+    return identity
 
 
 def identity_digest(model: BaseModel) -> str:

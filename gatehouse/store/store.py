@@ -38,7 +38,7 @@ class ArtifactStore:
 
     @classmethod
     def open(cls, address: str | Path) -> "ArtifactStore":
-        """Open the store at `address`: a directory, or a `file://`, `gs://`, `s3://` or other fsspec address.
+        """Open the store at `address`: a directory, or a `file://`, `gs://` or `s3://` address.
 
         Raises:
             StoreError: if the place cannot be opened, or no client supports its scheme.

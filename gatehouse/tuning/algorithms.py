@@ -1,7 +1,6 @@
 """Settings of the algorithms that suggest configurations, and of the rules that stop trials early."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -33,9 +32,6 @@ class SobolAlgorithm(Spec):
 
 class TpeAlgorithm(Spec):
     """Tree-structured Parzen estimator: values that are frequent among good trials and rare among others."""
-
-    format_version: ClassVar[int] = 2
-    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"multivariate": False}}
 
     name: Literal["tpe"] = "tpe"
     startup_trials: int = Field(10, ge=1, description="Trials that are drawn at random at the start.")

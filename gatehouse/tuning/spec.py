@@ -1,7 +1,7 @@
 """An experiment in Katib's terms: objectives, algorithm, parameters, trials, budget."""
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -76,12 +76,6 @@ def _objectives(given: Any) -> Any:
 
 class ExperimentSpec(Spec):
     """An experiment: what is searched, how, how often, and with which settings per trial."""
-
-    format_version: ClassVar[int] = 3
-    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {
-        1: {"algorithm": {"name": "tpe"}, "objective": "log_loss"},
-        2: {"objective": "log_loss"},
-    }
 
     objective: Annotated[tuple[Objective, ...], BeforeValidator(_objectives, json_schema_input_type=Any)] = Field(
         (),

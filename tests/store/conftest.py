@@ -47,12 +47,12 @@ class Place:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
-    """An empty place of the kind that the parameter names: `local`, `memory`, `gs` or `s3`. Retries hardly wait."""
+    """An empty place of the kind that the parameter names: `local`, `gs` or `s3`. Retries hardly wait."""
     kind: str = request.param
     monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
-    if kind in ("local", "memory"):
-        yield Place(str(tmp_path / "store") if kind == "local" else f"memory://{uuid.uuid4().hex}")
+    if kind == "local":
+        yield Place(str(tmp_path / "store"))
         return
     proxy: Proxy = request.getfixturevalue("gcs" if kind == "gs" else "s3")
     for name, value in proxy.environment.items():

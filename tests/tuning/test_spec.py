@@ -7,7 +7,6 @@ from pydantic import ValidationError
 
 from gatehouse.configuration.yaml_lines import load_model
 from gatehouse.project.project_file import ProjectFile
-from gatehouse.store.identity import of_identity
 from gatehouse.training.spec import TrainSpec, changed, train_spec
 from gatehouse.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.tuning.spec import ExperimentSpec
@@ -264,13 +263,6 @@ def test_choices_keep_their_types_and_may_be_whole_models() -> None:
     models = [{"architecture": "tabular_mlp", "hidden": [8]}, {"architecture": "ft_transformer", "blocks": 1}]
     space = ExperimentSpec.model_validate({"parameters": [{"name": "model", "type": "categorical", "choices": models}]})
     assert not list(infeasible(space, NETWORK))
-
-
-@pytest.mark.parametrize("algorithm", [{}, {"algorithm": {"name": "tpe", "startup_trials": 5}}])
-def test_an_experiment_of_an_earlier_format_took_each_parameter_by_itself(algorithm: dict[str, Any]) -> None:
-    now = ExperimentSpec.model_validate({"parameters": [RATE]} | algorithm)
-    then = of_identity(ExperimentSpec, {"parameters": [RATE]} | algorithm)
-    assert (now.algorithm.multivariate, then.algorithm.multivariate) == (None, False)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

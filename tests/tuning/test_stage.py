@@ -16,8 +16,7 @@ from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.following import FOLLOWER, RUN_TITLE
 from gatehouse.tracking.spool import Point
-from gatehouse.training.optimizer.spec import OptimizerSpec
-from gatehouse.training.spec import NetworkTraining, beginning, changed, operation_of, run_as, settings_of, train_spec
+from gatehouse.training.spec import NetworkTraining, beginning, changed, settings_of, train_spec
 from gatehouse.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.tuning import cores as cores_module
 from gatehouse.tuning import optimism, stage, training_trials, waits
@@ -189,17 +188,6 @@ def test_a_population_ends_in_the_schedule_of_its_best_member_and_keeps_no_check
     assert isinstance(best, NetworkTraining) and best.stopping.epochs == 5
     assert settings_of(beginning(best, winner.stopping.epochs)) == settings_of(winner)
     assert not list((store.local_folder / "scratch").glob("kept-*"))
-
-
-def test_the_best_spec_is_read_after_the_format_of_one_of_its_groups_was_raised(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(OptimizerSpec, "format_version", 2)
-    _simulate(monkeypatch, _simulated([]))
-    result = tune.function(_request(store), store)
-    winner = min(_trials(store, result.experiment), key=lambda trial: trial["values"]["log_loss"])
-    best = run_as(json.loads(result.best), operation_of(BASE))
-    assert best == changed(BASE, winner["parameters"] | {"seed": 11})
 
 
 def test_an_experiment_goes_on_with_more_trials_and_removes_what_failed_trials_left(

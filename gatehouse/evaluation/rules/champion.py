@@ -1,7 +1,6 @@
 """The champion: the candidate is not worse than it, on the same test rows."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
 
 from pydantic import Field, model_validator
 
@@ -17,9 +16,6 @@ class ChampionRule(Spec):
     of the paired bootstrap interval that is worst for it is not worse than the champion by more than is tolerated. And
     it must be better by `min_improvement` on the test rows themselves; with 0 an equal model passes.
     """
-
-    format_version: ClassVar[int] = 2
-    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"tolerance": 0.002}}
 
     metric: MetricName | None = Field(None, description="The metric that is compared; null for the task's objective.")
     tolerance: float | None = Field(

@@ -24,7 +24,6 @@ from gatehouse.features.definitions.declarations import (
     Stream,
     problems_listed,
 )
-from gatehouse.store.identity import FORMAT_VERSION
 
 FILE = "definitions.py"
 PUBLISHED = "definitions.json"
@@ -104,8 +103,8 @@ def parse_definitions(text: str) -> Definitions:
     """
     body = json.loads(text)
     try:
-        found = {kind: [_parsed(model, one) for one in body[kind]] for kind, model in KINDS.items()}
-    except (KeyError, ValidationError, VersionError) as error:
+        found = {kind: [model(**one) for one in body[kind]] for kind, model in KINDS.items()}
+    except (KeyError, ValidationError) as error:
         raise ConfigurationError(
             f"{PUBLISHED}: expected definitions as this version publishes them, found {error}. Run the pipeline again, "
             "which publishes them anew."
@@ -113,17 +112,6 @@ def parse_definitions(text: str) -> Definitions:
     labels = found.pop("labels")
     by_name: dict[str, Any] = {kind: {called(one): one for one in ones} for kind, ones in found.items()}
     return Definitions(**by_name, labels=labels)
-
-
-def _parsed(model: type[Any], body: dict[str, Any]) -> Any:
-    version = body.pop(FORMAT_VERSION, 1)
-    if version != model.format_version:
-        raise VersionError(f"a {model.__name__} of format {version}, expected {model.format_version}")
-    return model(**body)
-
-
-class VersionError(ValueError):
-    """A definition was written by a version in which its defaults had another meaning."""
 
 
 def called(one: Any) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -59,8 +59,6 @@ class LeakageRequest(StageModel):
             decision.
         unchecked: Views that need not be checked, each with the reason; any other view that cannot be checked fails.
     """
-
-    format_version: ClassVar[int] = 3
 
     snapshot: str
     feature_tables: str
