@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated
 
@@ -16,8 +15,7 @@ from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.runtime.counting import counted
 from gatehouse.store import deprecation, eraser
 from gatehouse.store.collection import Collector, Item, Wish
-from gatehouse.store.eraser import ErasurePlan, Scope, plan_erasure, unlisted_blobs
-from gatehouse.store.reference import Reference
+from gatehouse.store.eraser import ErasurePlan, plan_erasure, unlisted_blobs
 
 _SHOWN = 40
 _STYLES = {"found": "", "waiting": "yellow", "deleted": "green", "kept": "dim", "broken": "red"}
@@ -122,54 +120,43 @@ def _print_totals(items: list[Item], delete: bool, grace: str) -> None:
 def erase(
     reference: Annotated[str, typer.Argument(help="The artifact whose data is to be removed.")],
     reason: ReasonOption,
-    inputs: Annotated[
-        bool, typer.Option("--inputs", help="Also what it was derived from: the tables of a snapshot.")
-    ] = False,
-    dependants: Annotated[
-        bool, typer.Option("--dependants", help="Also what was derived from it; else those are only marked.")
-    ] = False,
-    shared: Annotated[
-        bool,
-        typer.Option(
-            "--shared",
-            help="Also files that other artifacts share, which are erased, too; and inputs that others need.",
-        ),
-    ] = False,
-    partly: Annotated[
-        bool,
-        typer.Option("--partly", help="Erase this, although artifacts that stay readable still hold some of the data."),
-    ] = False,
+    only: Annotated[bool, typer.Option("--only", help="Erase this artifact alone.")] = False,
+    partly: Annotated[bool, typer.Option("--partly", help="Erase, although inputs that stay hold the data.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     by: ByOption = "",
     store: StoreOption = "",
 ) -> None:
     """Remove an artifact's data for good, with an audited record. It cannot be undone.
 
-    Nothing is erased while another artifact would still hold the data: what does is listed, with the options that
-    erase it, too. The manifest stays and says that it was erased. What was derived from it and stays is marked as not
-    reproducible. The same content is refused when it is published again; `gatehouse data lift` allows it.
+    What it was made from, what was derived from it, and artifacts that share its files are erased too. Inputs from
+    which unrelated artifacts were made stay; they are listed, and need --partly. Manifests stay and say that the data
+    was erased. The same content is refused when it is published again; `gatehouse data lift` allows it.
     """
     opened = open_store(store)
     for unfinished in opened.erasures.unfinished():
         typer.echo(f"finishing {unfinished.key}, which was interrupted", err=True)
         eraser.finish(opened, unfinished)
-    found = find(opened, reference)
-    plan = plan_erasure(opened, found, Scope(inputs, dependants, shared))
-    if not plan.blobs and not plan.erased and (partly or not plan.holders):
-        erasure = opened.erasures.of(found)
-        typer.echo(erasure.explain(str(found)) if erasure else f"{found}: nothing is left to erase.")
+    artifact = find(opened, reference)
+    plan = plan_erasure(opened, artifact, only)
+    if not plan.blobs and not plan.erased:
+        erasure = opened.erasures.of(artifact)
+        typer.echo(erasure.explain(str(artifact)) if erasure else f"{artifact}: nothing is left to erase.")
         return
     _print_plan(plan)
-    _require_whole(plan, partly)
+    if plan.holders and not (partly or only):
+        raise StoreError(
+            f"Nothing was erased: {counted(len(plan.holders), 'artifact')}, listed above, would still hold the data. "
+            "Erase them first, or add --partly to leave them as they are."
+        )
     if not yes and not sys.stdin.isatty():
         raise ConfigurationError("Nothing was erased: expected --yes, as there is no terminal to ask on.")
     if not yes and not typer.confirm("Erase? This cannot be undone."):
         raise typer.Exit(1)
     record = eraser.erase(opened, plan, reason, by)
-    after = plan_erasure(opened, found, plan.scope)
+    after = plan_erasure(opened, artifact, only)
     if after.erased or after.blobs or len(after.holders) > len(plan.holders):
         _print_plan(after)
-        raise StoreError(f"While {found} was erased, the artifacts above were published. Erase it again.")
+        raise StoreError(f"While {artifact} was erased, the artifacts above were published. Erase it again.")
     typer.echo(f"{'erased in part' if plan.holders else 'erased'}; the record is {record.key}.")
     _print_unreached(len(unlisted_blobs(opened)))
 
@@ -186,42 +173,16 @@ def _print_unreached(unlisted: int) -> None:
     )
 
 
-def _require_whole(plan: ErasurePlan, partly: bool) -> None:
-    """Refuse an erasure after which the data could still be read, unless that is requested."""
-    options = " ".join(f"--{name}" for name in plan.to_add)
-    if plan.kept and not plan.blobs:
-        raise StoreError(
-            f"Nothing was erased: each of the {len(plan.kept)} files is shared with the artifacts above, which would "
-            f"keep the data. Add {options} to erase these, too."
-        )
-    if plan.holders and not partly:
-        raise StoreError(
-            f"Nothing was erased: {counted(len(plan.holders), 'artifact')}, listed above, would still hold the data or "
-            f"what was derived from it. Add {options} to erase these, too, or --partly to leave them as they are."
-        )
-
-
 def _print_plan(plan: ErasurePlan) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
-
-    def section(title: str, references: Iterable[Reference], style: str) -> None:
-        listed = [Text(f"  {each}") for each in references]
-        if listed:
-            console.print(Text(title, style=style), *listed, sep="\n")
-
-    named = [each for each in plan.erased if each not in plan.sharers]
-    section("to be erased:", named, "bold red")
-    section("erased as well, since they share files with these:", plan.sharers, "bold red")
-    section(
-        "marked as not reproducible, but they still hold what was derived (--dependants):", plan.dependants, "yellow"
+    sections = (
+        ("to be erased:", plan.erased, "bold red"),
+        ("marked as not reproducible:", plan.dependants, "yellow"),
+        ("these still hold data of it:", plan.holders, "yellow"),
     )
-    section(
-        "made from these, which still hold their data (--inputs; with --shared where others need them):",
-        plan.inputs,
-        "yellow",
-    )
-    sharing = sorted({each for of in plan.kept.values() for each in of})
-    section(f"{len(plan.kept)} files stay, as these share them (--shared):", sharing, "yellow")
+    for title, references, style in sections:
+        if references:
+            console.print(Text(title, style=style), *(Text(f"  {artifact}") for artifact in references), sep="\n")
     total = sum(count for count, _ in plan.blobs.values())
     console.print(f"in all {counted(len(plan.blobs), 'file')} to be removed, {size(total)}")
 

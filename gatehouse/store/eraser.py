@@ -5,9 +5,8 @@ the same content sees the record (see `Erasures.recheck`).
 """
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.erasure import RECORDS, Erasure, Erasures, dependant_marker, erased_marker, is_record, remove_blob
@@ -22,25 +21,8 @@ from gatehouse.store.traces import remove_traces
 
 FORMAT = "gatehouse/erasure/1"
 _CONFIGURATION = "config"
-_EMPTY = frozenset(hashlib.sha256(each).hexdigest() for each in (b"", b"[]", b"{}", b"null"))
-"""Digests of files that hold nothing, as `anomalies.json` of rows without an anomaly."""
-
-
-@dataclass(frozen=True)
-class Scope:
-    """How far a request goes beyond the artifact itself.
-
-    Attributes:
-        inputs: Also the artifacts it was made from: the tables of a snapshot, and the rows that were set aside.
-            Artifacts that were also used for others are erased only with `shared`.
-        dependants: Also artifacts derived from what is erased: feature tables, training sets, splits, models.
-        shared: Also blobs that artifacts outside the request list. These artifacts are then erased too, and with
-            `dependants` also those derived from them.
-    """
-
-    inputs: bool = False
-    dependants: bool = False
-    shared: bool = False
+_EMPTY = frozenset(hashlib.sha256(content).hexdigest() for content in (b"", b"[]", b"{}", b"null"))
+"""Digests of files that hold nothing, such as `anomalies.json` of rows without an anomaly."""
 
 
 @dataclass(frozen=True)
@@ -49,35 +31,28 @@ class ErasurePlan:
 
     Attributes:
         reference: The artifact of the request.
-        scope: How far the request goes.
         erased: Artifacts that cannot be read afterwards.
-        sharers: Erased artifacts that the request does not name, but that list a removed blob.
         blobs: Removed blobs: by key, the bytes and the artifacts that list it.
-        kept: Blobs that are not removed because artifacts outside the request list them: by key, these artifacts.
         dependants: Artifacts that stay readable and are marked as not reproducible.
-        inputs: Inputs of the request's artifact that stay readable.
-        to_add: Names of the scope's fields that would have to be set so that nothing holds the data afterwards.
+        holders: All artifacts in which the data, or data derived from it, could still be read.
     """
 
     reference: Reference
-    scope: Scope
     erased: tuple[Reference, ...]
-    sharers: tuple[Reference, ...]
     blobs: dict[str, tuple[int, tuple[Reference, ...]]]
-    kept: dict[str, tuple[Reference, ...]]
     dependants: tuple[Reference, ...]
-    inputs: tuple[Reference, ...]
-    to_add: tuple[str, ...]
-
-    @property
-    def holders(self) -> tuple[Reference, ...]:
-        """All artifacts in which the data, or data derived from it, could still be read."""
-        sharing = {each for of in self.kept.values() for each in of}
-        return tuple(sorted(sharing.union(self.dependants, self.inputs)))
+    holders: tuple[Reference, ...]
 
 
-def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope) -> ErasurePlan:
+def plan_erasure(store: ArtifactStore, reference: Reference | str, only: bool = False) -> ErasurePlan:
     """The effects of a request. Changes nothing.
+
+    Args:
+        store: The artifact store.
+        reference: The artifact of the request.
+        only: Erase this artifact alone. By default everything that holds its data is erased too: what it was made from,
+            what was derived from it, and artifacts that share a file with one of these. Inputs from which unrelated
+            artifacts were made stay.
 
     Raises:
         MissingArtifactError: if the store does not hold `reference`.
@@ -86,56 +61,20 @@ def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope)
     reference = Reference.parse(reference)
     store.manifest(reference)
     lineage = _Lineage(Manifests(store).read_all())
-    gone = {each for each in lineage.present if store.erasures.of(each) is not None}
-    plan = _planned(lineage, gone, reference, scope)
-    held = store.objects.stats(plan.blobs)
-    wider = (_planned(lineage, gone, reference, each) for each in _wider(scope))
-    enough = next(each.scope for each in wider if not each.holders)
-    return replace(
-        plan,
-        blobs={key: plan.blobs[key] for key in sorted(plan.blobs) if held[key] is not None},
-        to_add=tuple(name for name, chosen in vars(enough).items() if chosen and not getattr(scope, name)),
-    )
-
-
-def _wider(scope: Scope) -> list[Scope]:
-    """All scopes that go at least as far, those with the fewest additions first."""
-    every = [Scope(*chosen) for chosen in itertools.product((False, True), repeat=len(vars(scope)))]
-    wider = [each for each in every if all(getattr(each, name) for name, chosen in vars(scope).items() if chosen)]
-    return sorted(wider, key=lambda each: sum(vars(each).values()))
-
-
-def _holds(entry: FileEntry) -> bool:
-    """Whether a file may hold anything of the data: what is empty is the same for other data, and stays."""
-    return entry.rows != 0 and entry.sha256 not in _EMPTY
-
-
-def _planned(lineage: "_Lineage", gone: set[Reference], reference: Reference, scope: Scope) -> ErasurePlan:
-    erased, sharers = {reference}, set[Reference]()
-    if scope.inputs:
-        erased |= lineage.inputs(reference, needed_elsewhere=scope.shared)
-    while True:
-        if scope.dependants:
-            erased |= lineage.descendants(erased | sharers)
-        wanted = {entry.blob: entry.bytes for each in erased for entry in lineage.present[each].files if _holds(entry)}
-        outside = {key: lineage.lists[key] - erased - gone for key in wanted}
-        found = set[Reference]().union(*outside.values()) if scope.shared else set[Reference]()
-        if found <= sharers:
-            break
-        sharers |= found
-    sharers -= erased
-    whole = erased | sharers
-    removed = {key: size for key, size in wanted.items() if scope.shared or not outside[key]}
+    gone = {artifact for artifact in lineage.present if store.erasures.of(artifact) is not None}
+    whole = lineage.holding(reference)
+    erased = {reference} if only else whole
+    listed = {entry.blob: entry.bytes for artifact in erased for entry in lineage.files(artifact)}
+    blobs = {key: size for key, size in listed.items() if not lineage.lists[key] - erased - gone}
+    stored = store.objects.stats(blobs)
     return ErasurePlan(
         reference=reference,
-        scope=scope,
-        erased=tuple(sorted(whole - gone)),
-        sharers=tuple(sorted(sharers)),
-        blobs={key: (size, tuple(sorted(lineage.lists[key]))) for key, size in removed.items()},
-        kept={key: tuple(sorted(outside[key])) for key in sorted(wanted.keys() - removed.keys())},
-        dependants=tuple(sorted(lineage.descendants(whole) - whole - gone)),
-        inputs=tuple(sorted(lineage.ancestors(reference) - whole - gone)),
-        to_add=(),
+        erased=tuple(sorted(erased - gone)),
+        blobs={
+            key: (blobs[key], tuple(sorted(lineage.lists[key]))) for key in sorted(blobs) if stored[key] is not None
+        },
+        dependants=tuple(sorted(lineage.descendants(erased) - erased - gone)),
+        holders=tuple(sorted((whole | lineage.ancestors(reference)) - erased - gone)),
     )
 
 
@@ -159,14 +98,17 @@ def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") ->
         "format": FORMAT,
         "requested": str(plan.reference),
         "reason": reason,
-        "artifacts": [str(each) for each in plan.erased],
-        "dependants": [str(each) for each in plan.dependants],
+        "artifacts": [str(artifact) for artifact in plan.erased],
+        "dependants": [str(artifact) for artifact in plan.dependants],
         "blobs": [
-            {"key": key, "sha256": key.rsplit("/", 1)[1][:64], "bytes": size, "artifacts": [str(each) for each in of]}
+            {
+                "key": key,
+                "sha256": key.rsplit("/", 1)[1][:64],
+                "bytes": size,
+                "artifacts": [str(artifact) for artifact in of],
+            }
             for key, (size, of) in plan.blobs.items()
         ],
-        "inputs": [str(each) for each in plan.inputs],
-        "kept": {key: [str(each) for each in of] for key, of in plan.kept.items()},
     }
     number = sum(1 for key in store.objects.list(RECORDS) if is_record(key)) + 1
     while not create_record(store.objects, f"{RECORDS}/{number:06d}.json", body):
@@ -240,35 +182,50 @@ class _Lineage:
             for entry in manifest.files:
                 self.lists.setdefault(entry.blob, set()).add(reference)
             # A project's description holds no rows.
-            self._parents[reference] = {each for each in lineage_of(manifest) if each.kind != _CONFIGURATION}
-            for parent in self._parents[reference]:
+            parents = {parent for parent in lineage_of(manifest) if parent.kind != _CONFIGURATION}
+            self._parents[reference] = parents & present.keys()
+            for parent in parents:
                 self._children.setdefault(parent, set()).add(reference)
 
+    def files(self, artifact: Reference) -> list[FileEntry]:
+        """The files of an artifact that may hold data: an empty file is the same for other data, and stays."""
+        return [entry for entry in self.present[artifact].files if entry.rows != 0 and entry.sha256 not in _EMPTY]
+
+    def holding(self, reference: Reference) -> set[Reference]:
+        """Every artifact that may hold data of `reference`, except inputs from which unrelated artifacts were made."""
+        holding = {reference}
+        while True:
+            more = self.descendants(holding).union(*map(self.sharers, holding))
+            inputs = self.ancestors(reference)
+            # A later delivery of a table may be made from an earlier one, with which it shares files.
+            while needed := {
+                parent
+                for parent in inputs
+                if not self._children[parent] <= inputs | holding | more | self.sharers(parent)
+            }:
+                inputs -= needed
+            if more | inputs <= holding:
+                return holding
+            holding |= more | inputs
+
+    def sharers(self, artifact: Reference) -> set[Reference]:
+        """The artifacts that list one of its files, itself among them."""
+        return set[Reference]().union(*(self.lists[entry.blob] for entry in self.files(artifact)))
+
     def ancestors(self, of: Reference) -> set[Reference]:
-        """All artifacts in this store that `of` was derived from."""
-        return _reached({each: found & self.present.keys() for each, found in self._parents.items()}, [of])
+        """All artifacts that `of` was derived from."""
+        return _reached(self._parents, [of])
 
     def descendants(self, of: Iterable[Reference]) -> set[Reference]:
         """All artifacts derived from one of them."""
         return _reached(self._children, of)
 
-    def inputs(self, of: Reference, needed_elsewhere: bool) -> set[Reference]:
-        """The inputs of `of`, without those that unrelated artifacts were also derived from."""
-        inputs = self.ancestors(of)
-        own = {of} | self.descendants({of})
-        while not needed_elsewhere:
-            needed = {each for each in inputs if not self._children[each] <= inputs | own}
-            if not needed:
-                break
-            inputs -= needed
-        return inputs
-
 
 def _reached(edges: Mapping[Reference, set[Reference]], start: Iterable[Reference]) -> set[Reference]:
-    found: set[Reference] = set()
+    reached: set[Reference] = set()
     pending = list(start)
     while pending:
-        new = edges.get(pending.pop(), set()) - found
-        found |= new
+        new = edges.get(pending.pop(), set()) - reached
+        reached |= new
         pending.extend(new)
-    return found
+    return reached

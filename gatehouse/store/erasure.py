@@ -1,9 +1,8 @@
 """Erasure for readers and writers: records of what was erased on request, and markers beside manifests.
 
 `erasures/<n>.json` says who asked, when and why, and which blobs were removed. `<n>.done.json` says that they are gone,
-`<n>.lifted.json` that the same content may be published again. `<digest>.pulled.json` is a copy of another store's
-record. `<reference>/erased.json` marks an artifact whose data was removed, `<reference>/not-reproducible.json` an
-artifact derived from such a one. Both name the record.
+`<n>.lifted.json` that the same content may be published again. `<reference>/erased.json` marks an artifact whose data
+was removed, `<reference>/not-reproducible.json` an artifact derived from such a one. Both name the record.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.errors import CorruptArtifactError, ErasedArtifactError
-from gatehouse.store.canonical import digest_of
 from gatehouse.store.manifest import FileEntry, Manifest, is_blob_key
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.records import create_record, read_record
@@ -114,22 +112,6 @@ class Erasures:
         if body is None or self.lifted(body["record"]):
             return None
         return self._record(body["record"])
-
-    def mark_as(self, other: "Erasures", reference: Reference) -> None:
-        """Mark `reference` as not reproducible if another store marks it so.
-
-        The other store's record is copied. It does not forbid publishing here.
-
-        Args:
-            other: The erasures of the other store.
-            reference: The artifact that was copied from there.
-        """
-        behind = other.behind(reference)
-        body = None if behind is None else read_record(other._objects, behind.key)
-        if body is not None:
-            key = f"{RECORDS}/{digest_of(body)[:16]}.pulled.json"
-            create_record(self._objects, key, body)
-            create_record(self._objects, dependant_marker(reference), {"record": key})
 
     def require_kept(self, reference: Reference) -> None:
         """Check that `reference` was not erased.

@@ -40,8 +40,7 @@ def pull(
     """Copy an artifact to another store, after all artifacts that it was derived from.
 
     Complete artifacts are not copied again, so an interrupted transfer continues where it stopped. Bytes are verified
-    when they are read, and again in the target. The marks `deprecated` and `not reproducible` are copied too. An erased
-    ancestor is left out.
+    when they are read, and again in the target. The mark `deprecated` is copied too. An erased ancestor is left out.
 
     Args:
         source: The store to copy from.
@@ -85,7 +84,6 @@ def _pull_one(source: ArtifactStore, reference: Reference, target: ArtifactStore
     deprecated = read_record(source.objects, marker_of(reference))
     if deprecated is not None:
         create_record(target.objects, marker_of(reference), deprecated)
-    target.erasures.mark_as(source.erasures, reference)
     return Pulled(reference, size, "present" if present else "copied")
 
 

@@ -11,7 +11,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.registry.approving.approval import ApprovalError, now
 from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.promoting.acts import PromotionError
-from gatehouse.store.eraser import Scope, erase, plan_erasure
+from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.records import whoami
 from gatehouse.store.reference import Reference
 from tests.registry.gate import MANUAL, NAME, Gate
@@ -57,7 +57,7 @@ def test_a_model_of_which_no_candidate_passed_is_told(gate: Gate) -> None:
 def test_list_says_which_versions_were_erased(gate: Gate) -> None:
     model = gate.model(1)
     gate.run(model)
-    erase(gate.store, plan_erasure(gate.store, Reference.parse(model), Scope()), "request 17")
+    erase(gate.store, plan_erasure(gate.store, Reference.parse(model), only=True), "request 17")
     text = _call(gate, "list")
     assert text.splitlines()[1].split()[1:3] == ["champion,", "erased"]
     assert "erased: its files were removed for good" in text

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, MissingArtifactError
 from gatehouse.store import eraser, leases, memo
 from gatehouse.store.collection import Collector, Wish
-from gatehouse.store.eraser import Scope, erase, finish, lift, plan_erasure
+from gatehouse.store.eraser import erase, finish, lift, plan_erasure
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.reachability import lineage_of
 from gatehouse.store.reference import Reference
@@ -32,8 +32,8 @@ def _family(store: ArtifactStore) -> dict[str, Reference]:
     return {"table": table, "snapshot": snapshot, "training": training, "split": split, "copy": copy, "other": other}
 
 
-def _erase(store: ArtifactStore, reference: Reference, **scope: bool) -> None:
-    erase(store, plan_erasure(store, reference, Scope(**scope)), "request 17", "the officer")
+def _erase(store: ArtifactStore, reference: Reference, only: bool = True) -> None:
+    erase(store, plan_erasure(store, reference, only), "request 17", "the officer")
 
 
 def _present(store: ArtifactStore, data: bytes) -> bool:
@@ -69,25 +69,24 @@ def test_the_record_says_who_when_why_and_which_blobs(store: ArtifactStore) -> N
     assert json.loads(store.objects.get_bytes("erasures/000001.done.json"))["removed"] == 1
 
 
-def test_a_shared_blob_stays_unless_asked_for(store: ArtifactStore) -> None:
+def test_a_shared_blob_stays_where_one_artifact_alone_is_erased(store: ArtifactStore) -> None:
     family = _family(store)
-    plan = plan_erasure(store, family["table"], Scope())
-    assert list(plan.kept.values()) == [(family["copy"],)]
+    assert family["copy"] in plan_erasure(store, family["table"], only=True).holders
     _erase(store, family["table"])
     assert _present(store, PERSON) and store.verify(family["copy"]) == 1
-    _erase(store, family["table"], shared=True)
+    _erase(store, family["table"], only=False)
     assert not _present(store, PERSON)
     with pytest.raises(ErasedArtifactError):
         ArtifactStore.open(store.address).path(family["copy"], "a")
 
 
-def test_a_whole_family_goes_with_inputs_and_dependants(store: ArtifactStore) -> None:
+def test_a_whole_family_goes(store: ArtifactStore) -> None:
     family = _family(store)
-    plan = plan_erasure(store, family["snapshot"], Scope(inputs=True, dependants=True, shared=True))
+    plan = plan_erasure(store, family["snapshot"])
     assert set(plan.erased) == set(family.values()) - {family["other"]}
-    assert (plan.sharers, plan.inputs, plan.dependants) == ((family["copy"],), (), ())
+    assert (plan.holders, plan.dependants) == ((), ())
     erase(store, plan, "request 17")
-    assert {store.objects.get_bytes(key) for key in store.objects.list("blobs")} == {b"configuration", b"more"}
+    assert {store.objects.get_bytes(key) for key in store.objects.list("blobs")} == {b"configuration"}
 
 
 def test_a_file_without_content_is_no_reason_to_erase_others_and_may_be_published_again(store: ArtifactStore) -> None:
@@ -100,7 +99,7 @@ def test_a_file_without_content_is_no_reason_to_erase_others_and_may_be_publishe
         return snapshot, store.publish("validations", "s", files, **told)  # type: ignore[arg-type]  # Of several types.
 
     (snapshot, _), (_, other) = validated(PERSON), validated(b"other rows")
-    plan = plan_erasure(store, snapshot, Scope(inputs=True, dependants=True, shared=True))
+    plan = plan_erasure(store, snapshot)
     assert not plan.holders and other not in plan.erased
     erase(store, plan, "request 17")
     assert not _present(store, PERSON) and store.verify(other)
@@ -108,31 +107,27 @@ def test_a_file_without_content_is_no_reason_to_erase_others_and_may_be_publishe
     assert store.verify(again)
 
 
-def test_what_was_derived_from_sharers_goes_with_the_dependants(store: ArtifactStore) -> None:
+def test_what_was_derived_from_sharers_goes_too(store: ArtifactStore) -> None:
     family = _family(store)
     derived = store.publish("splits", "derived", {"d": b"derived"}, derived_from={"t": family["copy"]})
     third = store.publish("splits", "third", {"d": b"derived"})
     own = store.publish("splits", "own", {"d": b"own"}, derived_from={"c": family["other"]})
-    plan = plan_erasure(store, family["table"], Scope(dependants=True))
-    assert plan.holders == (family["copy"],) and plan.to_add == ("shared",)
-    plan = plan_erasure(store, family["table"], Scope(dependants=True, shared=True))
-    assert plan.sharers == tuple(sorted([family["copy"], third])) and derived in plan.erased
-    assert (plan.holders, plan.to_add, own in plan.erased) == ((), (), False)
+    plan = plan_erasure(store, family["table"])
+    assert {family["copy"], derived, third} < set(plan.erased)
+    assert plan.holders == () and own not in plan.erased
 
 
-def test_a_plan_says_what_to_add_for_nothing_to_hold_the_data(store: ArtifactStore) -> None:
+def test_a_plan_lists_what_would_still_hold_the_data(store: ArtifactStore) -> None:
     family = _family(store)
-    plan = plan_erasure(store, family["training"], Scope())
-    assert set(plan.holders) == {family["split"], family["snapshot"], family["table"]}
-    assert plan.to_add == ("inputs", "dependants", "shared")
-    assert plan_erasure(store, family["split"], Scope()).to_add == ("inputs", "shared")
-    assert plan_erasure(store, family["other"], Scope()).to_add == ()
+    plan = plan_erasure(store, family["training"], only=True)
+    assert set(plan.holders) == {family[name] for name in ("split", "snapshot", "table", "copy")}
+    assert plan.dependants == (family["split"],)
 
 
 def test_the_configuration_of_a_project_holds_no_rows(store: ArtifactStore) -> None:
     configuration = store.publish("config", "c", {"c": b"configuration"})
     table = store.publish("datasets", "t", {"a": PERSON}, derived_from={"config": configuration})
-    plan = plan_erasure(store, table, Scope(inputs=True))
+    plan = plan_erasure(store, table)
     assert plan.erased == (table,) and plan.holders == ()
 
 
@@ -140,8 +135,8 @@ def test_rows_that_were_set_aside_go_with_the_inputs(store: ArtifactStore) -> No
     aside = store.publish("rejected", "t", {"r": PERSON})
     table = store.publish("datasets", "t", {"a": b"rows"}, details={"rejected": str(aside)})
     snapshot = store.publish("snapshots", "s", {"s": b"1"}, derived_from={"t": table})
-    assert plan_erasure(store, snapshot, Scope()).inputs == (table, aside)
-    assert set(plan_erasure(store, snapshot, Scope(inputs=True)).erased) == {snapshot, table, aside}
+    assert plan_erasure(store, snapshot, only=True).holders == (table, aside)
+    assert set(plan_erasure(store, snapshot).erased) == {snapshot, table, aside}
 
 
 def test_lineage_is_put_together_once_however_many_inputs_there_are(
@@ -151,7 +146,7 @@ def test_lineage_is_put_together_once_however_many_inputs_there_are(
     snapshot = store.publish("snapshots", "s", {}, derived_from=inputs)
     read: list[Manifest] = []
     monkeypatch.setattr(eraser, "lineage_of", lambda manifest: read.append(manifest) or lineage_of(manifest))
-    plan_erasure(store, snapshot, Scope(inputs=True))
+    plan_erasure(store, snapshot)
     assert len(read) <= 4 * 10
 
 
@@ -165,21 +160,13 @@ def test_an_erasure_after_a_lift_marks_dependants_again(store: ArtifactStore) ->
     assert behind is not None and behind.key == "erasures/000002.json"
 
 
-def test_inputs_that_others_need_stay_unless_asked_for(store: ArtifactStore) -> None:
+def test_inputs_that_others_need_stay_and_are_listed(store: ArtifactStore) -> None:
     family = _family(store)
     places = store.publish("datasets", "places", {"p": b"places"})
-    snapshot = store.publish("snapshots", "two", {"s": b"2"}, derived_from={"t": family["copy"], "p": places})
+    snapshot = store.publish("snapshots", "two", {"s": b"2"}, derived_from={"t": family["other"], "p": places})
     store.publish("snapshots", "three", {"s": b"3"}, derived_from={"p": places})
-    plan = plan_erasure(store, snapshot, Scope(inputs=True))
-    assert set(plan.erased) == {snapshot, family["copy"]} and plan.inputs == (places,)
-    assert places in plan_erasure(store, snapshot, Scope(inputs=True, shared=True)).erased
-
-
-def test_a_plan_of_a_snapshot_says_that_its_tables_stay(store: ArtifactStore) -> None:
-    family = _family(store)
-    plan = plan_erasure(store, family["snapshot"], Scope())
-    assert plan.inputs == (family["table"],)
-    assert plan.dependants == tuple(sorted([family["training"], family["split"]]))
+    plan = plan_erasure(store, snapshot)
+    assert plan.erased == (snapshot,) and plan.holders == (places,)
 
 
 def test_erased_content_does_not_come_back_unless_the_erasure_is_lifted(store: ArtifactStore) -> None:
@@ -256,9 +243,9 @@ def test_problems_are_not_corruption_after_an_erasure(store: ArtifactStore) -> N
 def test_an_erasure_needs_a_reason_a_reference_and_something_to_do(store: ArtifactStore) -> None:
     family = _family(store)
     with pytest.raises(ConfigurationError, match="needs a reason"):
-        erase(store, plan_erasure(store, family["training"], Scope()), " ")
+        erase(store, plan_erasure(store, family["training"]), " ")
     with pytest.raises(MissingArtifactError):
-        plan_erasure(store, f"datasets/none/sha256-{'0' * 64}", Scope())
+        plan_erasure(store, f"datasets/none/sha256-{'0' * 64}")
     _erase(store, family["training"])
     with pytest.raises(ConfigurationError, match="nothing is left to erase"):
         _erase(store, family["training"])
@@ -282,7 +269,7 @@ def test_an_eraser_killed_at_any_step_is_finished_by_the_next() -> None:
         memory = Memory()
         store = ArtifactStore(MemoryObjects(memory))
         family = _family(store)
-        plan = plan_erasure(store, family["table"], Scope(dependants=True, shared=True))
+        plan = plan_erasure(store, family["table"])
         steps = iter(range(last))
 
         def step(operation: str, steps: Iterator[int] = steps) -> None:
@@ -318,7 +305,7 @@ def test_a_writer_beside_an_eraser_never_brings_the_data_back(switches: set[int]
 
     def erase_it(step: Callable[[str], None]) -> None:
         store = ArtifactStore(MemoryObjects(memory, step))
-        erase(store, plan_erasure(store, first, Scope(shared=True)), "request 17")
+        erase(store, plan_erasure(store, first), "request 17")
 
     def write(step: Callable[[str], None]) -> None:
         store = ArtifactStore(MemoryObjects(memory, step))

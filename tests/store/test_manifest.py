@@ -10,7 +10,7 @@ import pytest
 from gatehouse.errors import CorruptArtifactError, InvalidManifestError
 from gatehouse.store.canonical import canonical_json, sha256_bytes
 from gatehouse.store.collection import Collector, Wish
-from gatehouse.store.eraser import Scope, erase, plan_erasure
+from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.erasure import Erasure
 from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard, is_blob_key
 from gatehouse.store.publishing import manifest_of
@@ -147,7 +147,7 @@ def test_no_erasure_deletes_a_file_outside_of_the_store(tmp_path: Path) -> None:
     victim.write_text("precious")
     reference = _plant(store, _crafted(sha256="../victim/keys", bytes=8))
     with pytest.raises(InvalidManifestError):
-        erase(store, plan_erasure(store, reference, Scope()), "request 17")
+        erase(store, plan_erasure(store, reference, only=True), "request 17")
     assert victim.read_text() == "precious"
 
 

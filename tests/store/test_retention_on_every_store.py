@@ -7,7 +7,7 @@ import pytest
 from gatehouse.errors import CorruptArtifactError, ErasedArtifactError
 from gatehouse.store.collection import Collector, Wish
 from gatehouse.store.deprecation import deprecate
-from gatehouse.store.eraser import Scope, erase, plan_erasure
+from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.store import ArtifactStore
 from tests.store.conftest import Place
 
@@ -40,7 +40,7 @@ def test_erased_data_is_gone_from_store_and_cache(place: Place) -> None:
     store = ArtifactStore(place.open())
     reference = store.publish("datasets", "d", {"a": b"a person's rows"})
     assert store.read_bytes(reference, "a") == b"a person's rows"
-    erase(store, plan_erasure(store, reference, Scope()), "request 17", "officer")
+    erase(store, plan_erasure(store, reference, only=True), "request 17", "officer")
     after = ArtifactStore(place.open())
     assert not list(after.objects.list("blobs"))
     for read in (

@@ -7,7 +7,7 @@ import pytest
 
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, ErasedArtifactError
 from gatehouse.store.deprecation import deprecate, deprecation_of
-from gatehouse.store.eraser import Scope, erase, plan_erasure
+from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.transfer import export, pull
@@ -99,27 +99,13 @@ def test_a_deprecation_comes_along(store: ArtifactStore, target: ArtifactStore) 
     assert found is not None and found.reason == "wrong zone"
 
 
-def test_what_cannot_be_reproduced_stays_marked_and_marks_what_is_made_of_it(
-    store: ArtifactStore, target: ArtifactStore
-) -> None:
-    table, snapshot, model = _family(store)
-    erase(store, plan_erasure(store, table, Scope()), "request 17")
-    pull(store, model, target)
-    for each in (snapshot, model, target.publish("evaluations", "e", {}, derived_from={"m": model})):
-        behind = target.erasures.behind(each)
-        assert behind is not None and behind.reason == "request 17"
-    assert target.erasures.standing() == [] and target.publish("datasets", "t", {"a/b.txt": b"rows"})
-    erase(target, plan_erasure(target, model, Scope()), "request 18")
-    assert [each.key for each in target.erasures.standing()] == ["erasures/000001.json"]
-
-
 def test_what_was_erased_does_not_travel(store: ArtifactStore, target: ArtifactStore) -> None:
     family = _family(store)
     pull(store, family[0], target)
-    erase(target, plan_erasure(target, family[0], Scope()), "request 17")
+    erase(target, plan_erasure(target, family[0], only=True), "request 17")
     with pytest.raises(ErasedArtifactError, match="request 17"):
         pull(store, family[2], target)
-    erase(store, plan_erasure(store, family[0], Scope()), "request 18")
+    erase(store, plan_erasure(store, family[0], only=True), "request 18")
     with pytest.raises(ErasedArtifactError, match="request 18"):
         pull(store, family[0], target)
     assert [each.state for each in pull(store, family[2], target)] == ["erased", "copied", "copied"]

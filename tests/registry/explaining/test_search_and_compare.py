@@ -10,7 +10,7 @@ from gatehouse.registry.explaining.numbers import numbers_of
 from gatehouse.registry.explaining.search import SearchRequest, search
 from gatehouse.registry.promoting.acts import tag
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.eraser import Scope, erase, plan_erasure
+from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.store import ArtifactStore
 from tests.registry.gate import NAME, Gate, make_gate
 
@@ -112,7 +112,7 @@ def test_versions_whose_evaluations_are_gone_are_compared_by_what_made_them(gate
     assert compare(CompareRequest(first=":1", second=":2"), gate.store).same_test
     first, *others = gate.store.references("evaluations", NAME)
     if erased:
-        erase(gate.store, plan_erasure(gate.store, first, Scope(shared=True)), "request 17")
+        erase(gate.store, plan_erasure(gate.store, first), "request 17")
     for each in () if erased else (first, *others):
         gate.store.objects.local_path(f"{each}/manifest.json").unlink()
     found = compare(CompareRequest(first=":1", second=":2"), ArtifactStore.open(gate.store.address))
