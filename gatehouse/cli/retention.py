@@ -121,39 +121,34 @@ def erase(
     reference: Annotated[str, typer.Argument(help="The artifact whose data is to be removed.")],
     reason: ReasonOption,
     only: Annotated[bool, typer.Option("--only", help="Erase this artifact alone.")] = False,
-    partly: Annotated[bool, typer.Option("--partly", help="Erase, although inputs that stay hold the data.")] = False,
+    keep_inputs: Annotated[bool, typer.Option("--keep-inputs", help="Leave what it was made from.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     by: ByOption = "",
     store: StoreOption = "",
 ) -> None:
     """Remove an artifact's data for good, with an audited record. It cannot be undone.
 
-    What it was made from, what was derived from it, and artifacts that share its files are erased too. Inputs from
-    which unrelated artifacts were made stay; they are listed, and need --partly. Manifests stay and say that the data
-    was erased. The same content is refused when it is published again; `gatehouse data lift` allows it.
+    What it was made from, what was derived from these, and artifacts that share their files are erased too: all are
+    listed first. Manifests stay and say that the data was erased. The same content is refused when it is published
+    again; `gatehouse data lift` allows it.
     """
     opened = open_store(store)
     for unfinished in opened.erasures.unfinished():
         typer.echo(f"finishing {unfinished.key}, which was interrupted", err=True)
         eraser.finish(opened, unfinished)
     artifact = find(opened, reference)
-    plan = plan_erasure(opened, artifact, only)
+    plan = plan_erasure(opened, artifact, only, keep_inputs)
     if not plan.blobs and not plan.erased:
         erasure = opened.erasures.of(artifact)
         typer.echo(erasure.explain(str(artifact)) if erasure else f"{artifact}: nothing is left to erase.")
         return
     _print_plan(plan)
-    if plan.holders and not (partly or only):
-        raise StoreError(
-            f"Nothing was erased: {counted(len(plan.holders), 'artifact')}, listed above, would still hold the data. "
-            "Erase them first, or add --partly to leave them as they are."
-        )
     if not yes and not sys.stdin.isatty():
         raise ConfigurationError("Nothing was erased: expected --yes, as there is no terminal to ask on.")
     if not yes and not typer.confirm("Erase? This cannot be undone."):
         raise typer.Exit(1)
     record = eraser.erase(opened, plan, reason, by)
-    after = plan_erasure(opened, artifact, only)
+    after = plan_erasure(opened, artifact, only, keep_inputs)
     if after.erased or after.blobs or len(after.holders) > len(plan.holders):
         _print_plan(after)
         raise StoreError(f"While {artifact} was erased, the artifacts above were published. Erase it again.")

@@ -44,15 +44,17 @@ class ErasurePlan:
     holders: tuple[Reference, ...]
 
 
-def plan_erasure(store: ArtifactStore, reference: Reference | str, only: bool = False) -> ErasurePlan:
+def plan_erasure(
+    store: ArtifactStore, reference: Reference | str, only: bool = False, keep_inputs: bool = False
+) -> ErasurePlan:
     """The effects of a request. Changes nothing.
 
     Args:
         store: The artifact store.
         reference: The artifact of the request.
         only: Erase this artifact alone. By default everything that holds its data is erased too: what it was made from,
-            what was derived from it, and artifacts that share a file with one of these. Inputs from which unrelated
-            artifacts were made stay.
+            what was derived from it, and artifacts that share a file with one of these.
+        keep_inputs: Leave what it was made from, which may hold other data too.
 
     Raises:
         MissingArtifactError: if the store does not hold `reference`.
@@ -62,8 +64,9 @@ def plan_erasure(store: ArtifactStore, reference: Reference | str, only: bool = 
     store.manifest(reference)
     lineage = _Lineage(Manifests(store).read_all())
     gone = {artifact for artifact in lineage.present if store.erasures.of(artifact) is not None}
-    whole = lineage.holding(reference)
-    erased = {reference} if only else whole
+    inputs = lineage.ancestors(reference)
+    whole = lineage.holding({reference} | inputs)
+    erased = {reference} if only else lineage.holding({reference}) if keep_inputs else whole
     listed = {entry.blob: entry.bytes for artifact in erased for entry in lineage.files(artifact)}
     blobs = {key: size for key, size in listed.items() if not lineage.lists[key] - erased - gone}
     stored = store.objects.stats(blobs)
@@ -74,7 +77,7 @@ def plan_erasure(store: ArtifactStore, reference: Reference | str, only: bool = 
             key: (blobs[key], tuple(sorted(lineage.lists[key]))) for key in sorted(blobs) if stored[key] is not None
         },
         dependants=tuple(sorted(lineage.descendants(erased) - erased - gone)),
-        holders=tuple(sorted((whole | lineage.ancestors(reference)) - erased - gone)),
+        holders=tuple(sorted((whole if only else inputs if keep_inputs else set()) - erased - gone)),
     )
 
 
@@ -191,26 +194,15 @@ class _Lineage:
         """The files of an artifact that may hold data: an empty file is the same for other data, and stays."""
         return [entry for entry in self.present[artifact].files if entry.rows != 0 and entry.sha256 not in _EMPTY]
 
-    def holding(self, reference: Reference) -> set[Reference]:
-        """Every artifact that may hold data of `reference`, except inputs from which unrelated artifacts were made."""
-        holding = {reference}
+    def holding(self, start: set[Reference]) -> set[Reference]:
+        """These artifacts, what was derived from them, and what shares a file with one of these; all that repeatedly."""
+        holding = set(start)
         while True:
-            more = self.descendants(holding).union(*map(self.sharers, holding))
-            inputs = self.ancestors(reference)
-            # A later delivery of a table may be made from an earlier one, with which it shares files.
-            while needed := {
-                parent
-                for parent in inputs
-                if not self._children[parent] <= inputs | holding | more | self.sharers(parent)
-            }:
-                inputs -= needed
-            if more | inputs <= holding:
+            files = [entry.blob for artifact in holding for entry in self.files(artifact)]
+            more = self.descendants(holding).union(*(self.lists[blob] for blob in files))
+            if more <= holding:
                 return holding
-            holding |= more | inputs
-
-    def sharers(self, artifact: Reference) -> set[Reference]:
-        """The artifacts that list one of its files, itself among them."""
-        return set[Reference]().union(*(self.lists[entry.blob] for entry in self.files(artifact)))
+            holding |= more
 
     def ancestors(self, of: Reference) -> set[Reference]:
         """All artifacts that `of` was derived from."""

@@ -135,7 +135,7 @@ def test_rows_that_were_set_aside_go_with_the_inputs(store: ArtifactStore) -> No
     aside = store.publish("rejected", "t", {"r": PERSON})
     table = store.publish("datasets", "t", {"a": b"rows"}, details={"rejected": str(aside)})
     snapshot = store.publish("snapshots", "s", {"s": b"1"}, derived_from={"t": table})
-    assert plan_erasure(store, snapshot, only=True).holders == (table, aside)
+    assert plan_erasure(store, snapshot, keep_inputs=True).holders == (table, aside)
     assert set(plan_erasure(store, snapshot).erased) == {snapshot, table, aside}
 
 
@@ -160,13 +160,12 @@ def test_an_erasure_after_a_lift_marks_dependants_again(store: ArtifactStore) ->
     assert behind is not None and behind.key == "erasures/000002.json"
 
 
-def test_inputs_that_others_need_stay_and_are_listed(store: ArtifactStore) -> None:
-    family = _family(store)
+def test_inputs_take_along_what_was_made_from_them_unless_they_are_kept(store: ArtifactStore) -> None:
     places = store.publish("datasets", "places", {"p": b"places"})
-    snapshot = store.publish("snapshots", "two", {"s": b"2"}, derived_from={"t": family["other"], "p": places})
-    store.publish("snapshots", "three", {"s": b"3"}, derived_from={"p": places})
-    plan = plan_erasure(store, snapshot)
-    assert plan.erased == (snapshot,) and plan.holders == (places,)
+    one, two = (store.publish("snapshots", name, {"s": name}, derived_from={"p": places}) for name in ("one", "two"))
+    assert set(plan_erasure(store, one).erased) == {one, two, places}
+    plan = plan_erasure(store, one, keep_inputs=True)
+    assert plan.erased == (one,) and plan.holders == (places,)
 
 
 def test_erased_content_does_not_come_back_unless_the_erasure_is_lifted(store: ArtifactStore) -> None:
