@@ -195,7 +195,7 @@ class _Lineage:
         return [entry for entry in self.present[artifact].files if entry.rows != 0 and entry.sha256 not in _EMPTY]
 
     def holding(self, start: set[Reference]) -> set[Reference]:
-        """These artifacts, what was derived from them, and what shares a file with one of these; all that repeatedly."""
+        """These artifacts, what was derived from them, and what shares a file with one of these, repeatedly."""
         holding = set(start)
         while True:
             files = [entry.blob for artifact in holding for entry in self.files(artifact)]
