@@ -52,7 +52,7 @@ def explain(
 
 
 def search(
-    query: Annotated[str, typer.Argument(help='E.g. "roc_auc > 0.7 and stage = candidate order by log_loss".')] = "",
+    query: Annotated[str, typer.Argument(help="E.g. roc_auc > 0.7 and stage = 'candidate' order by log_loss")] = "",
     trained_on: Annotated[
         list[str] | None,
         typer.Option(help="A reference that it was made from, such as a snapshot; also several."),

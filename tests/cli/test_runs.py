@@ -91,8 +91,8 @@ def test_list_shows_trials_below_their_run(store: ArtifactStore) -> None:
 
 def test_search_finds_by_number_and_orders_by_metric(store: ArtifactStore) -> None:
     assert _names(store, "lr between 1e-4 and 1e-3 order by loss") == ["trial 3", "trial 2", "trial 1"]
-    assert _names(store, "status = failed or loss > 0.69 order by started") == ["trial 0", "trial 5"]
-    assert _names(store, "lr is null") == ["20130115"]
+    assert _names(store, "status = 'FAILED' or loss > 0.69 order by started") == ["trial 0", "trial 5"]
+    assert _names(store, "lr is null") == ["trial 5", "20130115"], "nan is no number"
 
 
 def test_a_name_that_no_run_has_is_told_with_what_was_meant(store: ArtifactStore) -> None:

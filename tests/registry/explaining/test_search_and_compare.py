@@ -35,9 +35,9 @@ def test_versions_are_found_by_what_they_are(two: Gate) -> None:
         ("roc_auc > 0.7 order by version desc", [2, 1]),
         ("roc_auc > 0.8", []),
         ("seed = 2", [2]),
-        ("stage = champion", [2]),
-        ("tags.season = winter", [1]),
-        ("user = ada limit 1", [1]),
+        ("stage = 'champion'", [2]),
+        ("tags.season = 'winter'", [1]),
+        ("user = 'ada' limit 1", [1]),
     ):
         assert _numbers(two, query=query) == wanted, query
     tag(two.store, NAME, 1, {"season": ""})
@@ -127,7 +127,7 @@ def test_the_commands_show_it(two: Gate) -> None:
         return str(result.output)
 
     assert "season=winter" in call("tag", ":1", "season=winter")
-    assert f"{NAME}:1" in (text := call("search", "season = winter")) and f"{NAME}:2" not in text
+    assert f"{NAME}:1" in (text := call("search", "season = 'winter'")) and f"{NAME}:2" not in text
     assert "different test rows" in (text := call("compare", ":1", ":2")) and "datasets/flights" in text
     with pytest.raises(ConfigurationError, match="expected NAME=VALUE, found winter"):
         raise CliRunner().invoke(app, ["tag", ":1", "winter", "--store", two.store.address]).exception or AssertionError
