@@ -203,7 +203,7 @@ def test_what_is_wrong_is_told_in_the_words_of_the_project(served: Served) -> No
     ros, rune = served.reader, served.runner
     assert "has no version 7" in _problem(ros.get(f"/v1/resolve/{NAME}:7"), 404)
     assert "the models delays: expected" in _problem(ros.get("/v1/models/rains"), 404)
-    assert "expected" in _problem(ros.get("/v1/search", query="roc_auc >"), 422)
+    assert "query, column" in _problem(ros.get("/v1/search", query="roc_auc >"), 422)
     assert "runs no project" in _problem(rune.post("/v1/runs"), 422)
     assert "expected `gatehouse serve --project`" in _problem(
         rune.post(f"/v1/models/{NAME}/register", evaluation="x"), 422
