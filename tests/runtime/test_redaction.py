@@ -28,7 +28,7 @@ from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
 from gatehouse.online.redis import RedisOnline, connect_redis
 from gatehouse.online.streaming.opening import open_stream
-from gatehouse.operations.alerting.webhook import RetryPolicy, post
+from gatehouse.operations.alerting.webhook import post
 from gatehouse.operations.diagnosing.reach import mlflow_finding, tracking_finding
 from gatehouse.operations.metrics.exposition import push
 from gatehouse.project.platforms import Platform
@@ -124,7 +124,7 @@ DOORS: dict[str, tuple[str, Tell]] = {
         _named("GATEHOUSE_MODEL_REGISTRY", lambda: list(registry_here().every("registered_models"))),  # type: ignore[union-attr]
     ),
     "metrics": ("http://me:{}@127.0.0.1:1", _named("GATEHOUSE_METRICS_ENDPOINT", lambda: push("p", []))),
-    "webhook": ("http://me:{}@127.0.0.1/hook", lambda url: post(url, {}, "k", RetryPolicy(attempts=1))),
+    "webhook": ("http://me:{}@127.0.0.1/hook", lambda url: post(url, {}, "k", attempts=1)),
     "doctor": ("http://me:{}@127.0.0.1:1", mlflow_finding),
     "doctor, without a port": ("http://me:{}@localhost/nothing", mlflow_finding),
     "doctor, a database": ("postgresql://me:{}@127.0.0.1:1/db", mlflow_finding),

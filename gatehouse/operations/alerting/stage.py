@@ -68,7 +68,7 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     If the webhook is not set, is down or refuses, the result says so and the run record has a warning; nothing is
     raised. A repeat within the same run does not post again what was delivered before.
     """
-    from gatehouse.operations.alerting.telling import tell
+    from gatehouse.operations.alerting.webhook import tell
 
     if not request.verdict:
         return AlertResult(wanted=False, delivered=False, attempts=0, why="the stage failed, and the project lets it")

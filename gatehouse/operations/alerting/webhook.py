@@ -1,177 +1,114 @@
-"""Posts JSON to a webhook: again where that can help, under a key that makes a repeat harmless, and never raising.
+"""Posts notices to the webhook that `GATEHOUSE_ALERT_WEBHOOK` names, once each, and never fails a run.
 
-The address is a secret, as whoever has it can post: it comes from the environment, and nothing that is returned,
-logged or raised here holds it or a part of it. That is why errors are told by their kind and not by their text.
+The address is a secret, because whoever has it can post: nothing that is returned, logged or raised here holds a part
+of it. Errors are therefore reported by their kind.
 """
 
-import http.client
 import json
 import logging
 import os
-import random
-import socket
-import ssl
-import threading
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.redaction import require_encoded
-from gatehouse.store.redirects import NoRedirects
+from gatehouse.store.run import Attempt
+from gatehouse.store.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
 
 ADDRESS = "GATEHOUSE_ALERT_WEBHOOK"
-
-
-@dataclass(frozen=True)
-class RetryPolicy:
-    """How long posting may take.
-
-    Attributes:
-        attempts: How often it is tried at most.
-        timeout: Seconds for one attempt, from the look-up of the name to the status of the answer.
-        backoff: Seconds of the first pause at most; each further one may be twice as long. Pauses are drawn between
-            half of that and all of it, so that many who were refused at once do not return at once.
-        deadline: Seconds for everything; no pause begins that would end after it.
-    """
-
-    attempts: int = 5
-    timeout: float = 10.0
-    backoff: float = 1.0
-    deadline: float = 60.0
-
-    def pause(self, attempt: int) -> float:
-        """Seconds to wait after attempt number `attempt`, from 1: another draw each time."""
-        return self.backoff * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.0)
+_ATTEMPTS, _TIMEOUT, _BACKOFF, _LONGEST_PAUSE = 5, 10.0, 1.0, 30
+_TRANSIENT = (429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """Whether it arrived, after how many attempts, and what came last: an answer or a kind of error."""
+    """Whether a notice was accepted, after how many attempts, and the last answer or kind of error."""
 
     delivered: bool
     attempts: int
     why: str
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """What one attempt led to: `again` says whether another one may help, after `pause` seconds at least."""
-
-    why: str
-    delivered: bool = False
-    again: bool = False
-    pause: float = 0.0
-
-
-def address() -> str:
-    """The webhook that the environment names; empty for none."""
-    return os.environ.get(ADDRESS, "").strip()
-
-
-def post(
-    url: str,
-    body: Mapping[str, Any],
-    key: str,
-    policy: RetryPolicy | None = None,
-    sleep: Callable[[float], None] = time.sleep,
+def tell(
+    store: ArtifactStore, what: str, body: Mapping[str, Any], key: str, receipt: str = "", **about: Any
 ) -> Delivery:
-    """Post `body` until it is accepted (2xx), until trying again cannot help, or until the policy allows no more.
+    """Post a notice; if nobody gets it, the record of the run has a warning.
 
-    Connection errors, time-outs, 429 and 5xx are tried again; a 429 or 503 says after how long (`Retry-After`). Other
-    answers are not, and no redirect is followed: it could lead the body to somebody else.
+    Args:
+        store: Holds the receipt and the record of this run.
+        what: What the notice says, for the warning.
+        body: The notice.
+        key: Makes a repeat harmless.
+        receipt: Key of the record of the delivery, after which it is not posted again; empty for none.
+        **about: More fields of the receipt.
+    """
+    if receipt and store.objects.stat(receipt):
+        return Delivery(True, 0, "was delivered by an earlier attempt")
+    url = os.environ.get(ADDRESS, "").strip()
+    delivery = post(url, body, key) if url else Delivery(False, 0, f"is not set: {ADDRESS} is empty")
+    if not delivery.delivered:
+        message = f"Nobody was told that {what}: the webhook {delivery.why}"
+        logger.warning("%s.", message)
+        Attempt(store, "alert:webhook").note("warned", message=message, attempts=delivery.attempts)
+    elif receipt:
+        store.record(receipt, {"attempts": delivery.attempts, **about})
+    return delivery
+
+
+def post(url: str, body: Mapping[str, Any], key: str, attempts: int = 0, timeout: float = _TIMEOUT) -> Delivery:
+    """Post `body` as JSON until it is accepted (2xx), or until another attempt cannot help.
+
+    Connection errors, timeouts, 429 and 5xx are tried again, after `Retry-After` where the answer has it. No redirect
+    is followed: it could lead the body to somebody else.
 
     Args:
         url: The webhook, http or https.
-        body: What is sent as JSON.
+        body: The notice.
         key: Sent as `Idempotency-Key`; the same for every attempt.
-        policy: How long this may take.
-        sleep: Waits for so many seconds.
+        attempts: Maximum number of attempts; 0 for the usual number.
+        timeout: Seconds for one attempt.
     """
-    policy = policy or RetryPolicy()
-    ends = time.monotonic() + policy.deadline
-    data = json.dumps(body, ensure_ascii=False, sort_keys=True).encode(errors="replace")
-    attempt, answer = 0, _Answer("")
-    while True:
-        attempt += 1
-        answer = _bounded(url, data, key, max(0.05, min(policy.timeout, ends - time.monotonic())))
-        if answer.delivered or not answer.again or attempt >= policy.attempts:
-            break
-        pause = answer.pause + policy.pause(attempt)
-        if time.monotonic() + pause >= ends:
-            answer = _Answer(f"{answer.why}; no time is left to try again")
-            break
-        logger.info("The webhook %s; trying again in %.1f s.", answer.why, pause)
-        sleep(pause)
-    return Delivery(answer.delivered, attempt, answer.why)
+    import requests
+    from requests.adapters import HTTPAdapter
+    from urllib3.util import Retry
 
-
-def _bounded(url: str, data: bytes, key: str, timeout: float) -> _Answer:
-    """One attempt within `timeout` seconds, which neither the look-up of a name nor a slow answer can stretch."""
-    answers: list[_Answer] = []
-    thread = threading.Thread(target=lambda: answers.append(_once(url, data, key, timeout)), daemon=True)
-    thread.start()
-    thread.join(timeout)
-    return answers[0] if answers else _Answer(f"gave no answer within {timeout:.1f} s", again=True)
-
-
-def _once(url: str, data: bytes, key: str, timeout: float) -> _Answer:
-    headers = {"Content-Type": "application/json", "Idempotency-Key": key, "User-Agent": "gatehouse"}
+    attempts = attempts or _ATTEMPTS
     try:
         parts = urllib.parse.urlsplit(require_encoded(url, ADDRESS))
-        if parts.scheme not in ("http", "https"):
-            return _Answer("has no http or https address")
-        if parts.username is not None:  # http.client takes them for a part of the name to look up.
-            return _Answer("has an address with a user, which is not supported")
-        request = urllib.request.Request(url, data, headers, method="POST")
-        with urllib.request.build_opener(NoRedirects()).open(request, timeout=timeout) as response:
-            return _Answer(f"answered {response.status}", delivered=True)
-    except urllib.error.HTTPError as error:
-        with error:
-            return _refused(error.code, error.headers.get("Retry-After", ""))
-    except urllib.error.URLError as error:
-        return _failed(error.reason)
-    except Exception as error:  # whatever it is, the run goes on, and the text may hold the address
-        return _failed(error)
-
-
-def _refused(status: int, retry_after: str) -> _Answer:
-    if 300 <= status < 400:
-        return _Answer(f"answered {status}, a redirect, which is not followed")
-    again = status == 429 or status >= 500
-    return _Answer(f"answered {status}", again=again, pause=_seconds(retry_after) if again else 0.0)
-
-
-def _failed(error: object) -> _Answer:
-    kind = type(error).__name__
-    if isinstance(error, TimeoutError):
-        return _Answer("gave no answer in time", again=True)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return _Answer("has a certificate that cannot be verified")
-    if isinstance(error, socket.gaierror):
-        return _Answer("has a name that cannot be looked up", again=True)
-    if isinstance(error, http.client.InvalidURL | ConfigurationError):
-        return _Answer("has no usable address")
-    if isinstance(error, OSError | http.client.HTTPException):
-        return _Answer(f"could not be reached: {kind}", again=True)
-    return _Answer(f"could not be called: {kind}")
-
-
-def _seconds(retry_after: str) -> float:
-    """`Retry-After` in seconds from now: a number, or a date; 0 for anything else."""
-    text = retry_after.strip()
-    if text.isascii() and text.isdigit():
-        return float(text)
+    except (ConfigurationError, ValueError):
+        return Delivery(False, 0, "has no usable address")
+    if parts.scheme not in ("http", "https") or parts.username is not None:
+        return Delivery(False, 0, "has no http or https address without a user")
+    retries = Retry(
+        total=attempts - 1,
+        status_forcelist=_TRANSIENT,
+        allowed_methods=None,
+        backoff_factor=_BACKOFF,
+        backoff_jitter=_BACKOFF,
+        raise_on_status=False,
+        retry_after_max=_LONGEST_PAUSE,
+    )
+    data = json.dumps(body, ensure_ascii=False, sort_keys=True).encode(errors="replace")
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key, "User-Agent": "gatehouse"}
+    wire = logging.getLogger("urllib3")  # Its lines hold the path of the address.
+    level = wire.level
+    wire.setLevel(logging.CRITICAL)
     try:
-        date = parsedate_to_datetime(text)
-        return max(0.0, ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
-    except (ValueError, OverflowError):
-        return 0.0
+        with requests.Session() as session:
+            session.mount(f"{parts.scheme}://", HTTPAdapter(max_retries=retries))
+            options = {"allow_redirects": False, "stream": True, "timeout": timeout}
+            with session.post(url, data, headers=headers, **options) as response:
+                tried = len(response.raw.retries.history) + 1 if response.raw.retries else 1
+                return Delivery(200 <= response.status_code < 300, tried, f"answered {response.status_code}")
+    except requests.exceptions.SSLError:
+        return Delivery(False, attempts, "has a certificate that cannot be verified")
+    except (requests.ConnectionError, requests.Timeout):
+        return Delivery(False, attempts, "could not be reached")
+    except (requests.RequestException, ValueError) as error:
+        return Delivery(False, 1, f"could not be called: {type(error).__name__}")
+    finally:
+        wire.setLevel(level)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gatehouse.operations.alerting.notice import Form, When, body_of
-from gatehouse.operations.alerting.telling import tell
+from gatehouse.operations.alerting.webhook import tell
 from gatehouse.operations.ending.notice import notice_of
 from gatehouse.operations.ending.outcome import Outcome
 from gatehouse.store.canonical import sha256_bytes

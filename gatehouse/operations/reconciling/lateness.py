@@ -7,7 +7,7 @@ from typing import Any
 
 from gatehouse.configuration.schedule import Schedule
 from gatehouse.operations.alerting.notice import Form, Notice, body_of
-from gatehouse.operations.alerting.telling import tell
+from gatehouse.operations.alerting.webhook import tell
 from gatehouse.operations.metrics.rows import Row
 from gatehouse.store.canonical import canonical_json, sha256_bytes
 from gatehouse.store.records import read_record

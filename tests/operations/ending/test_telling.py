@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gatehouse.operations.alerting import webhook
-from gatehouse.operations.alerting.webhook import ADDRESS, RetryPolicy
+from gatehouse.operations.alerting.webhook import ADDRESS
 from gatehouse.operations.ending.report import summary_of
 from gatehouse.operations.ending.stage import EndRequest, EndResult, report_end
 from gatehouse.store.run import RUN_ID, Attempt, events
@@ -22,7 +22,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv(RUN_ID, RUN)
     monkeypatch.delenv(ADDRESS, raising=False)
-    monkeypatch.setattr(webhook, "RetryPolicy", lambda: RetryPolicy(2, 30.0, 0.01, 120.0))
+    monkeypatch.setattr(webhook, "_BACKOFF", 0.001)
     store = ArtifactStore.open(tmp_path)
     reference = str(store.publish("validations", "v", {"x.json": "{}"}))
     store.objects.put_bytes(f"reports/{reference}/0.html", b"x")
