@@ -59,7 +59,7 @@ def tell(
     return delivery
 
 
-def post(url: str, body: Mapping[str, Any], key: str, attempts: int = 0, timeout: float = _TIMEOUT) -> Delivery:
+def post(url: str, body: Mapping[str, Any], key: str, attempts: int = 0, timeout: float = 0.0) -> Delivery:
     """Post `body` as JSON until it is accepted (2xx), or until another attempt cannot help.
 
     Connection errors, timeouts, 429 and 5xx are tried again, after `Retry-After` where the answer has it. No redirect
@@ -70,13 +70,13 @@ def post(url: str, body: Mapping[str, Any], key: str, attempts: int = 0, timeout
         body: The notice.
         key: Sent as `Idempotency-Key`; the same for every attempt.
         attempts: Maximum number of attempts; 0 for the usual number.
-        timeout: Seconds for one attempt.
+        timeout: Seconds for one attempt; 0 for the usual time.
     """
     import requests
     from requests.adapters import HTTPAdapter
     from urllib3.util import Retry
 
-    attempts = attempts or _ATTEMPTS
+    attempts, timeout = attempts or _ATTEMPTS, timeout or _TIMEOUT
     try:
         parts = urllib.parse.urlsplit(require_encoded(url, ADDRESS))
     except (ConfigurationError, ValueError):

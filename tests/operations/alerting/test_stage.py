@@ -143,6 +143,7 @@ def test_a_webhook_that_is_down_fails_nothing_and_is_recorded(
 ) -> None:
     if answer == -1:
         monkeypatch.setattr(webhook, "_ATTEMPTS", 2)
+        monkeypatch.setattr(webhook, "_TIMEOUT", 0.2)
     with hooked(answer) as hook:
         monkeypatch.setenv(ADDRESS, hook.url)
         result = tell(store, when="always", verdict=verdict, report=validated(store))
