@@ -18,6 +18,7 @@ _ALL = frozenset(
         "google",
         "kfp_server_api",
         "numpy",
+        "prometheus_client",
         "pyarrow",
         "pydantic",
         "pydantic_core",
