@@ -79,7 +79,7 @@ def test_what_is_installed_comes_from_the_context_alone(tmp_path: Path) -> None:
     assert {name.split("site-packages/")[1] for name in held} == {
         "one/__init__.py",
         "gatehouse/__init__.py",
-        "gatehouse/cli/main.py",
+        "gatehouse/cli.py",
     }
     (context / "locks" / "some.lock").write_text(f"one==1 --hash=sha256:{'0' * 64}\n")
     assert "do not match the hashes" in " ".join(_installed(tmp_path, context).stderr.split()).lower()
