@@ -58,7 +58,7 @@ def prices_of(folder: Path) -> str | None:
     from pydantic import ValidationError
 
     from gatehouse.configuration.yaml_text import not_yaml, read_yaml
-    from gatehouse.tracking.cost import Prices
+    from gatehouse.tracking.provenance import Prices
 
     path = folder / PROJECT_FILE
     try:

@@ -17,8 +17,8 @@ from gatehouse.cli.curves import Histories, brief, differing, labels_of, measure
 from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.errors import ConfigurationError
 from gatehouse.reports.format import number
-from gatehouse.tracking.kfp_task import URI
 from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.place import URI
 from gatehouse.tracking.query import ATTRIBUTES, lookup, parse
 from gatehouse.tracking.runs import SYSTEM, RunReader, TrackedRun
 

@@ -130,8 +130,8 @@ class Screen:
             self._console.print(Text.assemble((f"{name:<{width}}", "dim"), indented), soft_wrap=True)
         for stage, message in alarms(run):
             self._console.print(Text(f"alarm in {stage}: {message}", style="bold red"), soft_wrap=True)
-        from gatehouse.tracking.kfp_task import URI
         from gatehouse.tracking.mlflow_client import tracking_of
+        from gatehouse.tracking.place import URI
 
         if tracking_of(self._store) is None:
             untracked = f"MLflow has nothing of this run: the store is remote, and {URI} is not set."

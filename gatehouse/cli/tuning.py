@@ -30,7 +30,7 @@ from gatehouse.cli.tuning_resumed import enlarged, request_of, require_more, use
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.reference import Reference
-from gatehouse.tracking.cost import PRICES
+from gatehouse.tracking.provenance import PRICES
 from gatehouse.tuning.reports.shown import values_of
 from gatehouse.tuning.reports.verdict import ending
 

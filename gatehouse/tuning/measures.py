@@ -4,7 +4,7 @@ import threading
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.latency import measure_latency
+from gatehouse.tracking.performance import measure_latency
 from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.tuning.data import TrialData
 from gatehouse.tuning.spec import ExperimentSpec

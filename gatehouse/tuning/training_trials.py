@@ -27,7 +27,7 @@ from gatehouse.errors import (
 from gatehouse.launchers.launcher import ClusterError, EvictedError, TrainingFailedError, TrainingStoppedError, stopped
 from gatehouse.launchers.stopping import STOP, Stop
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.following import FOLLOWER, RUN_TITLE
+from gatehouse.tracking.shipping import FOLLOWER, RUN_TITLE
 from gatehouse.tracking.spool import Point
 from gatehouse.training.spec import TrainSpec, length_of, measured_metrics
 from gatehouse.training.stage import TrainRequest, TrainResult, job_key, train

@@ -8,7 +8,7 @@ from gatehouse.cli.terminal import Screen, figure, summary
 from gatehouse.kfp.local_run import LocalRun, PlannedTask
 from gatehouse.store.run import Event
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.kfp_task import URI
+from gatehouse.tracking.place import URI
 from tests.store.memory_objects import Memory, MemoryObjects
 
 

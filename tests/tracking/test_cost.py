@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatehouse.tracking.cost import Prices, cost_here
+from gatehouse.tracking.provenance import Prices, cost_here
 
 PRICES = Prices(per_hour={"default": 0.5, "gpu": 10.0})
 

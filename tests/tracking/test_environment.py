@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.tracking.environment import COMMIT, capture_environment, code_commit, revision
+from gatehouse.tracking.provenance import COMMIT, capture_environment, code_commit, revision
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_versions_hardware_and_threads_are_named(monkeypatch: pytest.MonkeyPatch
 
 def test_capturing_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from gatehouse.tracking.environment import capture_environment as c; c();"
+        "import sys; from gatehouse.tracking.provenance import capture_environment as c; c();"
         "print(sorted({'torch', 'mlflow', 'numpy', 'feast'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.kfp_task import access_to
 from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.place import access_to
 
 _KFP = {"MLFLOW_TRACKING_URI": "http://kfp", "MLFLOW_RUN_ID": "task", "MLFLOW_EXPERIMENT_ID": "1"}
 _ACCESS = {"MLFLOW_TRACKING_TOKEN": "kfp", "MLFLOW_WORKSPACE": "team", "MLFLOW_TRACKING_AUTH": "kubernetes"}

@@ -1,7 +1,7 @@
 """Lineage is read off manifests."""
 
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.lineage import lineage_of, lineage_tags
+from gatehouse.tracking.provenance import lineage_of, lineage_tags
 
 
 def test_lineage_holds_every_ancestor_once_and_not_the_artifact_itself(store: ArtifactStore) -> None:

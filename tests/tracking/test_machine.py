@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from gatehouse.operations.metrics.rows import Row, rows_of
+from gatehouse.operations.metrics.table import Row, rows_of
 from gatehouse.store.declaration import Declaration
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import Stage, StageModel
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import machine
-from gatehouse.tracking.cost import Prices
 from gatehouse.tracking.machine import Machine
+from gatehouse.tracking.provenance import Prices
 from gatehouse.tracking.shipping import open_spool, shipped_live
 
 

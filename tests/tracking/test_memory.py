@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-from gatehouse.tracking.memory import peak_memory_mb
+from gatehouse.tracking.performance import peak_memory_mb
 before = peak_memory_mb()
 held = b"x" * 200_000_000
 del held

@@ -17,9 +17,9 @@ from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import REFERENCE, quiet_client, tracking_of
+from gatehouse.tracking.pipeline_runs import track_run
 from gatehouse.tracking.shipping import close_spool, deliver, open_spool, shipped_live
 from gatehouse.tracking.spool import SpoolWriter
-from gatehouse.tracking.stages import track_run
 from gatehouse.tracking.training import show_training, track_training
 from tests.tracking.kfp_runs import KfpRun
 from tests.tracking.servers import Proxy, mlflow_server, proxied

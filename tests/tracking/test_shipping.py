@@ -17,9 +17,8 @@ import pytest
 
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import shipping
-from gatehouse.tracking.following import RUN_TITLE
 from gatehouse.tracking.machine import Machine
-from gatehouse.tracking.shipping import close_spool, deliver, open_spool, ship, shipped_live
+from gatehouse.tracking.shipping import RUN_TITLE, close_spool, deliver, open_spool, ship, shipped_live
 from gatehouse.tracking.spool import SpoolWriter
 
 if TYPE_CHECKING:

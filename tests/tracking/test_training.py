@@ -12,8 +12,8 @@ from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import shipping
-from gatehouse.tracking.lineage import lineage_of
 from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.provenance import lineage_of
 from gatehouse.tracking.shipping import close_spool, deliver, open_spool
 from gatehouse.tracking.spool import SpoolWriter
 from gatehouse.tracking.training import show_training, track_experiment, track_training

@@ -11,7 +11,7 @@ from gatehouse.launchers.launcher import TrainingStoppedError
 from gatehouse.launchers.stopping import STOP, Stop
 from gatehouse.launchers.worker.fault_injection import FAULT
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.following import FOLLOWER
+from gatehouse.tracking.shipping import FOLLOWER
 from gatehouse.tracking.spool import Point
 from gatehouse.training.checkpointing.spec import CheckpointSpec
 from gatehouse.training.spec import NetworkTraining

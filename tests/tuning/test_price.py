@@ -7,7 +7,7 @@ import pytest
 from gatehouse.launchers.launcher import stopped
 from gatehouse.launchers.stopping import stop_here
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import PRICES
+from gatehouse.tracking.provenance import PRICES
 from gatehouse.training.stage import TrainRequest, TrainResult
 from gatehouse.tuning import waits
 from gatehouse.tuning.spec import Budget

@@ -22,7 +22,7 @@ from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import ENDPOINT
 from gatehouse.launchers.spec import PyTorchJobLaunch
 from gatehouse.operations.diagnosing import reach
-from gatehouse.operations.diagnosing.finding import Finding
+from gatehouse.operations.diagnosing.reach import Finding
 from gatehouse.operations.ending.outcome import outcome_of, record_end
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project

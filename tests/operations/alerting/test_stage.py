@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.operations.alerting import webhook
+from gatehouse.operations.alerting.notice import ADDRESS
 from gatehouse.operations.alerting.stage import AlertRequest, AlertResult, alert, payload
-from gatehouse.operations.alerting.webhook import ADDRESS
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore

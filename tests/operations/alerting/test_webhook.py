@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gatehouse.operations.alerting import webhook
-from gatehouse.operations.alerting.webhook import post
+from gatehouse.operations.alerting.notice import post
 from tests.operations.alerting.hook import PATH, hooked
 
 

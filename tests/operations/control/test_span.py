@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.operations.control.preparing.stage import PrepareRequest, prepare
-from gatehouse.operations.control.span import require_span
+from gatehouse.operations.preparing.stage import PrepareRequest, prepare, require_span
 from gatehouse.store.store import ArtifactStore
 
 

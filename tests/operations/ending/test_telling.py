@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from gatehouse.operations.alerting import webhook
-from gatehouse.operations.alerting.webhook import ADDRESS
-from gatehouse.operations.ending.report import summary_of
-from gatehouse.operations.ending.stage import EndRequest, EndResult, report_end
+from gatehouse.operations.alerting.notice import ADDRESS
+from gatehouse.operations.ending.stage import EndRequest, EndResult, report_end, summary_of
 from gatehouse.store.run import RUN_ID, Attempt, events
 from gatehouse.store.store import ArtifactStore
 from tests.operations.alerting.hook import Hook, hooked

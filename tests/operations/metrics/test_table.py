@@ -11,13 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from gatehouse.cli.status import status
 from gatehouse.operations.ending.outcome import outcome_of, record_end, run_outcome
 from gatehouse.operations.metrics import exposition
-from gatehouse.operations.metrics.rows import Row, Waited
-from gatehouse.operations.metrics.summary import gate_outcomes, totals
-from gatehouse.operations.metrics.table import read, update
+from gatehouse.operations.metrics.table import Row, Waited, read, update
+from gatehouse.operations.metrics.totals import gate_outcomes, totals
 from gatehouse.operations.report import NOT_MEASURED, page
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import Prices
+from gatehouse.tracking.provenance import Prices
 from tests.stand_ins.http_server import Handler, listening
 
 PRICES = Prices(per_hour={"default": 3.6, "gpu": 36.0})

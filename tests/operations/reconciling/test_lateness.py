@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gatehouse.configuration.schedule import Schedule
-from gatehouse.operations.alerting.webhook import ADDRESS
+from gatehouse.operations.alerting.notice import ADDRESS
 from gatehouse.operations.ending.outcome import Outcome, State, record_end
 from gatehouse.operations.metrics.table import read, update
 from gatehouse.operations.reconciling import lateness

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gatehouse.kfp_api.client import KfpApi
-from gatehouse.operations.alerting.webhook import ADDRESS
+from gatehouse.operations.alerting.notice import ADDRESS
 from gatehouse.operations.metrics.table import read
 from gatehouse.operations.reconciling import unreported
 from gatehouse.operations.reconciling.stage import ReconcileRequest, ReconcileResult, reconcile
