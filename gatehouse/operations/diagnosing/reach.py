@@ -92,9 +92,9 @@ def store_finding(address: str) -> Finding:
                     kept = f"; {folder} stays"
                 if len(won) != 1 or again or content != b"%d" % won[0]:
                     raise StoreError(
-                        f"{address} does not keep create-only writes: of {_WRITERS} writers to a new name {len(won)} "
-                        f"won, expected one; a later write was {'taken' if again else 'refused'}, and the bytes are of "
-                        f"writer {content.decode()}, expected {', '.join(map(str, won))}"
+                        f"{address} does not keep create-only writes: of {_WRITERS} racing writers {len(won)} won, "
+                        f"expected one and its bytes; found {content!r}, and a later write was "
+                        f"{'taken' if again else 'refused'}"
                     )
         return f"{address} was written and read, and of {_WRITERS} racing writers one won, {_ROUNDS} times{kept}"
 
