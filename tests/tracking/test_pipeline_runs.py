@@ -1,4 +1,4 @@
-"""A pipeline run and its stages in MLflow, read off the run's record, on a real SQLite tracking store."""
+"""A pipeline run and its stages in MLflow, from the run's record, on a real SQLite tracking store."""
 
 import time
 from pathlib import Path
@@ -60,11 +60,15 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
     track_run(store, "run-2")
     runs = _runs(store, "flights")
     assert runs["validate"].data.tags["gatehouse.error"] == "ContractBreachError"
-    assert b"dest: 3 nulls" not in (Path(store.address) / "mlflow" / "mlflow.db").read_bytes(), "no words, for erasure"
+    assert b"dest: 3 nulls" not in (Path(store.address) / "mlflow" / "mlflow.db").read_bytes(), (
+        "no message, for erasure"
+    )
     assert {run.info.status for run in runs.values()} == {"FAILED"}
 
 
-def test_a_run_that_took_all_from_the_memo_is_not_told(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_results_from_the_memo_alone_is_not_shown(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(RUN_ID, "run-3")
     _happened(store, "split", "hit", result={})
     _happened(store, "register", "finished", result={})
