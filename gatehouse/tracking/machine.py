@@ -101,12 +101,7 @@ def gpus_noted() -> Iterator[None]:
 
 @contextmanager
 def in_background(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """In this context a thread runs, with the caller's context variables; it has ended when this context ends.
-
-    Args:
-        work: What it does, until the event is set.
-        name: Name of the thread.
-    """
+    """In this context a thread works until its event is set, with the caller's context variables."""
     ended = threading.Event()
     thread = threading.Thread(target=copy_context().run, args=(work, ended), name=name, daemon=True)
     thread.start()

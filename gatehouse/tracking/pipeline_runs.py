@@ -52,13 +52,7 @@ _WARNING = re.compile(r":(tracking|projection)\.[0-9]+\.warned")
 
 @dataclass(frozen=True)
 class Left:
-    """What the tasks of a run left to be shown, each once; some of it may be shown already.
-
-    Attributes:
-        models: References of trained models.
-        experiments: References of experiments.
-        ledgers: Names of models whose ledger changed.
-    """
+    """References and names of models whose ledger changed that a run left to be shown; some may be shown already."""
 
     models: tuple[str, ...]
     experiments: tuple[str, ...]
@@ -178,12 +172,7 @@ def all_is_shown(store: ArtifactStore, run: str) -> None:
 
 
 def show_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.Popen[bytes] | None":
-    """Show a run, and those that were left before, in a separate process, so that the caller need not wait.
-
-    Args:
-        store: The store that holds the runs' records.
-        run: The pipeline run that has ended.
-        log_file: Log file of the process.
+    """Show a run that has ended, and those that were left before, in a separate process.
 
     Returns:
         The process, which continues after this one has ended; None if there is nothing to show. The store says before
@@ -215,13 +204,7 @@ def was_stopped(store: ArtifactStore, run: str) -> bool:
 
 
 def close_run(store: ArtifactStore, run: str, killed: bool) -> None:
-    """Show what a pipeline run left that did not show itself, then end its MLflow runs, child runs too.
-
-    Args:
-        store: The store that holds the run's record.
-        run: The pipeline run.
-        killed: Whether it was killed, and so is shown as such.
-    """
+    """Show what a pipeline run left that did not show itself, then end its MLflow runs; see `end_shown`."""
     if apart := show_apart(store, run, Path(os.devnull)):
         try:
             apart.wait(PATIENCE)

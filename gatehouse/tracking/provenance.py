@@ -89,17 +89,15 @@ def cost_here(seconds: float, machine: str = "", machines: int = 1) -> dict[str,
 
 @dataclass(frozen=True)
 class Environment:
-    """The machine and code of a run.
+    """The machine and code of a run; empty texts are unknown.
 
     Attributes:
-        commit: Commit of the code; empty if unknown.
         dirty: Whether the code differs from the commit.
-        python: Version of Python.
         distributions: Installed version by name of distribution.
         hardware: Class of machine, e.g. `x86_64, Xeon Gold 6148, 2 cores, 24 GiB`; measurements of one class compare.
         threads: Thread settings that change the order of floating-point sums.
-        image: The image by its digest, as the pipeline names it; empty outside a container.
-        machine: Type of machine, as in the price table; empty if not set.
+        image: The image by its digest, as the pipeline names it.
+        machine: Type of machine, as in the price table.
     """
 
     commit: str

@@ -59,7 +59,7 @@ class TrackedRun:
 
 @dataclass(frozen=True)
 class Observed:
-    """One value of a metric: its step, and when it was logged, in seconds since 1970."""
+    """One value of a metric, and when it was logged, in seconds since 1970."""
 
     step: int
     value: float

@@ -126,8 +126,8 @@ def deliver(
         what: What the notice says, for the warning.
         body: The notice.
         key: Idempotency key.
-        receipt: Key of the record of the delivery; if it exists, nothing is posted. Empty for no record.
-        **about: More fields of the receipt.
+        receipt: Key of a record of the delivery; if it exists, nothing is posted. Empty for no record.
+        **about: More fields of the record.
     """
     if receipt and store.objects.stat(receipt):
         return Delivery(True, 0, "was delivered by an earlier attempt")
@@ -145,15 +145,9 @@ def deliver(
 def post(url: str, body: Mapping[str, Any], key: str, attempts: int = 0, timeout: float = 0.0) -> Delivery:
     """Post `body` as JSON until it is accepted (2xx), or until another attempt cannot help.
 
-    Connection errors, timeouts, 429 and 5xx are retried, after `Retry-After` if the answer has it. Redirects are not
-    followed, because they could lead the body to somebody else.
-
-    Args:
-        url: The webhook, http or https.
-        body: The notice.
-        key: Sent as `Idempotency-Key`; the same for every attempt.
-        attempts: Maximum number of attempts; 0 for five.
-        timeout: Seconds for one attempt; 0 for ten.
+    Connection errors, timeouts, 429 and 5xx are retried, after `Retry-After` if the answer has it, with the same `key`
+    as `Idempotency-Key`. Redirects are not followed, because they could lead the body to somebody else. By default
+    there are five attempts of at most ten seconds.
     """
     import requests
     from requests.adapters import HTTPAdapter

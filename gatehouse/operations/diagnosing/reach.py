@@ -23,14 +23,9 @@ _WRITERS, _ROUNDS = 8, 5
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
+    """The result of one check: what was `found`, or why nothing could be, and what to do.
 
-    Attributes:
-        check: Name of the check.
-        outcome: Its outcome.
-        found: What was found, or why nothing could be found.
-        advice: What to do; empty if the check passed.
-        needed: Whether the pipelines need it. If not, an unchecked result is no problem.
+    If the pipelines do not need it, an unchecked result is no problem.
     """
 
     check: str

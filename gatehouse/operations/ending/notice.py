@@ -35,39 +35,12 @@ def post_end(
         store: The artifact store with the run's record and the reports.
         run: The run.
         outcome: Its outcome.
-        about: Project and pipeline.
+        about: `project` and `pipeline`.
         owners: Owner of each stage, by stage name; under "" the owner of all other stages.
         form: Form of the webhook.
     """
     record = [event for _, event in events(store, run)]
-    notice = _notice(store, run, outcome, record, about, owners)
-    number = (end_of(store, run) or {"number": 1})["number"]  # A run that is tried again ends again.
-    key = sha256_bytes(f"end/{run}/{number}".encode())
-    fields = {
-        "version": VERSION,
-        "event": "run-ended",
-        "run": run,
-        "state": outcome.state,
-        "stage": outcome.stage,
-        "error": outcome.error,
-        "message": "\n".join(notice.lines),
-        "idempotency_key": key,
-        "facts": dict(notice.facts),
-        "links": dict(notice.links),
-    }
-    body = body_of(notice, form, fields | dict(about))
-    receipt = f"runs/{run}/told.{number}.json"
-    return deliver(store, f"{about['pipeline']} {outcome.state}", body, key, receipt, state=outcome.state)
 
-
-def _notice(
-    store: ArtifactStore,
-    run: str,
-    outcome: Outcome,
-    record: Sequence[Event],
-    about: Mapping[str, str],
-    owners: Mapping[str, str],
-) -> Notice:
     def line(text: str) -> str:
         return shortened(redacted(text), _LONGEST_LINE)
 
@@ -113,8 +86,30 @@ def _notice(
         "report": _page(store, record, outcome),
         "MLflow": shown(mlflow) if mlflow.startswith("http") else "",
     }
-    present = {name: fact for name, fact in facts.items() if fact}
-    return Notice(title, tone, lines, present, {name: link for name, link in links.items() if link})
+    notice = Notice(
+        title,
+        tone,
+        lines,
+        {name: fact for name, fact in facts.items() if fact},
+        {name: link for name, link in links.items() if link},
+    )
+    number = (end_of(store, run) or {"number": 1})["number"]  # A run that is tried again ends again.
+    key = sha256_bytes(f"end/{run}/{number}".encode())
+    fields = {
+        "version": VERSION,
+        "event": "run-ended",
+        "run": run,
+        "state": outcome.state,
+        "stage": outcome.stage,
+        "error": outcome.error,
+        "message": "\n".join(lines),
+        "idempotency_key": key,
+        "facts": notice.facts,
+        "links": notice.links,
+    }
+    receipt = f"runs/{run}/told.{number}.json"
+    posted = body_of(notice, form, fields | dict(about))
+    return deliver(store, f"{about['pipeline']} {outcome.state}", posted, key, receipt, state=outcome.state)
 
 
 def _page(store: ArtifactStore, record: Sequence[Event], outcome: Outcome) -> str:

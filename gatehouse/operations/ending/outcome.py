@@ -35,14 +35,14 @@ _MEANINGS: dict[str, Literal["succeeded", "failed", "stopped", "not ended"]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """How a run ended. Times are in seconds since 1970.
 
     Attributes:
         state: `succeeded`, `failed`, `stopped` by a signal or a user, or `unknown` if KFP's state is not known here.
         stage: The stage that failed first; empty for none.
         error: Class of its error.
         message: The error message, without secrets.
-        began: When the first stage began, in seconds since 1970; None if none did.
+        began: When the first stage began; None if none did.
         seconds: Time from there to the last event.
         warnings: Stage and message of each recorded warning.
         last: When a task last began or ended; a later end with a later time means that the run was tried again.
@@ -155,14 +155,10 @@ def unsuccessful(record: Iterable[Event]) -> list[Event]:
 
 
 def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **about: str) -> bool:
-    """Record how a run ended; False if nothing happened since the recorded end.
+    """Record how a run ended, which process found that, and project and pipeline if they are known.
 
-    Args:
-        store: The artifact store with the record.
-        run: The run.
-        outcome: Its outcome.
-        by: Which process found the end.
-        **about: Project and pipeline, if known.
+    Returns:
+        False if nothing happened since the recorded end.
     """
     recorded = end_of(store, run)
     if recorded is not None and outcome.last <= float(recorded.get("last", 0.0)):

@@ -79,11 +79,8 @@ def update(
 ) -> int:
     """Add the runs that ended and are not in the table; returns their number.
 
-    Args:
-        store: The artifact store with the records of runs, and the table.
-        prices: Prices of machines; by default from the environment.
-        waited: How long runs and their stages waited before they began, by run id, if known.
-        recorded: The names of the records of every run, if they were listed before.
+    By default the prices are those of the environment. Who knows how long runs `waited` gives it by run id, and who has
+    listed the names of the records of every run gives these as `recorded`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,9 +1,9 @@
 """Totals of the operations table by pipeline and stage, also for Prometheus: as text, and pushed to a gateway."""
 
+import collections
 import logging
 import os
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -142,7 +142,7 @@ def gate_outcomes(rows: Iterable[Row]) -> dict[str, int]:
         for row in rows
         if row.stage == "register" and row.decision
     }
-    return dict(Counter(decision for *_, decision in sorted(decisions)).most_common())
+    return dict(collections.Counter(decision for *_, decision in sorted(decisions)).most_common())
 
 
 def exposition(rows: Iterable[Row]) -> str:
@@ -184,30 +184,21 @@ def push(project: str, rows: Iterable[Row]) -> str:
 
 
 def _registry(rows: Iterable[Row]) -> "CollectorRegistry":
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics
 
-    rows = list(rows)
-    labels, families = ("project", "pipeline", "stage"), list[Metric]()
-    for metrics, kind in ((_COUNTERS, CounterMetricFamily), (_GAUGES, GaugeMetricFamily)):
+    disable_created_metrics()
+    rows, registry, labels = list(rows), CollectorRegistry(), ("project", "pipeline", "stage")
+    sums = totals(rows)
+    for metrics, kind in ((_COUNTERS, Counter), (_GAUGES, Gauge)):
         for name, (field, description) in metrics.items():
-            family = kind(f"gatehouse_{name}", description, labels=labels)
-            for total in totals(rows):
-                if (value := getattr(total, field)) is not None:
-                    family.add_metric([getattr(total, label) for label in labels], float(value))
-            families.append(family)
-    decisions = CounterMetricFamily(
-        "gatehouse_gate_decisions", "Decisions of the gate on candidates.", labels=("project", "decision")
+            if measured := [total for total in sums if getattr(total, field) is not None]:
+                metric = kind(f"gatehouse_{name}", description, labels, registry=registry)
+                for total in measured:
+                    metric.labels(total.project, total.pipeline, total.stage).inc(float(getattr(total, field)))
+    decisions = Counter(
+        "gatehouse_gate_decisions", "Decisions of the gate on candidates.", ("project", "decision"), registry=registry
     )
     for project in sorted({row.project for row in rows}):
         for decision, count in gate_outcomes(row for row in rows if row.project == project).items():
-            decisions.add_metric([project, decision], count)
-    families.append(decisions)
-
-    class Collector:
-        def collect(self) -> Iterable[Metric]:
-            return [family for family in families if family.samples]
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector())
+            decisions.labels(project, decision).inc(count)
     return registry

@@ -39,13 +39,14 @@ def late_schedules(
 ) -> list[Late]:
     """The schedules that are late.
 
-    A schedule counts from when it was first seen here, so that a new schedule is not late for earlier times.
+    A schedule counts from when it was first seen here, which the store records, so that a new schedule is not late for
+    earlier times.
 
     Args:
-        store: The artifact store, which records when each schedule was first seen.
+        store: The artifact store.
         rows: Rows of the operations table.
         project: The project.
-        schedules: Schedules with `sla_hours`, as in project.yaml, by name.
+        schedules: Schedules as in project.yaml, by name.
         now: Seconds since 1970.
     """
     moment = datetime.fromtimestamp(now, UTC)

@@ -22,13 +22,9 @@ _GRACE = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class Unreported:
-    """A run that ended without a recorded end.
+    """A run without a recorded end: its pipeline (empty if unknown), KFP's state or `KILLED`, and when it ended.
 
-    Attributes:
-        run: Its id.
-        pipeline: Its pipeline; empty if its record does not say.
-        state: KFP's state, or `KILLED` if its process is gone.
-        ended: When, in seconds since 1970.
+    `ended` is in seconds since 1970.
     """
 
     run: str
@@ -40,14 +36,9 @@ class Unreported:
 def ended_in_kfp(
     api: KfpApi, runs: Iterable[Run], records: Mapping[str, set[str]], project: str, pipelines: Iterable[str]
 ) -> Iterator[Unreported]:
-    """The runs of KFP's list that ended and have no recorded end here.
+    """The runs of KFP's list of a project's pipelines that ended and have no recorded end here.
 
-    Args:
-        api: The API.
-        runs: Its runs.
-        records: The names of the records of every run.
-        project: The project.
-        pipelines: Names of its pipelines.
+    `records` has the names of the records of every run.
     """
     names = {pipeline: f"{project}-{pipeline}" for pipeline in pipelines}
     ids = {entry.id: pipeline for pipeline, name in names.items() if (entry := api.find_pipeline(name)) is not None}
@@ -72,13 +63,9 @@ def ended_by_their_record(
 ) -> Iterator[Unreported]:
     """Runs of a project whose process no longer exists on this machine, and runs elsewhere with a long silence.
 
-    Args:
-        store: The artifact store with the records.
-        records: The names of the records of every run.
-        active: Runs that are active according to KFP, whose silence is no end. None if KFP is not asked. Then a run
-            without a project counts as one of this project; otherwise KFP's list says which project it belongs to.
-        project: The project; runs of other projects are ignored.
-        quiet_hours: Hours after its last event after which a run on another machine counts as ended.
+    The silence of runs that are `active` according to KFP is no end. If KFP is not asked (None), a run without a
+    project counts as one of this project; otherwise KFP's list says which project it belongs to. A run on another
+    machine counts as ended `quiet_hours` after its last event.
     """
     for run, names in records.items():
         if END in names or run in (active or ()) or run == os.environ.get(RUN_ID, ""):
