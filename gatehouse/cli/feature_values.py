@@ -96,9 +96,8 @@ def _online(
     now: datetime,
 ) -> "pa.Table":
     """The rows with the features that an online request would get at `now`."""
-    from gatehouse.online.opening import open_online
     from gatehouse.online.requests import with_online
-    from gatehouse.online.store import online_view, require_materialized
+    from gatehouse.online.store import online_view, open_online, require_materialized
 
     online = open_online(store, opened.project.name, opened.repository.folder)
     require_materialized(online, map(online_view, views))

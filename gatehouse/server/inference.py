@@ -13,9 +13,8 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import Repository, check_out
 from gatehouse.features.exact import cast_values
 from gatehouse.monitoring.scoring.answers import answers, classes_of
-from gatehouse.online.opening import open_online
 from gatehouse.online.requests import online_features
-from gatehouse.online.store import OnlineStore, online_view, require_materialized
+from gatehouse.online.store import OnlineStore, online_view, open_online, require_materialized
 from gatehouse.registry.naming import named
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor

@@ -14,9 +14,8 @@ from gatehouse.cli.feature_project import Tables
 from gatehouse.cli.features import _versions
 from gatehouse.features.definitions.declarations import FeatureView
 from gatehouse.features.definitions.repository import View
-from gatehouse.online.opening import sqlite_file
 from gatehouse.online.sqlite import SqliteOnline
-from gatehouse.online.store import OnlineView
+from gatehouse.online.store import OnlineView, sqlite_file
 from gatehouse.store.store import ArtifactStore
 from tests.cli.feature_place import LABEL, NOON, VIEW, Place, ask, rides, snapshot
 from tests.features.online_rows import redis_server

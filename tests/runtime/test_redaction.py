@@ -27,7 +27,7 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
 from gatehouse.online.redis import RedisOnline, connect_redis
-from gatehouse.online.streaming.opening import open_stream
+from gatehouse.online.streaming.stream import open_stream
 from gatehouse.operations.alerting.webhook import post
 from gatehouse.operations.diagnosing.reach import mlflow_finding, tracking_finding
 from gatehouse.operations.metrics.exposition import push
@@ -112,7 +112,7 @@ DOORS: dict[str, tuple[str, Tell]] = {
     ),
     "pushed stream": (
         "redis://:{}@127.0.0.1:<echo>/0?stream=s",
-        lambda url: open_stream(url, "g", NOW, {}),
+        lambda url: open_stream(url, "g", NOW, {}).read(1, 0),
     ),
     "iceberg": ("postgresql+psycopg://me:{}@127.0.0.1:1/db", _catalog),
     "studies' form": ("oracel://me:{}@127.0.0.1:1/db", require_address),

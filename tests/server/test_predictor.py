@@ -20,8 +20,7 @@ from gatehouse.evaluation.stage import EvaluateRequest, evaluate
 from gatehouse.features.definitions.repository import read_repository
 from gatehouse.monitoring.scoring.stage import ScoreRequest, score
 from gatehouse.online.materialization import materialize_views
-from gatehouse.online.opening import open_online, sqlite_file
-from gatehouse.online.store import online_view
+from gatehouse.online.store import online_view, open_online, sqlite_file
 from gatehouse.registry.resolving.alias import Resolver
 from gatehouse.server import inference
 from gatehouse.server.access import Access

@@ -22,9 +22,10 @@ from gatehouse.evaluation.slice_columns import slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.decisions.rows import _faults
 from gatehouse.features.definitions.declarations import Source
+from gatehouse.features.exact import TIME
 from gatehouse.features.point_in_time.entity_rows import EntityRows
 from gatehouse.metrics.arithmetic.finite import told_not_finite
-from gatehouse.online.streaming.rows import RowReader
+from gatehouse.online.streaming.pusher import RowReader
 from gatehouse.online.streaming.stream import Message
 from gatehouse.store import stage as stage_module
 from gatehouse.store.database import connect
@@ -66,7 +67,7 @@ def _decisions(_: Path) -> None:
 
 
 def _message(_: Path) -> None:
-    reader = RowReader(Source(table="rides", event_time="at"), pa.schema({"seats": pa.int64()}), ())
+    reader = RowReader(Source(table="rides", event_time="at"), pa.schema({"seats": pa.int64(), "at": TIME}), ())
     reader.read(Message("", (1,), NOON, b'{"seats": "x%s"}' % SECRET.encode()), NOON)
 
 

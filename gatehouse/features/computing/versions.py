@@ -30,12 +30,12 @@ class Earlier:
     """The earlier table of a view.
 
     Attributes:
-        files: Its files by path, as they are stored.
+        files: Its files by name, as they are stored, or as paths.
         paths: Paths of its files of the weeks from the first span on.
         settled: Rows from this time on were provisional: their sources could still add to them.
     """
 
-    files: Mapping[str, FileEntry]
+    files: Mapping[str, Path | FileEntry]
     paths: Mapping[str, Path]
     settled: datetime
 

@@ -11,7 +11,6 @@ from feast import (
     Field,
     FileSource,
     OnDemandFeatureView,
-    PushSource,
     RequestSource,
     ValueType,
 )
@@ -19,7 +18,7 @@ from feast.types import FeastType, Float32, Float64, Int64, String
 
 from gatehouse.features.computing.on_demand import on_demand_features
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
-from gatehouse.features.definitions.repository import OnDemand, Repository, View, read_repository, tables_of
+from gatehouse.features.definitions.repository import OnDemand, Repository, View, read_repository
 from gatehouse.features.point_in_time.joined_views import EVENT_TIME_ONLY, POINT_IN_TIME
 
 _VALUE_TYPES = {"string": ValueType.STRING, "int64": ValueType.INT64}
@@ -40,8 +39,7 @@ def feast_objects_in(folder: Path) -> dict[str, FeastObject]:
 def feast_objects(repository: Repository) -> dict[str, FeastObject]:
     """Entities, feature views and feature services as Feast has them, by name.
 
-    A view reads `data/<name>.parquet` beside the definitions: a file, or a folder of files. A view that reads a stream
-    has a push source, `<name>_push`, on top of it.
+    A view reads `data/<name>.parquet` beside the definitions: a file, or a folder of files.
     """
     entities = {
         name: Entity(name=name, join_keys=[name], value_type=_VALUE_TYPES[kind])
@@ -97,7 +95,6 @@ def _feature_view(repository: Repository, view: View, entities: dict[str, Entity
         timestamp_field=EVENT_TIMESTAMP,
         created_timestamp_column=KNOWN_FROM,
     )
-    pushed = any(name in repository.streams for name in tables_of(repository, [view.query]))
     return FeatureView(
         name=view.name,
         entities=[entities[key] for key in spec.entities],
@@ -106,7 +103,7 @@ def _feature_view(repository: Repository, view: View, entities: dict[str, Entity
             *(Field(name=key, dtype=_KEY_TYPES[repository.entities[key]]) for key in spec.entities),
             *(Field(name=feature, dtype=_FEATURE_TYPES[kind]) for feature, kind in spec.features.items()),
         ],
-        source=PushSource(name=f"{view.name}_push", batch_source=table) if pushed else table,
+        source=table,
         tags={"version": str(spec.version)} | ({POINT_IN_TIME: EVENT_TIME_ONLY} if spec.event_time_only else {}),
         description=spec.description,
     )

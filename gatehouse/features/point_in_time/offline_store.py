@@ -18,7 +18,7 @@ from typing import Any, Literal
 import duckdb
 import pandas as pd
 import pyarrow as pa
-from feast import FeatureView, FileSource, OnDemandFeatureView
+from feast import FeatureView, OnDemandFeatureView
 from feast.data_source import DataSource
 from feast.feature_logging import LoggingConfig, LoggingSource
 from feast.feature_view import DUMMY_ENTITY_ID
@@ -211,30 +211,6 @@ class AsofOfflineStore(OfflineStore):
             ConfigurationError: always.
         """
         raise ConfigurationError("AsofOfflineStore does not write feature logs; publish them to the artifact store.")
-
-    @staticmethod
-    def offline_write_batch(
-        config: RepoConfig, feature_view: FeatureView, table: pa.Table, progress: Callable[[int], Any] | None
-    ) -> None:
-        """Add pushed rows to the Parquet files of a view's source, each version once; see `pushed_rows`.
-
-        Raises:
-            ConfigurationError: if the source cannot be written, is published feature tables, or has rows that
-                contradict.
-        """
-        from gatehouse.features.point_in_time.pushed_rows import add_rows
-
-        source = feature_view.batch_source
-        if not isinstance(source, FileSource):
-            raise ConfigurationError(
-                f"AsofOfflineStore writes Parquet files: expected a FileSource of {feature_view.name}, found "
-                f"{type(source).__name__}."
-            )
-        keys = list(joined_view(feature_view, [], False, BITEMPORAL).keys)
-        with tempfile.TemporaryDirectory() as folder, _opened(config, Path(folder)) as (connection, _):
-            written = add_rows(connection, config.repo_path, source, keys, table)
-        if progress:
-            progress(written)
 
     def validate_data_source(self, config: RepoConfig, data_source: DataSource) -> None:
         """Open the source. Raises ConfigurationError if it cannot be read or lacks its time columns."""

@@ -123,7 +123,7 @@ def test_requests_that_lack_or_mistake_a_value_are_named(
 ) -> None:
     online = training[2]
     for request, message in (
-        ({"shop": 1, "amount": 2.0}, "Request 0: currency is missing, found shop, amount"),
+        ({"shop": 1, "amount": 2.0}, "Request 0: currency is missing"),
         ({"shop": "one", "amount": 2.0, "currency": "eur"}, "Request 0: shop: .*found 'one'"),
         ({"shop": 1.7, "amount": 2.0, "currency": "eur"}, r"Request 0: shop: .*found 1\.7"),
         ({"shop": float("nan"), "amount": 2.0, "currency": "eur"}, "Request 0: shop: .*found nan"),
@@ -132,7 +132,7 @@ def test_requests_that_lack_or_mistake_a_value_are_named(
         ({"shop": 1, "amount": True, "currency": "eur"}, "Request 0: amount: .*found True"),
         ({"shop": True, "amount": 1, "currency": "eur"}, "Request 0: shop: .*found True"),
         ({"shop": 1, "amount": 1, "currency": 7}, "Request 0: currency: .*found 7"),
-        ({"shop": 1, "amount": 1, "currency": "eur", "amout": 2}, "found also amout, .*did you mean amount"),
+        ({"shop": 1, "amount": 1, "currency": "eur", "amout": 2}, "amout is not used .*did you mean amount"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             online_features(repository, "both", online, [request], AS_OF)
