@@ -100,7 +100,7 @@ _LONG = (
     "artifacts/test_database.py",
     "artifacts/test_erasure_leaves_nothing.py",
     "commands/test_compile.py",
-    "commands/test_init_from.py",
+    "commands/test_init.py",
     "docs/test_commands_run.py",
     "evaluation/baseline/test_boosted_trees.py",
     "evaluation/test_stage.py",
@@ -124,7 +124,7 @@ _LONG = (
     "training/transformation/test_fitted.py",
     "tuning/test_measures.py",
     "tuning/test_training_trials.py",
-    "validation/inference/test_infer.py",
+    "validation/test_inference.py",
     "validation/statistics/test_beam.py",
     "validation/test_rules.py",
 )
