@@ -23,7 +23,6 @@ from gatehouse.runtime.importing import without
 from gatehouse.runtime.process import OWNER, follow_owner, here, owner_env
 from gatehouse.runtime.redaction import redacted
 from gatehouse.store.atomic_file import disk_full
-from gatehouse.store.forms import given
 from gatehouse.store.run import LAST_STAGE, RUN_ID, Attempt, events
 from gatehouse.store.store import ArtifactStore
 
@@ -99,7 +98,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     _import_kfp()
     from gatehouse.metrics.tasks.judging import judging_of
     from gatehouse.pipelines.catalog import build
-    from gatehouse.project.checking import check_project, look_at_rows
+    from gatehouse.project.checking import check_project
     from gatehouse.tracking.cost import PRICES
     from gatehouse.training.spec import task_of
 
@@ -108,11 +107,9 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     pipeline = build(pipeline_name, project)
     if until:
         pipeline = cut_after(until, pipeline)
-    source, window = (given(str(arguments.get(name, ""))) for name in ("source", "window"))
     stages = {stage for _, stage, _ in pipeline.plan}
     if "tune" in stages:
         _look_at_studies(project, store)
-    look_at_rows(project, stages, source, window)
     for config in project.configs():
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]

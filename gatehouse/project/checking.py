@@ -4,90 +4,74 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gatehouse.configuration.yaml_lines import at_line, nearest
 from gatehouse.configuration.yaml_text import lines_of
 from gatehouse.data.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.data.validation.contract import Contract
-from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.loading import in_repository
 from gatehouse.features.definitions.problems import source_problems
 from gatehouse.features.definitions.repository import Repository, without_history
 from gatehouse.features.feast_settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
 from gatehouse.launchers.spec import LocalLaunch
-from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.project.between_files import policy_warnings
 from gatehouse.project.contract_rules import unrunnable_rules
-from gatehouse.project.first_rows import FirstRows, first_rows, is_small
 from gatehouse.project.project import Project, ProjectParts, assembled, definitions_of, read_project
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
-from gatehouse.project.refused_warnings import rows_warned_of, views_warned_of
-from gatehouse.project.sensitive_columns import with_sensitive_columns
+from gatehouse.project.refused_warnings import views_warned_of
 from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.runtime.limits import cpus_of, processors
-from gatehouse.store.hidden_values import hiding
 from gatehouse.store.stage import declared_stages
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.loss.spec import PairwiseLoss
 from gatehouse.training.spec import task_of
 from gatehouse.tuning.cores import short_of_cores
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from gatehouse.features.computing.dry_run import Labelled
-
 _Key = tuple[str | int, ...]
 
 
-def check_project(folder: Path, store: ArtifactStore | None = None, data: bool = False) -> Project:
-    """Read the project in `folder`, and check everything that is possible without its data, or with its first rows.
+def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
+    """Read the project in `folder`, and check everything that is possible without its data.
 
     Args:
         folder: The project.
         store: Definitions that are published in this store were checked before, and their queries are not run again. If
             only the source's columns changed since, the stage that computes features finds the problems.
-        data: Also read the first rows of every table, check the contract on them, and run the queries on them.
 
     Raises:
         ConfigurationError: listing every problem, with file, line and key for YAML files.
     """
     parts = read_project(folder)
     if parts.file is not None:
-        _look(parts, parts.file, store, data)
+        _look(parts, parts.file, store)
     return assembled(parts)
 
 
-def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, data: bool) -> None:
-    before, contract, repository = len(parts.problems), parts.contract, parts.repository
+def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None) -> None:
+    contract, repository = parts.contract, parts.repository
     if contract is not None:
         parts.note(_of_contract, parts.folder, file, contract)
-    unfit = len(parts.problems) > before
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     if not parts.partly:
         parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
         parts.warnings.extend(_of_cores(file))
-        if not data:  # Else the first rows are read, which needs them.
-            parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_environment(file))
+        parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_environment(file))
         parts.warnings.extend(policy_warnings(parts.folder, file, parts.policy) if parts.policy else ())
         parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_alarms(parts, file))
     parts.note(lambda: (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file)))
     if repository is None:
         return
-    first = FirstRows()
-    if data and contract is not None and not parts.partly:  # The contract says which values must be hidden.
-        first = first_rows(parts.folder, file, contract, judged=not unfit)
-    parts.warnings.extend(first.warnings)
-    if parts.policy:
-        parts.warnings.extend(rows_warned_of(file, parts.policy, first.for_the_gate))
-    parts.problems.extend(first.problems)
     repo, tables = os.path.relpath(repository.folder, parts.folder), _tables(file)
-    anew = parts.partly or data or store is None or not store.exists(definitions_of(file, repository).reference)
+    anew = parts.partly or store is None or not store.exists(definitions_of(file, repository).reference)
     if anew and tables is not None:
-        _run_queries(parts, repository, tables, first, lines)
+        from gatehouse.features.computing.dry_run import dry_run
+
+        odd = list[str]()
+        parts.problems.extend(_placed(repo, dry_run(repository, tables, warnings=odd)))
+        parts.warnings.extend(_placed(repo, odd))
     parts.note(lambda: _placed(repo, _of_files(file, repository)))
     parts.problems.extend(_placed(repo, settings_problems(repository.folder)))
     parts.note(_of_slices, file, repository, lines)
@@ -95,115 +79,6 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     if parts.policy:
         parts.note(views_warned_of, file, parts.policy, repository)
     parts.note(_of_names, file, repository, lines)
-
-
-def look_at_rows(project: Project, stages: Collection[str], location: str = "", window: str = "") -> None:
-    """Look at the rows of a small local source before a run, and refuse what would end the run at one of its stages.
-
-    The contract is not held against them, because a breach is a verdict of the run, with a report.
-
-    Args:
-        project: What is to run.
-        stages: The stages that are to run.
-        location: Where the files of the source are instead; empty for its own place.
-        window: Only rows of START/END count; then these are read, and not judged. Empty for all.
-
-    Raises:
-        ConfigurationError: listing every problem, as `check_project` with `data` does.
-        GatehouseError: if the source cannot be read, though it is what it is declared as, such as a damaged file.
-    """
-    if "snapshot" not in stages:
-        return
-    if unset := [*_of_environment(project.file)]:
-        parts = read_project(project.folder)
-        lines = lines_of((project.folder / PROJECT_FILE).read_text())
-        parts.problems.extend(at_line(PROJECT_FILE, lines, problem) for problem in unset)
-        assembled(parts)
-    if not is_small(project.folder, project.file, location):
-        return
-    parts = read_project(project.folder)
-    file, contract, repository = parts.file, parts.contract, parts.repository
-    if file is None or contract is None or repository is None or (tables := _tables(file)) is None:
-        return
-    first = first_rows(parts.folder, file, contract, judged=False, location=location)
-    if first.failure is not None and first.failure.exit_code != ConfigurationError.exit_code:
-        raise first.failure  # A source that is not looked at first ends the run so too.
-    parts.problems.extend(first.problems)
-    if first.as_of and not window and "compute_features" in stages:
-        _run_queries(parts, repository, tables, first, lines_of((parts.folder / PROJECT_FILE).read_text()), stages)
-    assembled(parts)
-
-
-def _run_queries(
-    parts: ProjectParts,
-    repository: Repository,
-    tables: Mapping[str, Mapping[str, str]],
-    first: FirstRows,
-    lines: Mapping[_Key, int],
-    stages: Collection[str] = ("retrieve_training_set", "split", "fit_transformation", "train"),
-) -> None:
-    """Run the queries on the first rows, or on none; where these are all rows, their labels must fit the split."""
-    from gatehouse.features.computing.dry_run import Labelled, dry_run
-
-    repo, odd = os.path.relpath(repository.folder, parts.folder), list[str]()
-    labelled, computed = list[Labelled](), dict[str, "pa.Table"]()
-    # Where no row was read, the source may be one that cannot be.
-    read = parts.contract and parts.file and first.tables and with_sensitive_columns(parts.file.source, parts.contract)
-    sensitive = {column for table in (read.tables.values() if read else ()) for column in table.sensitive}
-    with hiding(lambda: sensitive):
-        kept = labelled if first.as_of else None
-        found = dry_run(repository, tables, first.tables, odd, first.as_of, kept, computed)
-        labels = "retrieve_training_set" in stages
-        parts.problems.extend(_placed(repo, (each for each in found if labels or not each.startswith("labels/"))))
-        parts.warnings.extend(_placed(repo, odd))
-        for each in labelled if "split" in stages else ():
-            _judge_labelled(parts, repository, first.tables, computed, each, lines, stages)
-
-
-def _judge_labelled(
-    parts: ProjectParts,
-    repository: Repository,
-    tables: Mapping[str, "pa.Table"],
-    computed: Mapping[str, "pa.Table"],
-    found: "Labelled",
-    lines: Mapping[_Key, int],
-    stages: Collection[str],
-) -> None:
-    """Judge the split, the views and the gate by the rows with a label of a source that was read whole.
-
-    Args:
-        parts: The project.
-        repository: Its feature definitions.
-        tables: The raw tables.
-        computed: The feature tables by view.
-        found: The rows with a label.
-        lines: Lines of project.yaml by key.
-        stages: What is to run: features must be finite where a transformation is fitted, and a batch must not be larger
-            than the part train where a model is trained.
-    """
-    from gatehouse.features.computing.dry_run import often_without_label, teaches_nothing
-    from gatehouse.features.computing.short_history import short_history
-    from gatehouse.features.point_in_time.infinite_features import infinite_features
-    from gatehouse.project.labelled_rows import divided, few_rows, large_batch
-
-    repo = os.path.relpath(repository.folder, parts.folder)
-    parts.problems.extend(_placed(repo, teaches_nothing(found)))
-    parts.warnings.extend(_placed(repo, often_without_label(found)))
-    if parts.file is None:
-        return
-    rows = divided(parts.file.split, found.rows)
-    for name, why in rows.empty.items():
-        parts.problems.append(at_line(PROJECT_FILE, lines, f"split: {name} {why}"))
-    if (service := parts.file.features.service) in repository.services:
-        parts.warnings.extend(_placed(repo, short_history(repository, service, tables, rows.trained_on)))
-        if "fit_transformation" in stages:
-            inside = found.rows.take(rows.inside)
-            parts.problems.extend(_placed(repo, infinite_features(repository, service, inside, computed)))
-    trained = not {"tune", "train"}.isdisjoint(stages) and "train" not in rows.empty
-    large = large_batch(parts.file, len(rows.trained_on)) if trained else ()
-    parts.problems.extend(at_line(PROJECT_FILE, lines, problem) for problem in large)
-    if parts.policy and TASKS[repository.label.task].counted == "row":
-        parts.warnings.extend(few_rows(parts.file.policy, parts.policy, rows.tested, found.rows.num_rows))
 
 
 def _tables(file: ProjectFile) -> dict[str, dict[str, str]] | None:

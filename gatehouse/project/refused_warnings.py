@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.features.definitions.repository import Repository, without_history
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
-from gatehouse.runtime.counting import counted
 
 
 def views_warned_of(file: ProjectFile, policy: GatePolicy, repository: Repository) -> Iterator[str]:
@@ -16,16 +15,6 @@ def views_warned_of(file: ProjectFile, policy: GatePolicy, repository: Repositor
             f"{file.policy}: warnings: refuse: expected no view under features.unchecked in {PROJECT_FILE}, as each is "
             f"warned of and every candidate refused, found {', '.join(warned)}; write known/<table>.sql for what these "
             "read, or allow warnings"
-        )
-
-
-def rows_warned_of(file: ProjectFile, policy: GatePolicy, warnings: int) -> Iterator[str]:
-    """That the contract or a guard warns of the first rows, so many times."""
-    if _refuses(policy) and warnings:
-        yield (
-            f"{file.policy}: warnings: refuse: expected first rows without a warning, as every candidate is refused "
-            f"otherwise, found {counted(warnings, 'warning')} of the contract or of guards, told beside this; mend the "
-            "rows or the rules, or allow warnings"
         )
 
 

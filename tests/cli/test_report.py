@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gatehouse.cli.report import report
+from gatehouse.cli.data import report
 from gatehouse.errors import ConfigurationError
 from gatehouse.store import pages
 from gatehouse.store.store import ArtifactStore

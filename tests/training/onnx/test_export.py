@@ -165,7 +165,7 @@ def test_the_command_writes_a_registered_version(
 
     model = publish_model(store, *lay_out(store), steps=1)
     version = SimpleNamespace(version=SimpleNamespace(model=model))
-    monkeypatch.setattr("gatehouse.cli.models_published.named", lambda opened, text: version)
+    monkeypatch.setattr("gatehouse.cli.models.named", lambda opened, text: version)
     path, run = tmp_path / "models" / "delays.onnx", CliRunner()
     ended = run.invoke(app, ["export", "delays:1", "--onnx", str(path), "--store", store.address])
     assert ended.exit_code == 0 and "largest difference" in ended.output and "on 200 test rows" in ended.output

@@ -1,4 +1,4 @@
-"""`gatehouse compile`: the pipelines of a project as YAML to upload, checked, compared, and their configuration."""
+"""`gatehouse check` and `gatehouse compile`: a project without its data, and its pipelines as YAML to upload."""
 
 import shutil
 import tempfile
@@ -9,7 +9,29 @@ import typer
 
 from gatehouse.cli.place import project_folder, store_address
 from gatehouse.errors import ConfigurationError
+from gatehouse.runtime.counting import counted
 from gatehouse.store.store import ArtifactStore
+
+
+def check(
+    project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
+) -> None:
+    """Check every file and query of a project, and every name that they use, before anything runs.
+
+    The data is not read: `gatehouse run --until validate` judges it.
+    """
+    from gatehouse.project.checking import check_project
+
+    checked = check_project(project_folder(project))
+    if any(settings.on_failure == "warn" for settings in checked.file.stages.values()):
+        from gatehouse.pipelines.catalog import build, names
+
+        for name in names():  # Some checks need the built pipelines.
+            build(name, checked)
+    for warning in checked.warnings:
+        typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW)
+    warned = f"; {counted(len(checked.warnings), 'warning')}" if checked.warnings else ""
+    typer.echo(f"✓ {checked.name}: files, queries and the names that they use fit each other{warned}.")
 
 
 def compile_specs(
@@ -20,16 +42,10 @@ def compile_specs(
     store: Annotated[str, typer.Option(help="Where to publish; default: the platform's store, or the project's.")] = "",
     check: Annotated[bool, typer.Option(help="Write nothing: fail where files are stale or break the policy.")] = False,
     release: Annotated[bool, typer.Option(help="Refuse what must not be released: images without digest.")] = False,
-    diff: Annotated[
-        Path | None, typer.Option(help="Write nothing: show what changed since this file or folder.")
-    ] = None,
-    backend_version: Annotated[str, typer.Option(help="Refuse what the KFP backend of this version ignores.")] = "",
 ) -> None:
     """Compile every pipeline of a project."""
-    from gatehouse.kfp.compilation.backends import newer
     from gatehouse.kfp.compilation.committed import broken, refuse, stale
     from gatehouse.kfp.compilation.compiling import compile_project
-    from gatehouse.kfp.compilation.difference import compare
     from gatehouse.project.checking import check_project
     from gatehouse.project.platforms import load_platform
 
@@ -40,25 +56,19 @@ def compile_specs(
         )
     if output.exists() and not output.is_dir():
         raise ConfigurationError(f"--output: expected a folder, found the file {output}.")
-    if backend_version and (warning := newer(backend_version)):
-        typer.echo(f"warning: --backend-version: {warning}", err=True)
     loaded = check_project(project_folder(project))
     with tempfile.TemporaryDirectory() as folder:
         written = compile_project(loaded, Path(folder), profile)
-        if diff is not None:
-            compared = Path(folder) / diff.name if diff.is_file() else Path(folder)
-            for line in compare(diff, compared) or ["nothing changed"]:
-                typer.echo(line)
-        found = broken(written, output, release=release, backend=backend_version)
-        refuse([*(stale(loaded, written, output) if check else ()), *found])
+        findings = broken(written, output, release=release)
+        refuse([*(stale(loaded, written, output) if check else ()), *findings])
         if check:
             typer.echo(f"{loaded.name}: the specs in {output} are current and keep the policy")
-        elif diff is None:
+        else:
             output.mkdir(parents=True, exist_ok=True)
             for path in written:
                 typer.echo(shutil.move(path, output / path.name))
     if publish:
-        kept = store or (profile.store if profile else "")
-        opened = ArtifactStore.open(store_address(kept, loaded.folder))
+        address = store or (profile.store if profile else "")
+        opened = ArtifactStore.open(store_address(address, loaded.folder))
         for config in loaded.configs():
             typer.echo(opened.address_of(config.publish(opened)))
