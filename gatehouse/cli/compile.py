@@ -1,4 +1,4 @@
-"""`gatehouse compile`: the pipelines of a project as YAML to upload, checked, compared, and their configuration."""
+"""`gatehouse compile`: the pipelines of a project as YAML to upload, checked, and their configuration."""
 
 import shutil
 import tempfile
@@ -20,16 +20,9 @@ def compile_specs(
     store: Annotated[str, typer.Option(help="Where to publish; default: the platform's store, or the project's.")] = "",
     check: Annotated[bool, typer.Option(help="Write nothing: fail where files are stale or break the policy.")] = False,
     release: Annotated[bool, typer.Option(help="Refuse what must not be released: images without digest.")] = False,
-    diff: Annotated[
-        Path | None, typer.Option(help="Write nothing: show what changed since this file or folder.")
-    ] = None,
-    backend_version: Annotated[str, typer.Option(help="Refuse what the KFP backend of this version ignores.")] = "",
 ) -> None:
     """Compile every pipeline of a project."""
-    from gatehouse.kfp.compilation.backends import newer
-    from gatehouse.kfp.compilation.committed import broken, refuse, stale
-    from gatehouse.kfp.compilation.compiling import compile_project
-    from gatehouse.kfp.compilation.difference import compare
+    from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale
     from gatehouse.project.checking import check_project
     from gatehouse.project.platforms import load_platform
 
@@ -40,20 +33,14 @@ def compile_specs(
         )
     if output.exists() and not output.is_dir():
         raise ConfigurationError(f"--output: expected a folder, found the file {output}.")
-    if backend_version and (warning := newer(backend_version)):
-        typer.echo(f"warning: --backend-version: {warning}", err=True)
     loaded = check_project(project_folder(project))
     with tempfile.TemporaryDirectory() as folder:
         written = compile_project(loaded, Path(folder), profile)
-        if diff is not None:
-            compared = Path(folder) / diff.name if diff.is_file() else Path(folder)
-            for line in compare(diff, compared) or ["nothing changed"]:
-                typer.echo(line)
-        found = broken(written, output, release=release, backend=backend_version)
-        refuse([*(stale(loaded, written, output) if check else ()), *found])
+        findings = broken(written, output, release=release)
+        refuse([*(stale(loaded, written, output) if check else ()), *findings])
         if check:
             typer.echo(f"{loaded.name}: the specs in {output} are current and keep the policy")
-        elif diff is None:
+        else:
             output.mkdir(parents=True, exist_ok=True)
             for path in written:
                 typer.echo(shutil.move(path, output / path.name))

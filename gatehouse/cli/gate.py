@@ -8,8 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.output import StoreOption, open_store, print_json, print_table
-from gatehouse.configuration.yaml_lines import load_model
-from gatehouse.configuration.yaml_text import read_text
+from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.naming import named

@@ -12,14 +12,12 @@ import typer
 
 from gatehouse.cli.place import project_folder
 from gatehouse.errors import ConfigurationError
-from gatehouse.kfp.compilation.backends import unsupported
 from gatehouse.kfp.compilation.compiling import compile_pipeline
-from gatehouse.kfp.compilation.specification import read_spec
-from gatehouse.kfp.compilation.tags import tags_of
+from gatehouse.kfp.compilation.specification import read_spec, tags_of
 from gatehouse.kfp.submission import Change, Upload, summary
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
-from gatehouse.kfp_api.connection import UI
+from gatehouse.kfp_api.variables import UI
 from gatehouse.operations.ending.outcome import outcome_in_kfp, unsuccessful
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project
@@ -41,13 +39,11 @@ class Place:
         project: The project.
         platform: The platform profile.
         api: The server.
-        release: Release of the server; empty if it does not say.
     """
 
     project: Project
     platform: Platform
     api: KfpApi
-    release: str
 
     @classmethod
     def of(cls, folder: Path | None, profile: Path | None) -> "Place":
@@ -66,7 +62,7 @@ class Place:
             raise ConfigurationError(
                 f"{api.endpoint} is Kubeflow Pipelines {server}: expected the major release of kfp {version('kfp')}."
             )
-        return cls(project, platform, api, server)
+        return cls(project, platform, api)
 
     @property
     def experiment(self) -> str:
@@ -107,13 +103,11 @@ class Place:
             config.publish(store)
 
     def compiled(self, pipelines: Iterable[str], cache: bool = True) -> dict[str, Upload]:
-        """Pipelines of the project by name, compiled for the platform; warns of features that the server ignores."""
+        """Pipelines of the project by name, compiled for the platform."""
         uploads, made_of = {}, revision(self.project.folder)
         with tempfile.TemporaryDirectory() as folder:
             for name in sorted(set(pipelines)):
                 spec = read_spec(compile_pipeline(name, self.project, Path(folder), self.platform))
-                for ignored in unsupported(spec, self.release) if self.release else ():
-                    typer.echo(f"warning: {name}: {ignored}", err=True)
                 uploads[name] = Upload(self.project.name, name, spec.text, tags_of(spec), made_of)
         return uploads if cache else {name: upload.without_cache() for name, upload in uploads.items()}
 

@@ -22,11 +22,9 @@ def predictor(
     import uvicorn
 
     from gatehouse.registry.naming import named
-    from gatehouse.server.access import Access
-    from gatehouse.server.following import Following
+    from gatehouse.server.access import Access, Rate
     from gatehouse.server.inference import ServedModel
-    from gatehouse.server.predictor import create_app
-    from gatehouse.server.rate import Rate
+    from gatehouse.server.predictor import Following, create_app
 
     opened = open_store(store)
     served = ServedModel.of(opened, model, online)

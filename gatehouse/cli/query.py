@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.output import JsonOption, StoreOption, find, open_store, print_json, print_table
 from gatehouse.cli.place import PROJECT_FILE
-from gatehouse.configuration.yaml_text import read_yaml
+from gatehouse.configuration.yaml_lines import read_yaml
 from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.counting import counted
@@ -91,9 +90,9 @@ def head(
 def _declared_first(table: str, columns: list[str]) -> list[int]:
     """Indices of the columns in the order of the project's declaration in this folder, as a snapshot sorts them."""
     try:
-        body = read_yaml(Path(PROJECT_FILE).read_bytes())
+        body = read_yaml(Path(PROJECT_FILE).read_text(), PROJECT_FILE)
         declared = list(body["source"]["tables"][table]["columns"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, UnicodeError, ConfigurationError, KeyError, TypeError):
         declared = []
     of = {column: place for place, column in enumerate(declared)}
     return sorted(range(len(columns)), key=lambda place: of.get(columns[place], len(of)))

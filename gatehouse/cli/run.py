@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from gatehouse.cli.place import in_folder, project_folder, store_address
 from gatehouse.cli.terminal import Screen
@@ -122,15 +121,16 @@ def _import_for_the_end() -> None:
 
 def _require_section(stage: str, folder: Path) -> None:
     """Refuse a stage whose section the project lacks; a file that cannot be read is reported when the run begins."""
-    from gatehouse.configuration.yaml_text import read_yaml
+    from gatehouse.configuration.yaml_lines import read_yaml
     from gatehouse.kfp.driver import not_asked_for, section_of
     from gatehouse.project.project_file import PROJECT_FILE
 
-    with contextlib.suppress(OSError, UnicodeError, yaml.YAMLError):
-        body = read_yaml((folder / PROJECT_FILE).read_text())
-        section = section_of(stage)
-        if isinstance(body, dict) and section and body.get(section) in (None, "never"):
-            raise not_asked_for(stage)
+    body = None
+    with contextlib.suppress(OSError, UnicodeError, ConfigurationError):
+        body = read_yaml((folder / PROJECT_FILE).read_text(), PROJECT_FILE)
+    section = section_of(stage)
+    if isinstance(body, dict) and section and body.get(section) in (None, "never"):
+        raise not_asked_for(stage)
 
 
 def require_stage(name: str, pipeline: str) -> None:

@@ -32,8 +32,8 @@ def serve(
     import uvicorn
 
     from gatehouse.project.project import load_project
+    from gatehouse.server.access import Rate
     from gatehouse.server.app import create_app
-    from gatehouse.server.rate import Rate
     from gatehouse.tracking.mlflow_client import load_mlflow
 
     folder = project_folder(project).resolve() if project else None

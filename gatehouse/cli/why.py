@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.configuration.rules_between_keys import models_in
+from gatehouse.configuration.strict import models_in
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.redaction import redacted, without_secrets

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from gatehouse.configuration.yaml_lines import at_line, nearest, shown
-from gatehouse.configuration.yaml_text import lines_of, repeated_keys
+from gatehouse.configuration.yaml_lines import at_line, lines_of, nearest, shown
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 
@@ -30,7 +29,6 @@ def settings_problems(folder: Path) -> Iterator[str]:
         return
     text = (folder / SETTINGS_FILE).read_text()
     lines, told = lines_of(text), ""
-    yield from repeated_keys(SETTINGS_FILE, text)
     for key in map(str, settings):
         if key not in KEYS:
             meant = nearest(key, [each for each in KEYS if each not in settings], 0.7)

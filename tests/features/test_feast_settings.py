@@ -49,7 +49,7 @@ def test_the_known_providers_are_those_of_feast() -> None:
     [
         ("entity_key_serialization_version: 3", ""),
         ("entity_key_serialization_version: 2", "expected 3, in which the online store holds its keys, found 2"),
-        ("entity_key_serialization_version: yes", "expected 3, in which the online store holds its keys, found true"),
+        ("entity_key_serialization_version: yes", "expected 3, in which the online store holds its keys, found 'yes'"),
         ("provider: gcp", ""),
         ("provider: own.module.Provider", ""),
         (
@@ -58,7 +58,7 @@ def test_the_known_providers_are_those_of_feast() -> None:
         ),
         ("provider: 2024-01-01", "expected texts and finite numbers, found 2024-01-01; put it in quotes"),
         ("flags: {1: a, b: c}", "expected texts and finite numbers, found 1; put it in quotes"),
-        ("flags: {a: [.inf]}", "expected texts and finite numbers, found inf; put it in quotes"),
+        ("flags: {a: [.inf]}", "expected texts and finite numbers, found .inf; put it in quotes"),
         ("provider: 3", "expected one of local, gcp, aws, azure, chronon, unity_catalog, found 3"),
     ],
 )
