@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from gatehouse.kfp_api.connection import ENDPOINT, NAMESPACE, UI
+from gatehouse.kfp_api.variables import ENDPOINT, NAMESPACE, UI
 from gatehouse.launchers.timeouts import HANG_SECONDS, SCHEDULING_MINUTES
 from gatehouse.store.identity import Spec, operational
 

@@ -13,6 +13,7 @@ from gatehouse import __version__
 _ALL = frozenset(
     [
         "botocore",
+        "cronsim",
         "duckdb",
         "fsspec",
         "google",
@@ -23,6 +24,8 @@ _ALL = frozenset(
         "pydantic",
         "pydantic_core",
         "requests",
+        "ruamel",
+        "tenacity",
         "urllib3",
         "yaml",
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from gatehouse.configuration.yaml_text import not_yaml, require_bounded
+from gatehouse.configuration.yaml_lines import read_documents
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.catalogue.watchable import ALIASES, WATCHABLE
 from gatehouse.metrics.tasks.direction import is_minimized
@@ -81,11 +81,7 @@ def imported(text: str, names: Mapping[str, str] | None = None) -> Imported:
 
 
 def _experiment(text: str) -> tuple[dict[str, Any], str]:
-    try:
-        require_bounded(text)
-        documents = [one for one in yaml.safe_load_all(text) if one is not None]
-    except yaml.YAMLError as error:
-        raise ConfigurationError(not_yaml("the Experiment", text, error)) from error
+    documents = [document for document in read_documents(text, "the Experiment") if document is not None]
     kinds = [one.get("kind") if isinstance(one, dict) else type(one).__name__ for one in documents]
     matching = [one for one, kind in zip(documents, kinds, strict=True) if kind == _KIND]
     if len(matching) != 1:

@@ -22,17 +22,17 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.kfp.driver import _prepare
 
 store = ArtifactStore.open(sys.argv[1])
-pipeline = _prepare("training", store, {}, "")
+pipeline = _prepare("training", store, "")
 try:
     os.environ["GATEHOUSE_TUNING_STORAGE"] = "oracel://me:pa55word@db/studies"
-    _prepare("training", store, {}, "")
+    _prepare("training", store, "")
     refused = ""
 except Exception as error:
     refused = str(error)
 os.environ["GATEHOUSE_TUNING_STORAGE"] = sys.argv[2]
-_prepare("training", store, {}, "split")
+_prepare("training", store, "split")
 warned = [event.stage for _, event in events(store, os.environ[RUN_ID]) if event.event == "warned"]
-_prepare("training", store, {}, "")
+_prepare("training", store, "")
 told = [event.body["message"] for _, event in events(store, os.environ[RUN_ID]) if event.event == "warned"]
 tasks = {**pipeline.tasks, **pipeline.function.pipeline_spec.root.dag.tasks}
 print(json.dumps({

@@ -23,12 +23,10 @@ from gatehouse.online.materialization import materialize_views
 from gatehouse.online.store import online_view, open_online, sqlite_file
 from gatehouse.registry.resolving.alias import Resolver
 from gatehouse.server import inference
-from gatehouse.server.access import Access
-from gatehouse.server.following import Following
+from gatehouse.server.access import Access, Rate
 from gatehouse.server.inference import Online, ServedModel
-from gatehouse.server.predictor import create_app
+from gatehouse.server.predictor import Following, create_app
 from gatehouse.server.problems import status_of
-from gatehouse.server.rate import Rate
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.calibration.spec import CalibrationSpec

@@ -18,6 +18,7 @@ OTHERS = {
     "adbc_driver_manager": "adbc-driver-manager",
     "google": "google-cloud-storage",
     "kubeflow": "kubeflow-training",
+    "ruamel": "ruamel-yaml",
 }
 OTHERS |= {"grpc": "grpcio", "mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
 """Distributions of packages that carriers import, and that no code digest names."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from gatehouse.configuration.duration import Duration, LengthError
+from gatehouse.configuration.duration import Duration
 from gatehouse.configuration.yaml_lines import in_words, nearest, shown
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks.task import TaskName
@@ -40,8 +40,6 @@ def problems_listed(problems: list[str], wrong: set[str]) -> Iterator[None]:
 
 def _told(detail: Any, names: Iterable[str]) -> str:
     """What an error of pydantic says, and what was found; `names` are those of all arguments."""
-    if isinstance(error := detail.get("ctx", {}).get("error"), LengthError):
-        return error.in_python
     if detail["type"] == "extra_forbidden":
         return f"there is no such argument{nearest(str(detail['loc'][-1]), names)}"
     one = '; one value is written ("name",), with its comma' if detail["type"] == "tuple_type" else ""

@@ -6,7 +6,7 @@ from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from gatehouse.configuration.yaml_text import read_text
+from gatehouse.configuration.yaml_lines import read_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import (
     EVENT_TIMESTAMP,

@@ -5,10 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from gatehouse.configuration.yaml_lines import nearest, shown
-from gatehouse.configuration.yaml_text import not_yaml, read_text, read_yaml
+from gatehouse.configuration.yaml_lines import nearest, read_text, read_yaml, shown
 from gatehouse.errors import ConfigurationError
 
 SETTINGS_FILE = "feature_store.yaml"
@@ -41,10 +38,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     problems: list[str] = []
     if (text := read_text(path, SETTINGS_FILE, problems)) is None:
         raise ConfigurationError(problems[0])
-    try:
-        body = read_yaml(text)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(not_yaml(SETTINGS_FILE, text, error)) from error
+    body = read_yaml(text, SETTINGS_FILE)
     if body is None:
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found an empty file.")
     if not isinstance(body, dict):
