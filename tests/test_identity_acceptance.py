@@ -37,25 +37,25 @@ HARMLESS: dict[str, list[Edit]] = {
         ("gatehouse/launchers/job_directory.py", "_LOOK_SECONDS = 0.1", "_LOOK_SECONDS = 0.2"),
         ("gatehouse/launchers/timeouts.py", "HANG_SECONDS = 900.0", "HANG_SECONDS = 800.0"),
         ("gatehouse/evaluation/footprint.py", "_SECONDS = 300", "_SECONDS = 200"),
-        ("gatehouse/tuning/access/lease.py", "_LOOK_SECONDS = 0.5", "_LOOK_SECONDS = 0.4"),
-        ("gatehouse/tuning/waits.py", "LOOK_SECONDS = 1.0", "LOOK_SECONDS = 0.9"),
+        ("components/tuning/access/lease.py", "_LOOK_SECONDS = 0.5", "_LOOK_SECONDS = 0.4"),
+        ("components/tuning/waits.py", "LOOK_SECONDS = 1.0", "LOOK_SECONDS = 0.9"),
     ],
     "how often is tried again": [
         ("gatehouse/store/objects/retry.py", "ATTEMPTS = 6", "ATTEMPTS = 7"),
-        ("gatehouse/tuning/waits.py", "RETRIES = 2", "RETRIES = 3"),
+        ("components/tuning/waits.py", "RETRIES = 2", "RETRIES = 3"),
     ],
     "the wording of an error": [
         ("gatehouse/data/splitting/divide.py", "To split by other", "To split by more"),
         ("gatehouse/data/splitting/refusal/empty_shares.py", "Bring more rows", "Bring many more rows"),
         ("gatehouse/features/computing/labels.py", "Give no label to a row", "Give no label to any row"),
         ("gatehouse/training/transformation/refusal.py", "found none of that name", "found no such"),
-        ("gatehouse/tuning/refusal.py", "measured of no trial", "measured in no trial"),
+        ("components/tuning/refusal.py", "measured of no trial", "measured in no trial"),
         ("errors.py", "exit_code = 4", "exit_code = 5"),
     ],
     "the version of a release": [("__init__.py", '__version__ = "0.1.0"', '__version__ = "0.2.0"')],
     "how a metric is shown": [
-        ("gatehouse/metrics/log_loss.py", 'title="log loss"', 'title="logarithmic loss", form=".3f"'),
-        ("gatehouse/metrics/calibration_error.py", "it is that of these rows", "it is the one of these rows"),
+        ("components/metrics/log_loss.py", 'title="log loss"', 'title="logarithmic loss", form=".3f"'),
+        ("components/metrics/calibration_error.py", "it is that of these rows", "it is the one of these rows"),
     ],
     "a field of the policy": [
         (
@@ -93,14 +93,14 @@ DECIDING = {
         ("gatehouse/metrics/tasks/judging.py", 'leakage_alarm={"roc_auc": 0.95}', 'leakage_alarm={"roc_auc": 0.96}'),
         JUDGING,
     ),
-    "a metric": (("gatehouse/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), MEASURING | {"calibrate"}),
+    "a metric": (("components/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), MEASURING | {"calibrate"}),
     "a metric that leakage is found with": (
-        ("gatehouse/metrics/roc_auc.py", "hits * below", "below * hits"),
+        ("components/metrics/roc_auc.py", "hits * below", "below * hits"),
         MEASURING | {"check_leakage", "split"},
     ),
     "how a metric is measured": (
         (
-            "gatehouse/metrics/catalogue/declared.py",
+            "components/metrics/catalogue/declared.py",
             'np.einsum("i,i", times, numbers)',
             "np.sum(times * numbers)",
         ),
@@ -108,14 +108,14 @@ DECIDING = {
     ),
     "which metrics are measured": (
         (
-            "gatehouse/metrics/catalogue/found.py",
+            "components/metrics/catalogue/found.py",
             "task in metric_named(name).tasks",
             "task in {*metric_named(name).tasks}",
         ),
         JUDGING,
     ),
     "a metric that only evaluations measure": (
-        ("gatehouse/metrics/f1.py", "2 * counts.right", "counts.right * 2"),
+        ("components/metrics/f1.py", "2 * counts.right", "counts.right * 2"),
         JUDGING,
     ),
 }

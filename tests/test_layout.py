@@ -141,8 +141,8 @@ def test_what_benchmarks_and_generators_import_is_there() -> None:
 @pytest.mark.parametrize(
     ("line", "lacking"),
     [
-        ("from gatehouse.tuning.access.address import named_url, STORAGE, os, NoReturn", []),
-        ("from gatehouse.tuning.access.address import parsed, secret", ["parsed", "secret"]),
+        ("from gatehouse.tuning.access.storage import named_url, STORAGE, os, NoReturn", []),
+        ("from gatehouse.tuning.access.storage import parsed, secret", ["parsed", "secret"]),
         ("from gatehouse.tuning import access, gone", ["gone"]),
         ("from gatehouse.gone import anything", ["gatehouse.gone"]),
         ("import gatehouse.cli.main, gatehouse.components.gone", ["gatehouse.components.gone"]),
@@ -194,7 +194,7 @@ def test_errors_import_nothing() -> None:
 )
 def test_a_carrier_that_imports_what_decides_is_found(carrier: str) -> None:
     contract = CarriersContract("carriers", session_options={}, contract_options={})
-    for imported, kept in (("gatehouse.runtime.process", True), ("gatehouse.metrics.mcc", False)):
+    for imported, kept in (("gatehouse.runtime.process", True), ("gatehouse.metrics.classification", False)):
         graph = ImportGraph()
         graph.add_import(importer=carrier, imported=imported)
         assert contract.check(graph, verbose=False).kept == kept, imported

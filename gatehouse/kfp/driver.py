@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp.forkserver import ForkServer
 from gatehouse.pipelines.choices import require_choices
 from gatehouse.runtime.importing import without
@@ -24,7 +24,7 @@ from gatehouse.runtime.process import OWNER, follow_owner, here, owner_env
 from gatehouse.runtime.redaction import redacted
 from gatehouse.store.atomic_file import disk_full
 from gatehouse.store.forms import given
-from gatehouse.store.run import LAST_STAGE, RUN_ID, Attempt, events
+from gatehouse.store.run import LAST_STAGE, RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     source, window = (given(str(arguments.get(name, ""))) for name in ("source", "window"))
     stages = {stage for _, stage, _ in pipeline.plan}
     if "tune" in stages:
-        _look_at_studies(project, store)
+        _check_studies_address(project)
     look_at_rows(project, stages, source, window)
     for config in project.configs():
         config.publish(store)
@@ -126,22 +126,12 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     return pipeline
 
 
-def _look_at_studies(project: "Project", store: ArtifactStore) -> None:
-    """Refuse an address of the studies' database that nothing can open, and warn if its server is away.
+def _check_studies_address(project: "Project") -> None:
+    """Refuse an address of the studies' database that can never be opened."""
+    from gatehouse.tuning.access.storage import named_url, require_address
 
-    A warning alone: what is in the memo needs no server, and the memo is looked up only when the stage runs.
-    """
-    from gatehouse.tuning.access.address import named_url
-
-    if project.file.tuning is None or project.file.tuning.resume_policy == "never" or not (url := named_url()):
-        return
-    from gatehouse.tuning.access.storage import require_address, require_server
-
-    require_address(url)
-    try:
-        require_server(url)
-    except StoreError as error:
-        Attempt(store, "tune:studies").warn(f"{error} The run goes on: an experiment that is in the memo needs none.")
+    if project.file.tuning is not None and project.file.tuning.resume_policy != "never" and (url := named_url()):
+        require_address(url)
 
 
 def section_of(stage: str) -> str:

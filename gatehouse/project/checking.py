@@ -16,7 +16,6 @@ from gatehouse.features.definitions.problems import source_problems
 from gatehouse.features.definitions.repository import Repository, without_history
 from gatehouse.features.feast_settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
-from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.project.between_files import policy_warnings
@@ -27,13 +26,10 @@ from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.project.refused_warnings import rows_warned_of, views_warned_of
 from gatehouse.project.sensitive_columns import with_sensitive_columns
 from gatehouse.project.signatures import NAMES, parameters
-from gatehouse.runtime.limits import cpus_of, processors
 from gatehouse.store.hidden_values import hiding
-from gatehouse.store.stage import declared_stages
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.loss.spec import PairwiseLoss
 from gatehouse.training.spec import task_of
-from gatehouse.tuning.cores import short_of_cores
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +65,6 @@ def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, d
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     if not parts.partly:
         parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
-        parts.warnings.extend(_of_cores(file))
         if not data:  # Else the first rows are read, which needs them.
             parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_environment(file))
         parts.warnings.extend(policy_warnings(parts.folder, file, parts.policy) if parts.policy else ())
@@ -230,22 +225,6 @@ def _placed(repo: str, problems: Iterable[str]) -> Iterator[str]:
     return (told for problem in problems for told in in_repository(repo, problem))
 
 
-def _of_cores(file: ProjectFile) -> Iterator[str]:
-    """Trials that need more cores than there are, on this machine or, with a remote store, in their pods."""
-    if file.tuning is None:
-        return
-    remote, asked = "://" in file.store, file.resources.get("train")
-    pod = asked.cpu if asked and asked.cpu else declared_stages()["train"].declared.resources.cpu
-    if not isinstance(file.launch, LocalLaunch):
-        cores, where = cpus_of(file.launch.resources.cpu), "each pod of a trial (launch.resources.cpu)"
-    else:
-        cores, where = (
-            (cpus_of(pod), "the pod of train (resources.train.cpu)") if remote else (processors(), "this machine")
-        )
-    if short := short_of_cores(file.tuning, file.training, file.launch, cores, where):
-        yield short
-
-
 def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:
     """Queries and sources that nothing reads, and views without a history: the leakage check would end the run."""
     tables = file.source.tables
@@ -339,7 +318,7 @@ def _columns(file: ProjectFile, repository: Repository) -> tuple[str, ...]:
 
 def _of_slices(file: ProjectFile, repository: Repository, lines: Mapping[_Key, int]) -> Iterator[str]:
     """Slice expressions that are not valid SQL, or use columns that the training set lacks."""
-    from gatehouse.evaluation.slice_columns import problems_of
+    from gatehouse.evaluation.slices import problems_of
 
     if isinstance(file.evaluation.slices, dict) and file.features.service in repository.services:
         for name, expression in file.evaluation.slices.items():

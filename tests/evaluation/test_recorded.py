@@ -112,19 +112,6 @@ def test_a_bound_of_another_confidence_was_not_measured_then(recorded: Any) -> N
     assert (found.verdict, found.not_measured) == ("not known", ("champion log_loss",))
 
 
-def test_a_policy_of_an_earlier_format_is_read_as_what_it_was(recorded: Any) -> None:
-    def drawn(champion: dict[str, Any], version: int) -> str:
-        number = {"format_version": version} if version > 1 else {}
-        policy = {"champion": {"metric": "log_loss"} | champion | number, "must_beat_baseline": []} | number
-        held, reference = recorded(lambda files: files["verdict"].update(policy=policy))
-        assert rejudged(held, reference, LENIENT).not_measured == ("guessing",)
-        return page(held, reference)
-
-    of_the_first = drawn({}, 1)
-    assert of_the_first == drawn({"tolerance": 0.002}, 2)
-    assert of_the_first != drawn({}, 2)
-
-
 def test_the_page_has_a_column_of_bars_where_there_are_bars(recorded: Any) -> None:
     def drawn(bars: dict[str, Any]) -> str:
         return page(*recorded(lambda files: files["verdict"]["policy"].update(bars=bars)))
@@ -135,14 +122,3 @@ def test_the_page_has_a_column_of_bars_where_there_are_bars(recorded: Any) -> No
 def test_a_policy_of_another_task_is_refused(recorded: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"does not fit .*found rmse"):
         rejudged(*recorded(lambda files: None), LENIENT.model_copy(update={"bars": {"rmse": Bar(max=1.0)}}))
-
-
-def test_the_page_of_an_evaluation_without_intervals_says_that_it_has_none(recorded: Any) -> None:
-    def forget(files: Any) -> None:
-        del files["uncertainty"], files["found_slices"], files["verdict"]["comparisons"]
-        for each in files["slices"]:
-            del each["intervals"], each["p_value"]
-
-    drawn = page(*recorded(forget))
-    assert "It has no intervals: this evaluation was made before" in drawn and "carrier=UA" in drawn
-    assert "The other metrics were not compared" in drawn

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 import gatehouse
 from gatehouse.cli.init import create_project
@@ -92,14 +91,3 @@ def test_a_project_that_is_right_is_said_to_be(project: Path) -> None:
     assert check_project(project).name == "returns"
     for folder in EXAMPLE.parent.iterdir():
         assert check_project(folder).name == folder.name
-
-
-def test_trials_that_want_more_cores_than_there_are_are_warned_of(project: Path) -> None:
-    body = yaml.safe_load((project / PROJECT).read_text())
-    assert check_project(project).warnings == ()
-    body["tuning"]["parallel_trial_count"] = 1000
-    body["resources"] = {"train": {"cpu": "1500m"}}
-    for store, where in {"store": "this machine has ", "gs://acme/store": "(resources.train.cpu) has 1.5."}.items():
-        (project / PROJECT).write_text(yaml.safe_dump(body | {"store": store}))
-        (told,) = check_project(project).warnings
-        assert "want 1000 cores" in told and where in told

@@ -314,7 +314,7 @@ def _is_folder(module: str) -> bool:
         ("gatehouse.tuning.waits", True),
         ("gatehouse.training.checkpointing.plan", True),
         ("gatehouse.data.splitting.stage", False),
-        ("gatehouse.metrics.roc_auc", False),
+        ("gatehouse.metrics.classification", False),
         ("gatehouse.data.messages.values", False),
     ],
 )
