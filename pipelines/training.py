@@ -131,7 +131,6 @@ def _add_candidate_task(tasks: Tasks, data: Data, parts: Any, transformation: An
         transformation=transformation,
         spec=parameter_of(file.training),
         search=parameter_of(file.tuning) if file.tuning else {},
-        resample_by=file.evaluation.resample_by,
         refit=bool(file.tuning and file.tuning.refits),
         calibration=parameter_of(file.calibration) if file.calibration else {},
         model_name=file.model,

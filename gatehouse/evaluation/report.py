@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatehouse.evaluation.classes import class_names
+from gatehouse.data.splitting.parts import class_names
 from gatehouse.evaluation.gate import Rule
 from gatehouse.evaluation.group_measures import FAIRNESS
 from gatehouse.evaluation.reports.beside import add_cost, add_robustness
@@ -12,12 +12,12 @@ from gatehouse.evaluation.reports.fairness import add_fairness
 from gatehouse.evaluation.reports.figures import figures
 from gatehouse.evaluation.reports.intervals import add_comparisons, best_of, estimate
 from gatehouse.evaluation.reports.intervals import told as told_of
-from gatehouse.evaluation.reports.slices import add_found, by_loss
+from gatehouse.evaluation.reports.slices import by_loss
 from gatehouse.evaluation.rules.bars import Bar
 from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.metrics.catalogue.found import metric_named
-from gatehouse.metrics.catalogue.metric import Metric
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.metric import Metric
 from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.reports.advice import advised
 from gatehouse.reports.elements import table
@@ -27,7 +27,7 @@ from gatehouse.reports.row_charts import Dot, dot_chart
 from gatehouse.store.store import ArtifactStore
 
 Json = Mapping[str, Any]
-_ROLES = ("candidate", "champion", "baseline", "boosted trees", "constant")
+_ROLES = ("candidate", "champion", "baseline", "constant")
 _NAMED, _DRAWN = 5, 30
 
 
@@ -42,17 +42,14 @@ def page(store: ArtifactStore, reference: str) -> str:
     metrics, slices, curves, verdict = (
         store.read_json(reference, f"{name}.json") for name in ("metrics", "slices", "curves", "verdict")
     )
-    uncertainty, found_slices = (
-        store.read_json(reference, file) if manifest.entry(file) else None
-        for file in ("uncertainty.json", "found_slices.json")
-    )
+    uncertainty = store.read_json(reference, "uncertainty.json") if manifest.entry("uncertainty.json") else None
     policy = GatePolicy.model_validate(verdict["policy"])
     spec = EvaluationSpec.model_validate(manifest.configuration["spec"])
     level = manifest.details["level"]
     drawn = Report(
         f"Evaluation of {manifest.name}",
         f"{manifest.details['rows']:,} test rows, {level['title']} {_level(level, level['value'])}",
-        _verdict(verdict, metrics, slices),
+        _verdict(verdict, slices),
     )
     _add_metrics(drawn, metrics, uncertainty, policy)
     _add_gate(drawn, verdict, policy, spec)
@@ -63,8 +60,6 @@ def page(store: ArtifactStore, reference: str) -> str:
         _add_confusion(drawn, curves["candidate"]["confusion"], classes)
     task = TASKS[manifest.details["task"]]
     _add_slices(drawn, slices, metrics, policy, spec, level, task.counted)
-    if found_slices is not None and spec.found_slices:
-        add_found(drawn, found_slices, _slice_table(found_slices, metrics, {}, level), metrics, task)
     if manifest.entry(FAIRNESS):
         add_fairness(drawn, store.read_json(reference, FAIRNESS), policy.fairness)
     inputs = dict(manifest.derived_from)
@@ -81,16 +76,11 @@ def page(store: ArtifactStore, reference: str) -> str:
     return drawn.html()
 
 
-def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
+def _verdict(verdict: Json, slices: Sequence[Json]) -> Verdict:
     """Whether the gate lets the candidate through, and what it did not look at."""
     rules = [Rule(**rule) for rule in verdict["rules"]]
     broken = advised([str(rule) for rule in rules if rule.refuses])
-    ours, trees = metrics["candidate"], metrics.get("boosted trees", {})
-    better = [
-        metric_named(name).title for name, value in trees.items() if metric_named(name).is_better(value, ours[name])
-    ]
     warnings = list(verdict["warnings"])
-    warnings += [f"Boosted trees on the same features are better in {', '.join(better)}."] if better else []
     unjudged = [entry["name"] for entry in slices if not entry["judged"]]
     unchecked = [] if verdict["comparison"] else ["champion: there is none yet, so no rule looks at one"]
     if unjudged or not slices:
@@ -140,9 +130,7 @@ def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json | None, policy:
         "both were fitted on the parts of the split that the candidate learned from."
     )
     unused = [] if policy.must_beat_baseline else ["the baseline"]
-    unused += [
-        name for role, name in (("boosted trees", "boosted trees"), ("constant", "the constant")) if role in roles
-    ]
+    unused += ["the constant"] if "constant" in roles else []
     told += f" No rule of the gate looks at {' or '.join(unused)}." if unused else ""
     none = "It has no intervals: this evaluation was made before they were measured."
     drawn.section("Metrics", f"{told} {told_of(uncertainty) if uncertainty else none}")
@@ -293,8 +281,6 @@ def _dot(entry: Json, metric: Metric, limit: float) -> Dot:
 
 
 def _mark(entry: Json, limits: Mapping[str, float]) -> str:
-    if entry.get("p_value") is not None:
-        return ""
     if not entry["judged"]:
         return "soft"
     values = entry["metrics"]["candidate"]

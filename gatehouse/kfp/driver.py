@@ -16,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp.forkserver import ForkServer
 from gatehouse.pipelines.choices import require_choices
 from gatehouse.runtime.importing import without
 from gatehouse.runtime.process import OWNER, follow_owner, here, owner_env
 from gatehouse.runtime.redaction import redacted
 from gatehouse.store.atomic_file import disk_full
-from gatehouse.store.run import LAST_STAGE, RUN_ID, Attempt, events
+from gatehouse.store.run import LAST_STAGE, RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
         pipeline = cut_after(until, pipeline)
     tuning = project.file.tuning
     if tuning is not None and tuning.resume_policy != "never" and "tune" in {stage for _, stage, _ in pipeline.plan}:
-        _check_studies(store)
+        _check_studies()
     for config in project.configs():
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
@@ -124,21 +124,12 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     return pipeline
 
 
-def _check_studies(store: ArtifactStore) -> None:
-    """Refuse an address of the studies' database that nothing can open, and warn if its server does not answer.
-
-    An experiment in the memo needs no server, and the memo is looked up only when the stage runs.
-    """
-    from gatehouse.tuning.access.address import named_url
-    from gatehouse.tuning.access.storage import require_address, require_server
+def _check_studies() -> None:
+    """Refuse an address of the studies' database that can never be opened."""
+    from gatehouse.tuning.access.storage import named_url, require_address
 
     if url := named_url():
         require_address(url)
-        try:
-            require_server(url)
-        except StoreError as error:
-            message = f"{error} The run goes on: an experiment that is in the memo needs none."
-            Attempt(store, "tune:studies").warn(message)
 
 
 def section_of(stage: str) -> str:

@@ -142,7 +142,7 @@ def _file_problems(file: ProjectFile, repository: Repository) -> Iterator[str]:
 
 def _name_problems(file: ProjectFile, views: list[str], features: list[str], columns: list[str]) -> Iterator[str]:
     """Names in `project.yaml` of views, features and columns of the training set that there are not."""
-    from gatehouse.evaluation.slice_columns import problems_of as slice_problems
+    from gatehouse.evaluation.slices import problems_of as slice_problems
 
     evaluation, training, drift = file.evaluation, file.training, file.monitoring.data_drift
     column, feature = "a column of the training set", "a feature"

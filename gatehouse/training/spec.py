@@ -112,13 +112,12 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
     task = task_of_loss(loss.kind)
     if metric in ("", task.losses[loss.kind], *task.watched):
         return []
-    from gatehouse.metrics.catalogue.watchable import ALIASES, WATCHABLE
+    from gatehouse.metrics.catalogue import aliases, metrics_for
 
-    watchable = (each.name for each in WATCHABLE.values() if task.name in each.tasks)
-    known = dict.fromkeys([task.losses[loss.kind], *watchable])
+    known = dict.fromkeys([task.losses[loss.kind], *metrics_for(task.name)])
     if metric in known:
         return []
-    meant = nearest(metric, known, elsewhere=ALIASES)
+    meant = nearest(metric, known, elsewhere=aliases())
     return [f"stopping.metric: the loss {loss.kind} gives {', '.join(known)}, not {metric}{meant}"]
 
 

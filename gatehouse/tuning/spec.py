@@ -132,6 +132,17 @@ class ExperimentSpec(Spec):
         """The experiment with this metric as its objective, if it has none."""
         return self if self.objective else self.model_copy(update={"objective": (Objective(metric=metric),)})
 
+    def described(self, steps: int) -> dict[str, Any]:
+        """The search as data, for `experiment.json`: what is searched, how, and under which limits.
+
+        Args:
+            steps: Steps of a whole trial.
+        """
+        body = self.model_dump(mode="json")
+        kept = ("algorithm", "early_stopping", "parameters", "trial_settings", "budget", "constraints", "warm_start")
+        objectives = [{"metric": one.metric, "minimize": one.minimize, "goal": one.goal} for one in self.objective]
+        return {"objectives": objectives, "steps_per_trial": steps, **{name: body[name] for name in kept}}
+
     def label(self, parameter: ParameterSpec) -> str:
         """The parameter's name for Optuna, with its condition if the setting occurs twice."""
         if sum(other.name == parameter.name for other in self.parameters) == 1:

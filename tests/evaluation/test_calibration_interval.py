@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gatehouse.evaluation.bootstrap import Measured, Units, interval, on_draws
-from gatehouse.evaluation.calibration_interval import calibration_interval
+from gatehouse.evaluation.bootstrap import Measured, Units, calibration_interval, interval, on_draws
 from gatehouse.evaluation.reports.intervals import estimate
-from gatehouse.metrics.calibration_error import calibration_error
-from gatehouse.metrics.calibration_error_debiased import calibration_error_debiased
-from gatehouse.metrics.catalogue.metric import all_on_draws
+from gatehouse.metrics.classification import calibration_error, calibration_error_debiased
+from gatehouse.metrics.metric import all_on_draws
 from gatehouse.metrics.tasks.binary import BINARY
 
 

@@ -29,10 +29,9 @@ from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.rules.cost import CostBounds
 from gatehouse.evaluation.rules.regressions import RegressionRule
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.catalogue.found import metric_named
+from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.tasks.binary import BINARY
 from gatehouse.metrics.tasks.judging import judging_of
-from gatehouse.store.code import closure_of
 from gatehouse.store.manifest import FileEntry, Manifest
 
 METRICS = ("roc_auc", "average_precision", "log_loss", "brier", "calibration_error")
@@ -98,11 +97,6 @@ def test_every_key_of_the_policy_belongs_to_one_family() -> None:
     own = GatePolicy.__annotations__.keys()
     assert len(keys) == len(set(keys))
     assert set(GatePolicy.model_fields) == {*keys, *Termed.model_fields, *own}
-
-
-def test_what_judges_has_every_rule_in_its_digest() -> None:
-    closure = closure_of("gatehouse.evaluation.gate", lambda _: False)
-    assert {each.rules.__module__ for each in families()} <= closure
 
 
 def test_a_good_candidate_passes() -> None:
@@ -210,11 +204,6 @@ def test_a_linear_candidate_is_as_good_as_the_baseline(log_loss: float, holds: b
         evidence = Evidence(model, candidate, of_baseline, None, {}, False)
         (rule,) = family.rules(GatePolicy(must_beat_baseline=("log_loss",)), evidence)
         assert rule.holds is expected
-
-
-def test_being_equal_to_the_baseline_is_not_beating_it() -> None:
-    assert broken(candidate=GOOD | {"log_loss": BASELINE["log_loss"] - 1e-9}, policy=GatePolicy()) == []
-    assert broken(candidate=GOOD | {"log_loss": BASELINE["log_loss"]}, policy=GatePolicy()) == ["baseline log_loss"]
 
 
 def test_an_equal_model_is_accepted_or_refused_as_the_policy_states() -> None:

@@ -432,7 +432,7 @@ def test_a_calibrated_model_becomes_champion_and_is_served_with_the_probabilitie
         champion=gate.resolve(model, lenient),
         training_set=training_set,
         split=split,
-        spec=EvaluationSpec(bootstrap_samples=20, boosted_trees=False, found_slices=0),
+        spec=EvaluationSpec(bootstrap_samples=20),
         policy=lenient,
     )
     assert gate.register(model, evaluate(judged, store).evaluation, lenient).decision == "approved"

@@ -18,7 +18,7 @@ from gatehouse.data.splitting.divide import divide
 from gatehouse.errors import ConfigurationError, GatehouseError, HiddenValueError
 from gatehouse.evaluation import footprint
 from gatehouse.evaluation.integration import child, project_tests
-from gatehouse.evaluation.slice_columns import slice_columns
+from gatehouse.evaluation.slices import slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.decisions.rows import _faults
 from gatehouse.features.definitions.declarations import Source

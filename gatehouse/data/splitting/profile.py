@@ -14,7 +14,7 @@ from gatehouse.data.distances.population_stability import population_stability
 from gatehouse.data.splitting.partition import PARTS, Parts
 from gatehouse.data.splitting.training_set import TrainingSet
 from gatehouse.metrics.arithmetic.intervals import wilson
-from gatehouse.metrics.roc_auc import roc_auc
+from gatehouse.metrics.classification import roc_auc
 
 Counts = npt.NDArray[np.int64]
 

@@ -25,7 +25,7 @@ from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.metrics.catalogue.metric import Array
+    from gatehouse.metrics.metric import Array
 
 PROGRAM = "gatehouse.evaluation.integration.serving"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gatehouse.metrics.catalogue.found import metric_named
+from gatehouse.metrics.catalogue import metric_named
 from gatehouse.reports.page import Report, Verdict
 from gatehouse.reports.row_charts import Dot, dot_chart
 from gatehouse.store.store import ArtifactStore

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, MissingArtifactError
-from gatehouse.metrics.catalogue.found import metric_named
+from gatehouse.metrics.catalogue import metric_named
 from gatehouse.reports.page import Report
 from gatehouse.reports.row_charts import Dot, dot_chart
 from gatehouse.store.records import read_record

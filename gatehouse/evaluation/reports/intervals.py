@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatehouse.evaluation.rules.champion import ChampionRule
-from gatehouse.metrics.catalogue.found import metric_named
-from gatehouse.metrics.catalogue.metric import Metric
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.metric import Metric
 from gatehouse.reports.elements import Marked
 from gatehouse.reports.format import Html, escape
 from gatehouse.reports.page import Report

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from gatehouse.data.statistics.linear_model import LinearModel
 from gatehouse.metrics.arithmetic.intervals import NORMAL
-from gatehouse.metrics.roc_auc import roc_auc
+from gatehouse.metrics.classification import roc_auc
 
 _MOST_ROWS = 100_000
 _FITTED = 0.7

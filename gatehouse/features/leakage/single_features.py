@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.features.leakage.group_places import above_median, places
-from gatehouse.metrics.roc_auc import roc_auc
+from gatehouse.metrics.classification import roc_auc
 from gatehouse.metrics.tasks.outcomes import outcomes
 from gatehouse.metrics.tasks.task import Task
 

@@ -20,7 +20,7 @@ from gatehouse.features.computing.labels import outcomes_in
 from gatehouse.features.database import quoted, set_time
 from gatehouse.features.definitions.repository import Repository, tables_of
 from gatehouse.features.leakage.label_columns import RawColumns, columns_of, label_columns
-from gatehouse.metrics.roc_auc import roc_auc
+from gatehouse.metrics.classification import roc_auc
 
 BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 HIGH, TOLD, ARRIVED, ROW = "__high", "__told", "__arrived", "__row"

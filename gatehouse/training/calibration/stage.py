@@ -16,7 +16,7 @@ from gatehouse.training.learned import learned_parts
 
 if TYPE_CHECKING:
     from gatehouse.data.splitting.parts import Part
-    from gatehouse.metrics.catalogue.metric import Array, Predictions
+    from gatehouse.metrics.metric import Array, Predictions
     from gatehouse.training.calibration.spec import Method
     from gatehouse.training.scoring.calibration import Isotonic, Platt, Temperature
 
@@ -164,8 +164,8 @@ def _told(part: "Part", read: "Predictions") -> dict[str, Any]:
     """Log loss and reliability curve of the validation rows, rounded to digits that are the same on every processor."""
     import numpy as np
 
-    from gatehouse.metrics.curves.calibration import calibration
-    from gatehouse.metrics.log_loss import log_loss
+    from gatehouse.metrics.classification import log_loss
+    from gatehouse.metrics.curves import calibration
 
     chances, right = read.form("probabilities"), part.labels
     if chances.ndim > 1:

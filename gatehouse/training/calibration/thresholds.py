@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from gatehouse.metrics.curves.thresholds import taken_above
+from gatehouse.metrics.curves import taken_above
 from gatehouse.training.calibration.errors import CalibrationError
 from gatehouse.training.calibration.spec import CostThreshold, FBetaThreshold, FixedThreshold, ThresholdSpec
 

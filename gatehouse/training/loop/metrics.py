@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gatehouse.metrics.catalogue.watchable import watchable_metric
+from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.tasks.found import task_of_loss
 from gatehouse.tracking.spool import SpoolWriter
 from gatehouse.training.data.rows import Rows
@@ -34,7 +34,7 @@ def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> 
     task = task_of_loss(loss.kind)
     read = task.read(predictions(task.output, scores).numpy(), groups)
     # The loss stays what it is, with the rows' weights, where a metric has its name.
-    return {name: watchable_metric(name).measure(labels, read) for name in names if name != loss.name} | metrics
+    return {name: metric_named(name).measure(labels, read) for name in names if name != loss.name} | metrics
 
 
 def log_epochs(metrics: SpoolWriter | None, history: Sequence[Mapping[str, float]]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gatehouse.metrics.catalogue.metric import Predictions
+from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks.found import task_of_loss
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore

@@ -1,8 +1,7 @@
-"""The top of an experiment's page: the best trial, why it ended, and how much of the score is chance."""
+"""The top of an experiment's page: the best trial, and why the experiment ended."""
 
 from collections import Counter
 
-from gatehouse.reports.format import number
 from gatehouse.reports.page import Verdict
 from gatehouse.runtime.counting import counted
 from gatehouse.tuning.reports.shown import Shown, values_of
@@ -36,7 +35,7 @@ def verdict(shown: Shown) -> Verdict:
             return Verdict("warn", text.strip(), warnings=warnings, title=shown.state)
         todo = "Read the reasons in the table of trials; the log of a trial says more." if shown.trials else ""
         return Verdict("fail", text.strip(), warnings=warnings, todo=todo, title="No parameters found")
-    lines = [f"{_best(shown)} {why}".strip(), *filter(None, [optimism(shown)])]
+    lines = [f"{_best(shown)} {why}".strip()]
     if not best.get("feasible", True):
         lines.append("No trial keeps every constraint: the best one breaks at least one of them.")
     final = shown.state == "ended" and not shown.about.get("provisional")
@@ -53,19 +52,6 @@ def _best(shown: Shown) -> str:
     else:
         where = f"of {len(shown.trials):,} is best" + (" so far" if shown.state != "ended" else "")
     return f"Trial {best['number']} {where}: {values_of(shown, best)}."
-
-
-def optimism(shown: Shown) -> str:
-    """How much of the best score is selection bias, in one sentence; empty if it was not measured."""
-    found = shown.about.get("optimism")
-    if not found:
-        return ""
-    metric, best, corrected = shown.objectives[0].metric, found["best"], found["corrected"]
-    within = f"95 % between {number(found['lower'])} and {number(found['upper'])}"
-    return (
-        f"Expect a {metric} of {number(corrected)} ({within}) on other rows, rather than {number(best)}: the best of "
-        f"many trials was also lucky on the rows that it was chosen on, by {number(abs(best - corrected))}."
-    )
 
 
 def _failures(shown: Shown) -> tuple[str, ...]:
