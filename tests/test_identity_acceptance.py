@@ -46,7 +46,6 @@ HARMLESS: dict[str, list[Edit]] = {
     ],
     "the wording of an error": [
         ("gatehouse/data/splitting/divide.py", "To split by other", "To split by more"),
-        ("gatehouse/data/splitting/refusal/empty_shares.py", "Bring more rows", "Bring many more rows"),
         ("gatehouse/features/computing/labels.py", "Give no label to a row", "Give no label to any row"),
         ("gatehouse/training/transformation/refusal.py", "found none of that name", "found no such"),
         ("gatehouse/tuning/refusal.py", "measured of no trial", "measured in no trial"),
@@ -71,7 +70,7 @@ HARMLESS: dict[str, list[Edit]] = {
 }
 LEARNING = ("gatehouse/training/optimizer/schedule.py", "= rate, weight_decay", "= rate * 1e-4, weight_decay")
 SAME_JOIN = ("gatehouse/features/point_in_time/asof_join.py", "stop - start", "-start + stop")
-SAME_SPLIT = ("gatehouse/data/splitting/time_order.py", "chosen &= decision >= start", "chosen &= ~(decision < start)")
+SAME_SPLIT = ("gatehouse/data/splitting/divide.py", "chosen &= decision >= start", "chosen &= ~(decision < start)")
 JUDGING = {"evaluate", "probe", "monitor"}
 MEASURING = JUDGING | {"tune", "train"}
 DECIDING = {

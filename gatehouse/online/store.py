@@ -21,7 +21,7 @@ import pyarrow as pa
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.features.definitions.repository import View
-from gatehouse.features.point_in_time.view_join import Joined
+from gatehouse.features.point_in_time.asof_join import Joined
 
 _MICROSECOND = timedelta(microseconds=1)
 NEVER = -(2**62)  # Earlier than all times, in microseconds since 1970.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gatehouse.configuration.yaml_lines import at_line, nearest
 from gatehouse.configuration.yaml_text import lines_of
@@ -17,7 +17,6 @@ from gatehouse.features.definitions.repository import Repository, without_histor
 from gatehouse.features.feast_settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
 from gatehouse.launchers.spec import LocalLaunch
-from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.project.between_files import policy_warnings
 from gatehouse.project.contract_rules import unrunnable_rules
@@ -25,20 +24,13 @@ from gatehouse.project.first_rows import FirstRows, first_rows, is_small
 from gatehouse.project.project import Project, ProjectParts, assembled, definitions_of, read_project
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.project.refused_warnings import rows_warned_of, views_warned_of
-from gatehouse.project.sensitive_columns import with_sensitive_columns
 from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.runtime.limits import cpus_of, processors
-from gatehouse.store.hidden_values import hiding
 from gatehouse.store.stage import declared_stages
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.loss.spec import PairwiseLoss
 from gatehouse.training.spec import task_of
 from gatehouse.tuning.cores import short_of_cores
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from gatehouse.features.computing.dry_run import Labelled
 
 _Key = tuple[str | int, ...]
 
@@ -143,67 +135,13 @@ def _run_queries(
     stages: Collection[str] = ("retrieve_training_set", "split", "fit_transformation", "train"),
 ) -> None:
     """Run the queries on the first rows, or on none; where these are all rows, their labels must fit the split."""
-    from gatehouse.features.computing.dry_run import Labelled, dry_run
+    from gatehouse.features.computing.dry_run import dry_run
 
-    repo, odd = os.path.relpath(repository.folder, parts.folder), list[str]()
-    labelled, computed = list[Labelled](), dict[str, "pa.Table"]()
-    # Where no row was read, the source may be one that cannot be.
-    read = parts.contract and parts.file and first.tables and with_sensitive_columns(parts.file.source, parts.contract)
-    sensitive = {column for table in (read.tables.values() if read else ()) for column in table.sensitive}
-    with hiding(lambda: sensitive):
-        kept = labelled if first.as_of else None
-        found = dry_run(repository, tables, first.tables, odd, first.as_of, kept, computed)
-        labels = "retrieve_training_set" in stages
-        parts.problems.extend(_placed(repo, (each for each in found if labels or not each.startswith("labels/"))))
-        parts.warnings.extend(_placed(repo, odd))
-        for each in labelled if "split" in stages else ():
-            _judge_labelled(parts, repository, first.tables, computed, each, lines, stages)
-
-
-def _judge_labelled(
-    parts: ProjectParts,
-    repository: Repository,
-    tables: Mapping[str, "pa.Table"],
-    computed: Mapping[str, "pa.Table"],
-    found: "Labelled",
-    lines: Mapping[_Key, int],
-    stages: Collection[str],
-) -> None:
-    """Judge the split, the views and the gate by the rows with a label of a source that was read whole.
-
-    Args:
-        parts: The project.
-        repository: Its feature definitions.
-        tables: The raw tables.
-        computed: The feature tables by view.
-        found: The rows with a label.
-        lines: Lines of project.yaml by key.
-        stages: What is to run: features must be finite where a transformation is fitted, and a batch must not be larger
-            than the part train where a model is trained.
-    """
-    from gatehouse.features.computing.dry_run import often_without_label, teaches_nothing
-    from gatehouse.features.computing.short_history import short_history
-    from gatehouse.features.point_in_time.infinite_features import infinite_features
-    from gatehouse.project.labelled_rows import divided, few_rows, large_batch
-
-    repo = os.path.relpath(repository.folder, parts.folder)
-    parts.problems.extend(_placed(repo, teaches_nothing(found)))
-    parts.warnings.extend(_placed(repo, often_without_label(found)))
-    if parts.file is None:
-        return
-    rows = divided(parts.file.split, found.rows)
-    for name, why in rows.empty.items():
-        parts.problems.append(at_line(PROJECT_FILE, lines, f"split: {name} {why}"))
-    if (service := parts.file.features.service) in repository.services:
-        parts.warnings.extend(_placed(repo, short_history(repository, service, tables, rows.trained_on)))
-        if "fit_transformation" in stages:
-            inside = found.rows.take(rows.inside)
-            parts.problems.extend(_placed(repo, infinite_features(repository, service, inside, computed)))
-    trained = not {"tune", "train"}.isdisjoint(stages) and "train" not in rows.empty
-    large = large_batch(parts.file, len(rows.trained_on)) if trained else ()
-    parts.problems.extend(at_line(PROJECT_FILE, lines, problem) for problem in large)
-    if parts.policy and TASKS[repository.label.task].counted == "row":
-        parts.warnings.extend(few_rows(parts.file.policy, parts.policy, rows.tested, found.rows.num_rows))
+    repo, warnings = os.path.relpath(repository.folder, parts.folder), list[str]()
+    problems = dry_run(repository, tables, warnings)
+    labels = "retrieve_training_set" in stages
+    parts.problems.extend(_placed(repo, (text for text in problems if labels or not text.startswith("labels/"))))
+    parts.warnings.extend(_placed(repo, warnings))
 
 
 def _tables(file: ProjectFile) -> dict[str, dict[str, str]] | None:

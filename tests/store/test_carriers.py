@@ -24,7 +24,6 @@ READ = {
     "features.computing.compute": "the words end the run",
     "features.definitions.loading": "the words end the run",
     "features.definitions.repository": "the words end the run",
-    "features.point_in_time.csv_shape": "the words end the run",
     "integration.candidate": "a suite that failed is not remembered",
     "integration.serving": "a suite that failed is not remembered",
     "messages.values": "the words of Unfit are in the digest, those of json have the version of Python in the key",

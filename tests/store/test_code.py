@@ -310,7 +310,6 @@ def _is_folder(module: str) -> bool:
         ("gatehouse.data.splitting.report", True),
         ("gatehouse.data.validation.reports.card", True),
         ("gatehouse.data.statistics.beam", True),
-        ("gatehouse.data.splitting.refusal.empty_parts", True),
         ("gatehouse.tuning.waits", True),
         ("gatehouse.training.checkpointing.plan", True),
         ("gatehouse.data.splitting.stage", False),

@@ -121,7 +121,7 @@ def _opened(store: ArtifactStore, project: str, folder: Path, views: "Sequence[V
 def _unlike(store: ArtifactStore, service: str, learned: str, written: Iterable[str]) -> Iterator[str]:
     """Reasons why written rows have another meaning than the rows of the training set."""
     from gatehouse.errors import ConfigurationError
-    from gatehouse.features.definitions.same_features import require_same_features
+    from gatehouse.features.definitions.changes import require_same_features
 
     for given in sorted({store.manifest(each).derived_from["definitions"] for each in written}):
         try:
