@@ -145,8 +145,8 @@ def test_the_data_is_judged_as_the_policy_wants(warnings: str, checks: tuple[Dat
 
 
 def test_the_leakage_alarm_names_rows_that_the_model_may_have_seen() -> None:
-    told = ("unnamed_groups: person may name something", "duplicates: 3 of 100 rows")
-    checks = (DataCheck("split checks", "pass", (*told, "single_feature: size alone")),)
+    told = ("group_overlap: 3 of the 9 values of person", "duplicates: 3 of 100 rows")
+    checks = (DataCheck("split checks", "pass", (*told, "feature_drift: size has moved")),)
     policy = GatePolicy(leakage_alarm={"roc_auc": 0.8}).resolved(judging_of(BINARY))
     for area, found in ((0.79, "0.7900"), (0.81, f"0.8100; {'; '.join(told)}")):
         evidence = Evidence(MODEL, GOOD | {"roc_auc": area}, BASELINE, BETTER, {}, True, checks)

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gatehouse.data.splitting.outcome import TO_DO
-from gatehouse.data.splitting.partition import PARTS
+from gatehouse.data.splitting.divide import PARTS
 from gatehouse.reports.charts import histogram
 from gatehouse.reports.elements import table
 from gatehouse.reports.format import percent
@@ -26,12 +25,7 @@ _SHOWN, _SAID = 20, 4
 
 
 def page(store: ArtifactStore, reference: str) -> str:
-    """The page of a split, as HTML.
-
-    Args:
-        store: Where the artifact is.
-        reference: Of the checks of a split (`split-checks`).
-    """
+    """The page of a split, as HTML."""
     manifest, found = store.manifest(reference), store.read_json(reference, "checks.json")
     drawn = Report(
         f"Split of {manifest.name}",
@@ -42,7 +36,6 @@ def page(store: ArtifactStore, reference: str) -> str:
     _add_parts(drawn, found)
     _add_folds(drawn, found["folds"], found["level"])
     _add_drift(drawn, found["columns"], found["thresholds"]["psi"])
-    _add_single_features(drawn, found["columns"], found["thresholds"]["single_feature_auc"])
     drawn.section("Inputs").facts(_inputs(manifest))
     return drawn.html()
 
@@ -54,9 +47,7 @@ def _verdict(checks: Sequence[Json]) -> Verdict:
     noted = [one["name"] for one in checks if one["status"] == "noted"]
     also = f" Noted only: {', '.join(noted)}." if noted else ""
     if warned := told("failed"):
-        names = [one["name"] for one in checks if one["status"] == "failed" and one["name"] in TO_DO]
-        advice = dict.fromkeys(TO_DO[name] for name in names)
-        todo = "\n".join(f"{text}." for text in (*advice, "`split.checks.severity` says which checks end a run"))
+        todo = "`split.checks` has the limits and the severity of each check."
         text = f"The rows are divided, and checks found what may leak.{also}"
         return Verdict("warn", text, warned, unchecked=told("could not run"), todo=todo)
     text = f"Every check that counts and could run has passed.{also}"
@@ -151,19 +142,6 @@ def _add_drift(drawn: Report, columns: Mapping[str, Json], bound: float) -> None
 
 def _marked(value: float | None, bound: float) -> Marked:
     return Marked(value, "warn" if value is not None and value > bound else "")
-
-
-def _add_single_features(drawn: Report, columns: Mapping[str, Json], alarm: float) -> None:
-    known = [(name, one["auc"]) for name, one in columns.items() if one["auc"] is not None]
-    known.sort(key=lambda one: (-one[1], one[0]))
-    if known:
-        drawn.section(
-            "What one feature tells alone",
-            "ROC AUC on validation of the outcome's rates that its bins or categories have in train. The outcome is a "
-            "label of 1, one of several classes, or a number above its median.",
-        )
-        chart = bar_chart(known[:_SHOWN], marker=alarm)
-        drawn.figure(chart, "The features that tell most; the dashed line is where one is taken for a leak.")
 
 
 def _inputs(manifest: Manifest) -> dict[str, str]:

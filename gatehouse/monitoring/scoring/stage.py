@@ -121,7 +121,7 @@ def _require_fit(manifest: Manifest, predictor: "Predictor", learned: Mapping[st
 
 def _require_same_features(store: ArtifactStore, training_set: Manifest, rows: Manifest) -> None:
     """Where both say of which definitions they are, hold these against each other."""
-    from gatehouse.features.definitions.same_features import require_same_features
+    from gatehouse.features.definitions.changes import require_same_features
 
     learned, given = (each.derived_from.get("definitions", "") for each in (training_set, rows))
     if learned and given:
