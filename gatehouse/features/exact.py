@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from gatehouse.data.messages.values import Unfit, boolean, double, moment, text, whole
 from gatehouse.data.snapshot.spec import ColumnType
-from gatehouse.data.sources.csv_texts import read_texts
-from gatehouse.data.sources.rejects import Read, by_halving, mask_of
+from gatehouse.data.sources.casts import Read, by_halving, mask_of, read_texts
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.hidden_values import unless_hidden
 

@@ -13,7 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gatehouse.cli.data import app
-from gatehouse.data.snapshot.delivered import delivered_tables
+from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.data.sources.catalog import parse_source, parse_source_json
 from gatehouse.data.validation.contract import parse_contract

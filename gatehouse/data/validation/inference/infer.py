@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from gatehouse.data.snapshot.delivered import delivered_tables
+from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.validation.inference.profile import FEW_VALUES, MANY, Seen, SeenTable, profile
 from gatehouse.data.validation.inference.rounding import moment, round_bounds, year_before, years_after
 from gatehouse.data.validation.tables import opened, tables_of
