@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from gatehouse.configuration.strict import Strict
 from gatehouse.configuration.yaml_lines import load_model, read_text
-from gatehouse.data.snapshot.window import window_of
+from gatehouse.data.snapshot.spec import window_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.kueue.spec import Kueue
 from gatehouse.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume

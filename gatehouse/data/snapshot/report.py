@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gatehouse.data.snapshot.delivered import delivered_tables, written_times
+from gatehouse.data.snapshot.deliveries import delivered_tables, written_times
 from gatehouse.data.snapshot.rejected import Group, groups_of, rejected_of
 from gatehouse.data.sources.declared import HIDDEN, NOT_SHOWN
 from gatehouse.reports.elements import shortened, table

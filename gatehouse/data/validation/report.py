@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gatehouse.data.snapshot.delivered import delivered_tables
+from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.statistics import Statistics
 from gatehouse.data.statistics.document import without_values
 from gatehouse.data.statistics.measurement import Measurement, measurement, statistics_of

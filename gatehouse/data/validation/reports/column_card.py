@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatehouse.data.snapshot.delivered import written_times
+from gatehouse.data.snapshot.deliveries import written_times
 from gatehouse.data.validation.anomalies import Anomaly
 from gatehouse.data.validation.reports.shape import Shape, Statistics, shape_of
 from gatehouse.reports.charts import Bin, distributions, sparkline
