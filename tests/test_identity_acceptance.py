@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(900)
 
 Edit = tuple[str, str, str]
 HARMLESS: dict[str, list[Edit]] = {
-    "a colour of a report": [("gatehouse/reports/style.py", '"#17202b"', '"#000000"')],
+    "a colour of a report": [("gatehouse/reports/templates/colours.css", "#17202b", "#000000")],
     "a log line": [
         ("gatehouse/launchers/local.py", 'logger.info("Preempted:', 'logger.info("Stopped:'),
         ("gatehouse/training/loop/trainer.py", 'logger.info("epoch', 'logger.info("Epoch'),

@@ -31,8 +31,7 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.reference import Reference
 from gatehouse.tracking.cost import PRICES
-from gatehouse.tuning.reports.shown import values_of
-from gatehouse.tuning.reports.verdict import ending
+from gatehouse.tuning.reports.shown import ending, values_of
 
 app = typer.Typer(
     no_args_is_help=True, help="Experiments: list, show, report, resume, stop, serve-storage, import-katib."

@@ -12,7 +12,7 @@ from rich.text import Text
 from gatehouse.cli.experiments import RUNNING, Found
 from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
-from gatehouse.tuning.reports.shown import Body, Shown, told, values_of
+from gatehouse.tuning.reports.shown import Body, Shown, text_of, values_of
 
 _STYLES = {
     "failed": "red",
@@ -42,7 +42,7 @@ def trials_table(shown: Shown, trials: Sequence[Body] | None = None) -> Table:
             str(trial["number"]),
             Text(_state(trial)),
             *("" if value is None else f"{value:,.{0 if value.is_integer() else 5}f}" for value in values),
-            *(Text(told(trial["parameters"].get(name, ""))) for name in settings),
+            *(Text(text_of(trial["parameters"].get(name, ""))) for name in settings),
             Text(str(trial.get("reason") or "")),
             Reference.parse(trial["model"]).short if trial.get("model") else "",
             style=style,
@@ -95,7 +95,7 @@ def events(shown: Shown, seen: dict[int, str]) -> Iterator[str]:
             continue
         seen[number] = state
         if state == "running":
-            words = ", ".join(f"{name} {told(value)}" for name, value in trial["parameters"].items())
+            words = ", ".join(f"{name} {text_of(value)}" for name, value in trial["parameters"].items())
             yield f"trial {number} started: {words}"
         elif state == "succeeded":
             yield f"trial {number}: {values_of(shown, trial)}{', best so far' if number == best else ''}"

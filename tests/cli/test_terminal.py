@@ -236,7 +236,7 @@ def test_what_was_judged_has_the_sign_of_its_verdict_and_a_refusal_says_what_one
     *told, last = summary(run)
     assert told[:2] == [("check leakage", "fail"), ("", f"- {'distance alone tells the label ' * 10}")]
     assert told[2:] == [("decision", "refused"), ("", f"- {broken[0]}")]
-    assert last[1].startswith(f"- {broken[1]}. It was not shown to be better")
+    assert last[1].startswith(f"- {broken[1]}. Look for better features")
     run = LocalRun("20130115-081500-3fa2", tmp_path / "run.log", plan=plan[:2], events=events[:2], exit_code=0)
     assert summary(run) == [*told[:2], ("evaluate", "refused"), told[3], last], "also where it ends with --until"
 

@@ -8,15 +8,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from markupsafe import escape
+
 from gatehouse.features.lineage.graph import VALUE, Column, Edge, Lineage
-from gatehouse.reports.format import escape
-from gatehouse.reports.style import DARK, LIGHT
+from gatehouse.reports.style import COLOURS
 
 _ROW, _HEAD, _GAP, _BETWEEN, _EDGE, _TOP = 22, 30, 26, 96, 24, 74
 _GLYPH, _GLYPH_BOLD = 6.6, 7.7  # Width of an average character, rather too wide than too narrow.
 _LEGEND = (("v", "the value is computed from it"), ("r", "decides which rows count"))
 _STYLE = (
-    ":root { %s } @media (prefers-color-scheme: dark) { :root { %s } }"
     " svg { font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif; }"
     " text { fill: var(--ink); } .page { fill: var(--page); } .box { fill: var(--page); stroke: var(--line); }"
     " .head { fill: var(--tint); } .raw .head { fill: var(--good-tint); } .end .head { fill: var(--a); }"
@@ -77,11 +77,10 @@ def lineage_svg(lineage: Lineage, title: str, description: str = "", known: str 
         *(_drawn(box, valued, box.table in ends) for box in boxes.values()),
         _legend(height),
     ]
-    style = _STYLE % tuple(" ".join(f"--{name}: {value};" for name, value in each.items()) for each in (LIGHT, DARK))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title><style>{style}</style>{''.join(parts)}</svg>\n"
+        f"<title>{escape(title)}</title><style>{COLOURS}{_STYLE}</style>{''.join(parts)}</svg>\n"
     )
 
 

@@ -69,7 +69,7 @@ def test_drift_that_parts_are_too_small_for_is_not_drawn_as_none(store: Artifact
     columns = {"key": np.arange(300), "label": np.arange(300) % 2, "x": generator.normal(size=300)}
     shown = _page(store, publish(columns, numeric=["x"]), spec_of(strategy="entity"))
     drift = shown.partition("Drift between the parts</h2>")[2].partition("<h2")[0]
-    assert "Not measured: no two parts have rows enough to be compared." in drift and "<svg" not in drift
+    assert "Not measured: no two parts have enough rows to be compared." in drift and "<svg" not in drift
 
 
 def test_every_fold_has_a_line(store: ArtifactStore, leaking: str) -> None:
