@@ -60,7 +60,7 @@ def train(
     from gatehouse.training.calibration.stage import calibrate
     from gatehouse.training.spec import operation_of, run_as, train_spec
     from gatehouse.training.stage import train as fit
-    from gatehouse.tuning.reports.summary import write_markdown
+    from gatehouse.tuning.reports.page import write_markdown
     from gatehouse.tuning.stage import tune
 
     opened = ArtifactStore.open(store)

@@ -9,8 +9,7 @@ from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.reports.shown import Shown
-from gatehouse.tuning.reports.verdict import ending
+from gatehouse.tuning.reports.shown import Shown, ending
 
 KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"

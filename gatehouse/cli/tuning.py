@@ -32,8 +32,7 @@ from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.cost import PRICES
-from gatehouse.tuning.reports.shown import Body, Shown, told, values_of
-from gatehouse.tuning.reports.verdict import ending
+from gatehouse.tuning.reports.shown import Body, Shown, ending, text_of, values_of
 
 if TYPE_CHECKING:
     from gatehouse.tuning.stage import TuneRequest
@@ -128,7 +127,7 @@ def _trials_table(shown: Shown) -> Table:
             str(trial["number"]),
             Text(_state(trial)),
             *("" if value is None else f"{value:,.{0 if value.is_integer() else 5}f}" for value in values),
-            *(Text(told(trial["parameters"].get(name, ""))) for name in settings),
+            *(Text(text_of(trial["parameters"].get(name, ""))) for name in settings),
             Text(str(trial.get("reason") or "")),
             Reference.parse(trial["model"]).short if trial.get("model") else "",
             style="bold green" if trial["number"] == best else _STYLES.get(trial["state"], ""),
@@ -150,7 +149,7 @@ def events(shown: Shown, seen: dict[int, str]) -> Iterator[str]:
             continue
         seen[number] = state
         if state == "running":
-            parameters = ", ".join(f"{name} {told(value)}" for name, value in trial["parameters"].items())
+            parameters = ", ".join(f"{name} {text_of(value)}" for name, value in trial["parameters"].items())
             yield f"trial {number} started: {parameters}"
         elif state == "succeeded":
             yield f"trial {number}: {values_of(shown, trial)}{', best so far' if number == best else ''}"

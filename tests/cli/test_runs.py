@@ -185,7 +185,7 @@ def test_the_report_shows_the_curves_of_every_run(store: ArtifactStore, tmp_path
             "Machine",
             "What is the same",
         ]
-        assert shown.js("document.querySelectorAll('figure:first-of-type polyline').length") >= 3
+        assert shown.js("document.querySelectorAll('figure:first-of-type .chart > svg path.series').length") >= 3
         assert shown.console == []
 
 

@@ -159,7 +159,7 @@ def test_the_page_says_the_verdict_and_escapes_names(judged_bench: Bench) -> Non
     result = judged_bench.evaluate(judged_bench.models["bad"], champion=judged_bench.models["good"])
     html = page(judged_bench.store, result.evaluation)
     assert "refused" in html
-    assert result.reasons[0].replace("'", "&#x27;") in html
+    assert result.reasons[0].replace("'", "&#39;") in html
     assert judged_bench.models["good"] in html
     assert "carrier=UA" in html
 

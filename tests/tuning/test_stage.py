@@ -22,8 +22,7 @@ from gatehouse.tuning.access.journal import ask_to_stop
 from gatehouse.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
 from gatehouse.tuning.configuration import infeasible
 from gatehouse.tuning.controller import ExperimentFailedError
-from gatehouse.tuning.reports.page import page
-from gatehouse.tuning.reports.summary import markdown
+from gatehouse.tuning.reports.page import markdown, page
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.stage import TuneRequest, study_key, tune
 from tests.training.specs import network

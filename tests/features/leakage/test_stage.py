@@ -53,9 +53,7 @@ def test_honest_views_pass(flights: Flights) -> None:
         assert 3 <= len(compared) <= 4 and sum(rows > 0 for rows in compared) >= 3, name
     assert max(report["single_feature_auc"].values()) < 0.80
     assert [entry.path for entry in flights.store.manifest(result.leakage).files] == ["leakage.json"]
-    assert f"of the training set's {report['rows']:,} rows" in page(flights.store, result.leakage).replace(
-        "&#x27;", "'"
-    )
+    assert f"of the training set's {report['rows']:,} rows" in page(flights.store, result.leakage).replace("&#39;", "'")
 
 
 def test_what_the_gate_would_refuse_is_reported_before_anything_is_trained(flights: Flights) -> None:
