@@ -27,12 +27,12 @@ HARMLESS: dict[str, list[Edit]] = {
     "a colour of a report": [("gatehouse/reports/style.py", '"#17202b"', '"#000000"')],
     "a log line": [
         ("gatehouse/launchers/local.py", 'logger.info("Preempted:', 'logger.info("Stopped:'),
-        ("gatehouse/training/loop/trainer.py", 'logger.info("epoch', 'logger.info("Epoch'),
-        ("gatehouse/training/loop/trainer.py", "{value:.5f}", "{value:.4f}"),
+        ("gatehouse/training/trainer.py", 'logger.info("epoch', 'logger.info("Epoch'),
+        ("gatehouse/training/trainer.py", "{value:.5f}", "{value:.4f}"),
     ],
     "how long is waited": [
         ("gatehouse/training/stage.py", "minutes=240", "minutes=241"),
-        ("gatehouse/training/waits.py", "LAST_SECONDS = 2.0", "LAST_SECONDS = 3.0"),
+        ("components/training/waits.py", "LAST_SECONDS = 2.0", "LAST_SECONDS = 3.0"),
         ("gatehouse/training/checkpointing/checkpointer.py", "_PEERS_SECONDS = 300.0", "_PEERS_SECONDS = 200.0"),
         ("gatehouse/launchers/job_directory.py", "_LOOK_SECONDS = 0.1", "_LOOK_SECONDS = 0.2"),
         ("gatehouse/launchers/timeouts.py", "HANG_SECONDS = 900.0", "HANG_SECONDS = 800.0"),
@@ -48,7 +48,7 @@ HARMLESS: dict[str, list[Edit]] = {
         ("gatehouse/data/splitting/divide.py", "To split by other", "To split by more"),
         ("gatehouse/data/splitting/refusal/empty_shares.py", "Bring more rows", "Bring many more rows"),
         ("gatehouse/features/computing/labels.py", "Give no label to a row", "Give no label to any row"),
-        ("gatehouse/training/transformation/refusal.py", "found none of that name", "found no such"),
+        ("gatehouse/training/transformation/fitting.py", "found none of that name", "found no such"),
         ("gatehouse/tuning/refusal.py", "measured of no trial", "measured in no trial"),
         ("errors.py", "exit_code = 4", "exit_code = 5"),
     ],
@@ -69,7 +69,7 @@ HARMLESS: dict[str, list[Edit]] = {
     "the metrics spool": [("gatehouse/tracking/spool.py", "SEGMENTS = 64", "SEGMENTS = 65")],
     "the S3 client": [("gatehouse/store/objects/s3.py", "\nimport ", "\nimport antigravity\nimport ")],
 }
-LEARNING = ("gatehouse/training/optimizer/schedule.py", "= rate, weight_decay", "= rate * 1e-4, weight_decay")
+LEARNING = ("gatehouse/training/optimizer.py", "= rate, weight_decay", "= rate * 1e-4, weight_decay")
 SAME_JOIN = ("gatehouse/features/point_in_time/asof_join.py", "stop - start", "-start + stop")
 SAME_SPLIT = ("gatehouse/data/splitting/time_order.py", "chosen &= decision >= start", "chosen &= ~(decision < start)")
 JUDGING = {"evaluate", "probe", "monitor"}

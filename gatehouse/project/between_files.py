@@ -9,7 +9,7 @@ from gatehouse.configuration.yaml_lines import at_line, nearest, shown
 from gatehouse.configuration.yaml_text import lines_of, read_yaml
 from gatehouse.data.validation.contract import Contract
 from gatehouse.evaluation.gate import NONE_REFUSES
-from gatehouse.evaluation.integration.project_tests import is_test_file
+from gatehouse.evaluation.integration.child import is_test_file
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.metrics.tasks.found import TASKS

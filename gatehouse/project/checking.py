@@ -31,8 +31,7 @@ from gatehouse.runtime.limits import cpus_of, processors
 from gatehouse.store.hidden_values import hiding
 from gatehouse.store.stage import declared_stages
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.loss.spec import PairwiseLoss
-from gatehouse.training.spec import task_of
+from gatehouse.training.spec import PairwiseLoss, task_of
 from gatehouse.tuning.cores import short_of_cores
 
 if TYPE_CHECKING:

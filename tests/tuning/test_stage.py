@@ -9,15 +9,22 @@ from typing import Any
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.launcher import TrainingFailedError, stopped, timed_out
-from gatehouse.launchers.stopping import stop_here
+from gatehouse.launchers.launcher import TrainingFailedError, stop_here, stopped, timed_out
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.following import FOLLOWER, RUN_TITLE
 from gatehouse.tracking.spool import Point
-from gatehouse.training.optimizer.spec import OptimizerSpec
-from gatehouse.training.spec import NetworkTraining, beginning, changed, operation_of, run_as, settings_of, train_spec
+from gatehouse.training.spec import (
+    NetworkTraining,
+    OptimizerSpec,
+    beginning,
+    changed,
+    operation_of,
+    run_as,
+    settings_of,
+    train_spec,
+)
 from gatehouse.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.tuning import cores as cores_module
 from gatehouse.tuning import optimism, stage, training_trials, waits

@@ -75,7 +75,7 @@ def push(project: str, rows: Iterable[Row]) -> str:
     if not endpoint.startswith(("http://", "https://")):
         return f"{ENDPOINT} has no http or https address"
     request = urllib.request.Request(
-        f"{endpoint}/metrics/job/gatehouse/project/project/{quote(project, safe='')}",
+        f"{endpoint}/metrics/job/gatehouse/project/{quote(project, safe='')}",
         exposition(row for row in rows if row.project == project).encode(),
         {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         method="PUT",
