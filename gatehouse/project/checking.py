@@ -19,8 +19,7 @@ from gatehouse.project.project import Project, ProjectParts, at_lines, definitio
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.loss.spec import PairwiseLoss
-from gatehouse.training.spec import task_of
+from gatehouse.training.spec import PairwiseLoss, task_of
 
 _Key = tuple[str | int, ...]
 

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatehouse.configuration.yaml_lines import nearest
-from gatehouse.training.models.spec import architecture_of
+from gatehouse.training.model_spec import architecture_of
 from gatehouse.training.spec import SETTINGS, TrainSpec, changed, measured_metrics, own_metric, train_spec
 from gatehouse.tuning.parameters import combinations, deciding
 from gatehouse.tuning.spec import MEASURES, ExperimentSpec

@@ -8,8 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from gatehouse.metrics.tasks.direction import is_minimized
 from gatehouse.store.identity import Spec, operational
 from gatehouse.store.reference import is_identity
-from gatehouse.training.optimizer.spec import CHANGEABLE
-from gatehouse.training.spec import setting_problem
+from gatehouse.training.spec import CHANGEABLE, setting_problem
 from gatehouse.tuning.algorithms import SEVERAL_OBJECTIVES, UNCONDITIONAL, Algorithm, EarlyStopping, TpeAlgorithm
 from gatehouse.tuning.parameters import ParameterSpec, Value, condition_problems, exclude_each_other, ordered
 

@@ -25,8 +25,15 @@ from gatehouse.errors import (
     StoppedError,
     StoreError,
 )
-from gatehouse.launchers.launcher import ClusterError, EvictedError, TrainingFailedError, TrainingStoppedError, stopped
-from gatehouse.launchers.stopping import STOP, Stop
+from gatehouse.launchers.launcher import (
+    STOP,
+    ClusterError,
+    EvictedError,
+    Stop,
+    TrainingFailedError,
+    TrainingStoppedError,
+    stopped,
+)
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.following import FOLLOWER, RUN_TITLE
 from gatehouse.tracking.latency import measure_latency

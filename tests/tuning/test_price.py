@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from gatehouse.launchers.launcher import stopped
-from gatehouse.launchers.stopping import stop_here
+from gatehouse.launchers.launcher import stop_here, stopped
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.cost import PRICES
 from gatehouse.training.stage import TrainRequest, TrainResult

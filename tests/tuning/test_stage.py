@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.launcher import TrainingFailedError, stopped, timed_out
-from gatehouse.launchers.stopping import stop_here
+from gatehouse.launchers.launcher import TrainingFailedError, stop_here, stopped, timed_out
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore

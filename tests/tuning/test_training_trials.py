@@ -13,10 +13,10 @@ from gatehouse.launchers.launcher import (
     ImagePullError,
     TrainingFailedError,
     TrainingTimeoutError,
+    stop_here,
     stopped,
 )
-from gatehouse.launchers.stopping import stop_here
-from gatehouse.launchers.worker.fault_injection import FAULT
+from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.stage import TrainRequest, TrainResult

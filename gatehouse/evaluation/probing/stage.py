@@ -68,8 +68,7 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
     from gatehouse.data.splitting.parts import read_part
     from gatehouse.metrics.catalogue import metric_named
     from gatehouse.metrics.tasks.judging import judging_of
-    from gatehouse.training.scoring.predictor import Predictor
-    from gatehouse.training.scoring.usable import require_usable
+    from gatehouse.training.scoring.predictor import Predictor, require_usable
 
     predictor = Predictor.load(store, request.model)
     metric = metric_named(judging_of(predictor.task).objective)
@@ -129,7 +128,7 @@ def _probed(
     import numpy as np
 
     from gatehouse.evaluation.probing.probes import probes_of, shuffled
-    from gatehouse.training.scoring.usable import require_usable
+    from gatehouse.training.scoring.predictor import require_usable
 
     def measured(table: "pa.Table") -> dict[str, Any]:
         try:

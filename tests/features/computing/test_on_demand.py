@@ -18,7 +18,7 @@ from gatehouse.online.requests import online_features
 from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import OnlineStore, online_view
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.models.building import build_model
+from gatehouse.training.models import build_model
 from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.transformation.fitting import fit
 from tests.features.shops import AS_OF, DEFINITIONS, QUERIES, orders, retrieved, trade, write_repository
