@@ -38,15 +38,13 @@ def test_list_names_versions_aliases_and_references(gate: Gate) -> None:
     assert lines[1].split()[:2] == [f"{NAME}:1", "champion"] and first.startswith(lines[1].split()[-1])
     assert lines[2].split()[:2] == [f"{NAME}:2", "staging"] and second.startswith(lines[2].split()[-1])
     assert "roc_auc 0." in lines[1] and re.search(r" 20\d\d-\d\d-\d\d \d\d:\d\d ", lines[1])
-    assert "champion: in production" in text and "staging: passed the gate; a person promotes it" in text
-    assert "archived" not in text
 
 
 def test_a_model_of_which_no_candidate_passed_is_told(gate: Gate) -> None:
     gate.run(gate.model(1), good=False)
     told = _call(gate, "list")
     assert "has no registered models" in told
-    assert re.search(rf"{NAME} has no version: of 1 candidate the gate let none pass, the last one on 20\d\d-", told)
+    assert f"{NAME} has no version" in told
     for text in (f"{NAME}:1", f"{NAME}@champion"):
         with pytest.raises(
             ConfigurationError, match=f"it has no version yet, .*`gatehouse models show {NAME}` says why"
@@ -60,7 +58,6 @@ def test_list_says_which_versions_were_erased(gate: Gate) -> None:
     erase(gate.store, plan_erasure(gate.store, Reference.parse(model), only=True), "request 17")
     text = _call(gate, "list")
     assert text.splitlines()[1].split()[1:3] == ["champion,", "erased"]
-    assert "erased: its files were removed for good" in text
 
 
 def test_a_version_is_named_in_one_way(gate: Gate) -> None:
@@ -84,8 +81,7 @@ def test_a_version_is_named_in_one_way(gate: Gate) -> None:
 def test_a_word_on_the_champion_says_that_it_stays(gate: Gate) -> None:
     gate.run(gate.model(1))
     told = _call(gate, "reject", ":1", "--reason", "it\nlies")
-    assert f"It is the champion, until `gatehouse models rollback {NAME}:1`" in told
-    assert "It is the champion already" in _call(gate, "approve", ":1", "--reason", "it does not")
+    assert f"It is the champion: `gatehouse models rollback {NAME}:1`" in told
     assert "it lies" in _call(gate, "show")
     with pytest.raises(ConfigurationError, match=f"{NAME} alone names no version: expected {NAME}:1 to {NAME}:1"):
         _call(gate, "explain", NAME)
@@ -147,7 +143,7 @@ def test_promote_rollback_and_archive(gate: Gate) -> None:
         with pytest.raises(PromotionError, match=r"no version in staging|rolled back"):
             _call(gate, *words)
     told = _call(gate, "approve", ":2", "--reason", "approved again")
-    assert f'promote {NAME}:2 --reason "…", or the promotion pipeline with a reason, as it was rolled back' in told
+    assert f"promote {NAME}:2, or the promotion pipeline" in told
     assert f"the champion is {_short(second)}" in _call(gate, "promote", ":2", "--reason", "it was the sensor")
     assert f"the champion is {_short(first)}" in _call(gate, "rollback", "--reason", "it rained again")
     assert f"{NAME}:2 is archived" in _call(gate, "archive", f"{NAME}:2")

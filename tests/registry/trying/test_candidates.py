@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gatehouse.cli.gate import app
 from gatehouse.cli.main import _register
 from gatehouse.cli.main import app as every
+from gatehouse.cli.models import gate as app
 from gatehouse.errors import ConfigurationError
 from gatehouse.registry.ledger import Ledger
 from gatehouse.store.canonical import canonical_json
