@@ -17,7 +17,6 @@ import fcntl
 import json
 import logging
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -326,36 +325,37 @@ def main() -> None:
 
     The command line has the store's address and the spool, and `sampled` if the machine is to be sampled.
     """
+    from tenacity import Retrying, wait_random_exponential
+
     die_with_parent()
     os.nice(10)  # Shipping can wait; the training loop cannot.
     logging.disable(logging.CRITICAL)
     store, folder = ArtifactStore.open(sys.argv[1]), Path(sys.argv[2])
     tracking = tracking_of(store)
-    wait = INTERVAL
     if tracking is None:
         return
+
+    def send() -> None:
+        with tracking.client() as client:
+            _run(tracking, client, folder)
+        while ship(tracking, folder):
+            pass
+
+    def sample() -> None:
+        machine, writer = Machine(os.getppid()), SpoolWriter(folder / _MACHINE)
+        while True:
+            time.sleep(SAMPLING)
+            writer.log(machine.sample(), 0)  # The steps follow from the times (`_once`).
+
     # Another process that ships an earlier attempt's metrics holds the lock for one batch.
     with _exclusive(folder, wait=True):
         if sys.argv[3:] == ["sampled"]:
-
-            def sample() -> None:
-                machine, writer = Machine(os.getppid()), SpoolWriter(folder / _MACHINE)
-                while True:
-                    time.sleep(SAMPLING)
-                    writer.log(machine.sample(), 0)  # The steps follow from the times (`_once`).
-
             threading.Thread(target=sample, daemon=True).start()
         time.sleep(_DELAY)
+        retrying = Retrying(wait=wait_random_exponential(INTERVAL, max=_LONGEST_WAIT))
         while True:
-            try:
-                with tracking.client() as client:
-                    _run(tracking, client, folder)
-                while ship(tracking, folder):
-                    pass
-                wait = INTERVAL
-            except Exception:
-                wait = min(2 * wait, _LONGEST_WAIT) * random.uniform(0.8, 1.2)
-            time.sleep(wait)
+            retrying(send)
+            time.sleep(INTERVAL)
 
 
 @contextmanager
