@@ -7,7 +7,9 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,12 +18,11 @@ from gatehouse.cli.runs import app
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.mlflow_client import REFERENCE, quiet_client, tracking_of
+from gatehouse.tracking.mlflow_client import PARENT, REFERENCE, quiet_client, tracking_of
 from gatehouse.tracking.pipeline_runs import track_run
 from gatehouse.tracking.shipping import close_spool, deliver, open_spool, shipped_live
 from gatehouse.tracking.spool import SpoolWriter
 from gatehouse.tracking.training import show_training, track_training
-from tests.tracking.kfp_runs import KfpRun
 from tests.tracking.servers import Proxy, mlflow_server, proxied
 
 MODEL = "models/flights/sha256-" + "0" * 64
@@ -78,7 +79,7 @@ def test_the_loop_does_not_wait_for_a_slow_server_that_loses_answers(
 
 
 def test_what_was_logged_while_the_server_was_away_is_there_later_and_is_found(
-    store: ArtifactStore, tmp_path: Path, proxy: Proxy
+    store: ArtifactStore, tmp_path: Path, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy.down = True
     folder = open_spool(store, "job-2", "away", tmp_path / "link", params={"lr": 0.001})
@@ -87,7 +88,7 @@ def test_what_was_logged_while_the_server_was_away_is_there_later_and_is_found(
         writer.log({"loss": 1.0}, step)
     close_spool(store, folder, MODEL)
     deliver(store)
-    assert folder.exists()
+    assert folder.exists() and "MLflow could not be written" in caplog.text
     proxy.down = False
     deliver(store)
     assert _steps(proxy, "away") == list(range(1500))
@@ -111,6 +112,46 @@ def test_a_job_that_goes_on_from_a_checkpoint_shows_each_step_once(
     deliver(store)
     assert _steps(proxy, "resumed") == list(range(100))
     assert _steps(proxy, "resumed", "since 40") == list(range(40, 100)), "of each metric by itself"
+
+
+@dataclass(frozen=True)
+class KfpRun:
+    """A pipeline run in MLflow, as KFP's API server, driver and launcher keep it."""
+
+    client: Any
+    uri: str
+    experiment: str
+    id: str
+
+    @classmethod
+    def create(cls, client: Any, uri: str, name: str) -> "KfpRun":
+        """Begin it, as the API server does when a run is created."""
+        entry = client.get_experiment_by_name("KFP")
+        experiment = str(entry.experiment_id) if entry else client.create_experiment("KFP")
+        run = client.create_run(experiment, tags={"kfp.pipeline_run_id": name}, run_name=name)
+        return cls(client, uri, experiment, run.info.run_id)
+
+    def begin(self, task: str) -> str:
+        """Begin the run of a task, as the driver does, and return its id."""
+        run = self.client.create_run(self.experiment, tags={PARENT: self.id}, run_name=task)
+        return str(run.info.run_id)
+
+    def enter(self, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Set the environment of a pod of the task."""
+        monkeypatch.setenv("MLFLOW_RUN_ID", task)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", self.uri)
+        monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", self.experiment)
+
+    def end(self, task: str, status: str = "FINISHED") -> None:
+        """End the run of a task, as the launcher does, and the open runs directly below it."""
+        assert self.client.get_run(task).info.status == "RUNNING", "nobody ended it before KFP did"
+        self.client.update_run(task, status=status)
+        for run in self.below(task):
+            if run.info.status in ("RUNNING", "SCHEDULED"):
+                self.client.update_run(run.info.run_id, status=status)
+
+    def below(self, run: str) -> list[Any]:
+        return list(self.client.search_runs([self.experiment], f"tags.`{PARENT}` = '{run}'"))
 
 
 @pytest.fixture
