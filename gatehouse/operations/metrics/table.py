@@ -133,7 +133,7 @@ def rows_of(
 ) -> list[Row]:
     """The rows of a run, from the record of its end and its events. A stage that runs twice is two tasks."""
     waited = waited or Waited()
-    about = {"run": run, "project": str(end.get("project", "")), "pipeline": str(end.get("pipeline", ""))}
+    about = (run, str(end.get("project", "")), str(end.get("pipeline", "")))
     number = int(end.get("number", 1))
     results = [event.body.get("result", {}) for event in record if event.stage == "evaluate"]
     evaluation = next((str(result["evaluation"]) for result in results if "evaluation" in result), None)
@@ -153,7 +153,7 @@ def rows_of(
         if last.stage in waited.tasks:
             queue = float(first.body["at"]) - seconds_of(first) - waited.tasks[last.stage]
         row = Row(
-            **about,
+            *about,
             stage=last.stage,
             state=last.event if ended else "killed",
             began=began,
@@ -178,7 +178,7 @@ def rows_of(
     snapshots = [row.began for row in rows if row.stage == "snapshot" and row.state == "finished"]
     approvals = [row.began + row.seconds for row in rows if row.stage == "register" and row.decision == "approved"]
     whole = Row(
-        **about,
+        *about,
         stage="",
         state=str(end["state"]),
         began=float(end.get("began") or end.get("recorded") or 0.0),

@@ -186,7 +186,7 @@ def push(project: str, rows: Iterable[Row]) -> str:
 def _registry(rows: Iterable[Row]) -> "CollectorRegistry":
     from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics
 
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client does not annotate it
     rows, registry, labels = list(rows), CollectorRegistry(), ("project", "pipeline", "stage")
     sums = totals(rows)
     for metrics, kind in ((_COUNTERS, Counter), (_GAUGES, Gauge)):
