@@ -1,6 +1,6 @@
-"""A real MLflow server that is slow, away, loses answers, or is shared with Kubeflow Pipelines.
+"""A real MLflow server that is slow, down, loses answers, or is shared with Kubeflow Pipelines.
 
-The loop never waits, every point arrives once, and what KFP began is left to KFP.
+The loop never waits, every point arrives once, and KFP alone ends the runs that it began.
 """
 
 import json
@@ -74,11 +74,11 @@ def test_the_loop_does_not_wait_for_a_slow_server_that_loses_answers(
     close_spool(store, folder, MODEL)
     deadline = time.monotonic() + 120
     while folder.exists() and time.monotonic() < deadline:
-        deliver(store)  # Which leaves to the next time what a lost answer keeps it from.
+        deliver(store)  # A lost answer leaves the rest to the next time.
     assert _steps(proxy, "slow") == list(range(3000)) and not folder.exists()
 
 
-def test_what_was_logged_while_the_server_was_away_is_there_later_and_is_found(
+def test_points_logged_while_the_server_was_down_are_there_later_and_can_be_searched(
     store: ArtifactStore, tmp_path: Path, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy.down = True
@@ -96,7 +96,7 @@ def test_what_was_logged_while_the_server_was_away_is_there_later_and_is_found(
     assert [run["experiment"] for run in json.loads(found.stdout)] == ["away"]
 
 
-def test_a_job_that_goes_on_from_a_checkpoint_shows_each_step_once(
+def test_a_job_that_resumes_from_a_checkpoint_shows_each_step_once(
     store: ArtifactStore, tmp_path: Path, proxy: Proxy
 ) -> None:
     """Killed after step 59, then after 79, each time resumed from step 40: also where its spool was delivered."""
@@ -161,7 +161,7 @@ def kfp(proxy: Proxy) -> KfpRun:
 
 
 def _trained(store: ArtifactStore, link: Path, job: str, error: str = "") -> str:
-    """Train in this pod: spool metrics of a job, and deliver them with the model, or with the error that ended it."""
+    """Spool metrics of a job in this pod, and deliver them with its model or its error."""
     folder = open_spool(store, job, "flights", link, params={"lr": 0.1})
     SpoolWriter(folder).log({"loss": 0.5}, 0)
     model = "" if error else str(store.publish("models", "flights", {"model.json": job}))
@@ -173,7 +173,7 @@ def _trained(store: ArtifactStore, link: Path, job: str, error: str = "") -> str
     return model
 
 
-def test_in_a_pod_of_kfp_training_hangs_below_the_run_of_its_task_which_kfp_ends(
+def test_in_a_pod_of_kfp_a_training_is_below_the_run_of_its_task_which_kfp_ends(
     store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RUN_ID, "run-1")
@@ -183,7 +183,7 @@ def test_in_a_pod_of_kfp_training_hangs_below_the_run_of_its_task_which_kfp_ends
     kfp.end(train)
     (run,) = kfp.below(train)
     assert (run.data.tags[REFERENCE], run.info.status, run.data.metrics["loss"]) == (model, "FINISHED", 0.5)
-    # A pod that finds the model in the memo adds nothing, and neither does one that looks at it from another task.
+    # A pod that recalls the model from the memo adds nothing, and neither does one that shows it from another task.
     track_training(store, model)
     other = KfpRun.create(kfp.client, kfp.uri, "run-2")
     register = other.begin("register")
@@ -193,10 +193,10 @@ def test_in_a_pod_of_kfp_training_hangs_below_the_run_of_its_task_which_kfp_ends
     with tracking.client() as client:
         assert show_training(tracking, client, Reference.parse(model)).info.run_id == run.info.run_id
     other.end(register)
-    assert [each.info.run_id for each in kfp.below(train)] == [run.info.run_id] and not other.below(register)
+    assert [shown.info.run_id for shown in kfp.below(train)] == [run.info.run_id] and not other.below(register)
 
 
-def test_a_pod_that_is_tried_again_goes_on_in_the_run_of_the_first_attempt(
+def test_a_retried_pod_continues_the_run_of_the_first_attempt(
     store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = kfp.begin("train")
@@ -210,7 +210,7 @@ def test_a_pod_that_is_tried_again_goes_on_in_the_run_of_the_first_attempt(
     assert [run.info.status for run in kfp.below(train)] == ["FINISHED"]
 
 
-def test_what_a_lost_pod_left_is_delivered_by_another_task_and_hangs_below_its_own(
+def test_the_spool_of_a_lost_pod_is_delivered_by_another_task_below_its_own_run(
     store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = kfp.begin("train")
@@ -239,7 +239,7 @@ def test_kfp_s_workspace_and_token_are_used_and_not_sent_to_the_project_s_own_se
     Attempt(store, "evaluate").note("finished", memo="key", result={"rows": 7})
     track_run(store, "run-4")
     assert proxy.access == {("Bearer kfp-token", "team-a")}
-    assert [each.data.metrics["rows"] for each in inside.below(task)] == [7]
+    assert [shown.data.metrics["rows"] for shown in inside.below(task)] == [7]
     inside.end(task)
 
     with proxied(server) as own:

@@ -101,9 +101,9 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     for ended in ended_by_their_record(store, records, active, request.project, request.quiet_hours):
         candidates.setdefault(ended.run, ended)
 
-    unreported = [run for run, ended in candidates.items() if _report(store, ended, request)]
-    for run in unreported:
-        names = records.setdefault(run, set())
+    unreported = [run_id for run_id, ended in candidates.items() if _report(store, ended, request)]
+    for run_id in unreported:
+        names = records.setdefault(run_id, set())
         names.add(end_name(end_number(names) + 1))
     counted = update(store, waited=waited, recorded=records)
 
