@@ -13,24 +13,14 @@ ENDED = ("finished", "hit", "failed", "stopped", "tolerated")
 State = Literal["succeeded", "failed", "stopped", "unknown"]
 _SEVERAL = ("alert",)
 """Stages of which a pipeline has several tasks."""
-_MEANINGS: dict[str, Literal["succeeded", "failed", "stopped", "not ended"]] = {
-    # A run, in KFP's API.
-    "PENDING": "not ended",
-    "RUNNING": "not ended",
-    "PAUSED": "not ended",
-    "CANCELING": "not ended",
-    "SUCCEEDED": "succeeded",
-    "SKIPPED": "succeeded",
-    "FAILED": "failed",
-    "CANCELED": "stopped",
-    # The group of an exit handler. On a cluster its task gets ML Metadata's word, with kfp.local SUCCEEDED or FAILED.
-    # A group that was terminated is RUNNING for ML Metadata.
-    "COMPLETE": "succeeded",
-    "CACHED": "succeeded",
-    "NEW": "not ended",
-    # Ours: the process of a run is gone.
-    "KILLED": "stopped",
+_MEANINGS = {
+    "succeeded": ("SUCCEEDED", "SKIPPED", "COMPLETE", "CACHED"),
+    "failed": ("FAILED",),
+    "stopped": ("CANCELED", "KILLED"),
+    "not ended": ("PENDING", "RUNNING", "PAUSED", "CANCELING", "NEW"),
 }
+"""KFP's states of runs and, for the group of an exit handler on a cluster, those of ML Metadata, which calls a terminated
+group RUNNING. KILLED is ours: the process of a run is gone."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +65,7 @@ def outcome_of(record: Iterable[Event], kfp_state: str = "") -> Outcome:
     if ordered:
         began = _at(ordered[0]) - seconds_of(ordered[0])
         outcome = replace(outcome, began=began, seconds=_at(ordered[-1]) - _at(ordered[0]))
-    meaning = _MEANINGS.get(kfp_state, "unknown") if kfp_state else "succeeded"
+    meaning = _meaning(kfp_state) if kfp_state else "succeeded"
     # KFP says RUNNING of a group only if a user terminated the run, or its pod was deleted.
     canceled = meaning in ("stopped", "not ended") and kfp_state != "KILLED"
     failures = unsuccessful(ordered)
@@ -114,7 +104,7 @@ def outcome_in_kfp(store: ArtifactStore, run: str, kfp_state: str) -> Outcome:
     start the task that records the end a second time.
     """
     outcome, end = run_outcome(store, run, kfp_state), end_of(store, run)
-    if outcome.state == "stopped" and _MEANINGS.get(kfp_state) == "failed":
+    if outcome.state == "stopped" and _meaning(kfp_state) == "failed":
         message = f"{outcome.stage} was ended by a signal: at its timeout, with its node, or by Argo."
         return replace(outcome, state="failed", error="KilledError", message=message)
     if outcome.state != "succeeded":
@@ -172,6 +162,10 @@ def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **abou
 def seconds_of(event: Event) -> float:
     """How long an attempt had run at an event."""
     return float(event.body.get("seconds", 0.0))
+
+
+def _meaning(kfp_state: str) -> str:
+    return next((meaning for meaning, states in _MEANINGS.items() if kfp_state in states), "unknown")
 
 
 def _at(event: Event) -> float:

@@ -71,15 +71,6 @@ def test_a_failure_is_posted_once_with_cause_owner_links_duration_and_cost(
     assert Path(body["links"]["report"]).read_text() == "x"
 
 
-@pytest.mark.parametrize(("form", "fields"), [("slack", {"text", "blocks"}), ("teams", {"type", "attachments"})])
-def test_other_forms_have_no_field_of_the_generic_one(
-    store: ArtifactStore, hook: Hook, form: str, fields: set[str]
-) -> None:
-    fail(store)
-    end(store, form=form)
-    assert set(hook.bodies[0]) == fields
-
-
 @pytest.mark.parametrize(
     ("when", "kfp_state", "warned", "posted"),
     [

@@ -176,6 +176,10 @@ def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
     assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD)." in shown
     assert "No run has ended in this time." in page([], {}, "USD", 30)
     assert shown.count('class="bar bad"') == 1, "the bar of the run that failed"
+    rows = [Row(f"{n}", "p", f"pipeline-{n}", "", "succeeded", AT, 1.0, 1) for n in range(5)]
+    legends = page(rows, {}, "USD", 30).split('<div class="legend">')[1:]
+    series = [re.findall(r'class="series (s.)"', legend.partition("</div>")[0]) for legend in legends]
+    assert series == [["s0", "s1", "s2", "s3"], ["s0"]], "no two pipelines of a chart look alike"
 
 
 def test_status_shows_and_prints_it(
@@ -210,11 +214,3 @@ def test_a_decision_that_later_runs_repeat_counts_once(store: ArtifactStore) -> 
         ran(store, run, AT + 100 * at, judged, decided)
     update(store)
     assert gate_outcomes(read(store)) == {"approved": 1}
-
-
-def test_no_two_pipelines_of_a_chart_look_alike() -> None:
-    rows = [Row(f"{n}", "p", f"pipeline-{n}", "", "succeeded", AT, 1.0, 1) for n in range(5)]
-    shown = page(rows, {}, "USD", 30)
-    legends = [part.partition("</div>")[0] for part in shown.split('<div class="legend">')[1:]]
-    assert [re.findall(r'class="series (s.)"', legend) for legend in legends] == [["s0", "s1", "s2", "s3"], ["s0"]]
-    assert '<td class="whole">' in shown
