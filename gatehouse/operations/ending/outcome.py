@@ -19,8 +19,9 @@ _MEANINGS = {
     "stopped": ("CANCELED", "KILLED"),
     "not ended": ("PENDING", "RUNNING", "PAUSED", "CANCELING", "NEW"),
 }
-"""KFP's states of runs and, for the group of an exit handler on a cluster, those of ML Metadata, which calls a terminated
-group RUNNING. KILLED is ours: the process of a run is gone."""
+"""KFP's states of runs, and ML Metadata's of the group of an exit handler, which is RUNNING if it was terminated.
+
+KILLED is ours: the process of a run is gone."""
 
 
 @dataclass(frozen=True)
