@@ -21,8 +21,8 @@ from gatehouse.pipelines.data import Data, add_alert, add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
 from gatehouse.project.project_file import ProjectFile
-from gatehouse.registry.registering.stage import register
-from gatehouse.registry.resolving.stage import resolve
+from gatehouse.registry.stage import register
+from gatehouse.registry.stage import resolve
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.forms import BACKFILL, RERUN, SOURCE, WINDOW
 from gatehouse.store.parameters import parameter_of

@@ -13,7 +13,7 @@ from gatehouse.configuration.yaml_text import read_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.naming import named
-from gatehouse.registry.trying.candidates import tried
+from gatehouse.registry.policy_trial import tried
 from gatehouse.store.reference import Reference
 
 app = typer.Typer(no_args_is_help=True, help="The gate: what a policy says of candidates.")

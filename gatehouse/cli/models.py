@@ -17,13 +17,12 @@ from gatehouse.cli.models_resolved import resolve
 from gatehouse.cli.output import StoreOption, find, open_store, print_table
 from gatehouse.cli.terminal import figure
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.registry.approving.approval import ApproveRequest, approve
-from gatehouse.registry.exempting.exemption import ExemptRequest, exempt
-from gatehouse.registry.explaining.explanation import said, why
-from gatehouse.registry.explaining.numbers import objective_first
+from gatehouse.registry.approval import ApproveRequest, approve
+from gatehouse.registry.exemption import ExemptRequest, exempt
+from gatehouse.registry.explanation import act_of, objective_first
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.registry.naming import Named, named
-from gatehouse.registry.promoting.stage import PromoteRequest, promote
+from gatehouse.registry.stage import PromoteRequest, promote
 from gatehouse.registry.state import ALIASES, CANARY, CHAMPION, SHADOW, STAGING, ModelVersion, Record, State
 from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
@@ -94,8 +93,8 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
         return
     table = Table("record", "at", "by", "what", "reasons", box=None, pad_edge=False)
     for number, record in enumerate(found.ledger.records(), start=1):
-        at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
-        table.add_row(str(number), at, by, said(record), why(record))
+        act = act_of(number, record)
+        table.add_row(str(number), act.at, act.by, act.what, act.reason)
     print_table(table)
 
 
@@ -228,7 +227,7 @@ def _show_version(found: Named) -> None:
     facts += [("metrics", _metrics(found.ledger.store, version))]
     last = state.last_verdict(version.model)
     facts += [
-        ("verdict", last[1].told if last else ""),
+        ("verdict", last[1].summary if last else ""),
         ("judged against", _last_verdict(state, version) or "no champion"),
         ("test set", f"judged {state.uses_before(last[0], last[1].subject):,} other candidates before" if last else ""),
     ]

@@ -10,16 +10,15 @@ from rich.text import Text
 
 from gatehouse.cli.output import JsonOption, StoreOption, find, open_store, print_json, print_table
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.explaining.comparison import CompareRequest
-from gatehouse.registry.explaining.comparison import compare as compared
-from gatehouse.registry.explaining.explanation import ExplainRequest, Explanation
-from gatehouse.registry.explaining.explanation import explain as explained
-from gatehouse.registry.explaining.numbers import Number
-from gatehouse.registry.explaining.search import SearchRequest
-from gatehouse.registry.explaining.search import search as searched
+from gatehouse.registry.comparison import CompareRequest
+from gatehouse.registry.comparison import compare as compared
+from gatehouse.registry.explanation import ExplainRequest, Explanation, Number
+from gatehouse.registry.explanation import explain as explained
 from gatehouse.registry.naming import named
 from gatehouse.registry.projection import project
-from gatehouse.registry.promoting.acts import tag as tagged
+from gatehouse.registry.promotion import tag as tagged
+from gatehouse.registry.search import SearchRequest
+from gatehouse.registry.search import search as searched
 from gatehouse.reports.format import number
 from gatehouse.runtime.counting import counted
 from gatehouse.store.objects.cache import cache_folder
@@ -36,7 +35,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain a version: which data, code, configuration, environment, seeds, parents, who and why; and its lineage."""
-    from gatehouse.registry.explaining.report import explanation_page, lineage_picture
+    from gatehouse.registry.report import explanation_page, lineage_picture
 
     found = explained(ExplainRequest(model=model), open_store(store))
     name = f"{found.name}:{found.version}"

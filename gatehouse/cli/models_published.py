@@ -7,8 +7,8 @@ import typer
 
 from gatehouse.cli.output import StoreOption, open_store
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.explaining.card import model_card
-from gatehouse.registry.explaining.explanation import ExplainRequest, explain
+from gatehouse.registry.card import model_card
+from gatehouse.registry.explanation import ExplainRequest, explain
 from gatehouse.registry.naming import named
 
 

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.registry.reproducing.reproduction import Reproduced, ReproduceRequest
-from gatehouse.registry.reproducing.reproduction import reproduce as reproduced
+from gatehouse.registry.reproduction import Reproduced, ReproduceRequest
+from gatehouse.registry.reproduction import reproduce as reproduced
 
 
 def reproduce(

@@ -7,7 +7,7 @@ import typer
 
 from gatehouse.cli.output import JsonOption, StoreOption, address_of, no_store_at, print_json
 from gatehouse.errors import ConfigurationError, StoreError
-from gatehouse.registry.resolving.alias import Resolver
+from gatehouse.registry.alias import Resolver
 
 _ALIAS = re.compile(r"([a-z][a-z0-9-]*)@(\w+)")
 

@@ -6,12 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from gatehouse.registry.approving.approval import ApproveRequest, ApproveResult, approve
-from gatehouse.registry.explaining.comparison import Compared, CompareRequest, compare
-from gatehouse.registry.explaining.explanation import Act, ExplainRequest, Explanation, explain
-from gatehouse.registry.explaining.search import Found, SearchRequest, search
-from gatehouse.registry.promoting.stage import PromoteResult
-from gatehouse.registry.registering.stage import RegisterResult
+from gatehouse.registry.approval import ApproveRequest, ApproveResult, approve
+from gatehouse.registry.comparison import Compared, CompareRequest, compare
+from gatehouse.registry.explanation import Act, ExplainRequest, Explanation, explain
+from gatehouse.registry.search import Found, SearchRequest, search
+from gatehouse.registry.stage import PromoteResult, RegisterResult
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access, Promoter, Reader, Runner
 from gatehouse.server.problems import answers

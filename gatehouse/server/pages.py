@@ -13,10 +13,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.explaining.comparison import CompareRequest, compare
-from gatehouse.registry.explaining.explanation import ExplainRequest, Explanation, explain
-from gatehouse.registry.explaining.report import lineage_picture
-from gatehouse.registry.explaining.search import Found, SearchRequest, search
+from gatehouse.registry.comparison import CompareRequest, compare
+from gatehouse.registry.explanation import ExplainRequest, Explanation, explain
+from gatehouse.registry.report import lineage_picture
+from gatehouse.registry.search import Found, SearchRequest, search
 from gatehouse.registry.state import Verdict
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import moment, number

@@ -22,7 +22,7 @@ from gatehouse.tracking.shown import warning_on_failure
 from gatehouse.tracking.stages import is_due
 
 _FOLDER = "tracking/left"
-_PROGRAM = "gatehouse.registry.showing.run"
+_PROGRAM = "gatehouse.registry.run_projection"
 """Shows runs with the ledgers that they wrote to; nothing in this room knows ledgers."""
 PATIENCE = 300.0
 """Seconds that anybody waits at most for the process that shows a run."""

@@ -13,7 +13,7 @@ import typer
 from gatehouse.cli.init import create_project
 from gatehouse.cli.main import _refused, main
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.resolving.alias import Resolver
+from gatehouse.registry.alias import Resolver
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.store import ArtifactStore
 

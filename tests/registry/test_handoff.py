@@ -17,7 +17,7 @@ from gatehouse.evaluation.sample_size import paired_units, parallel_units
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.handoff import PORT, Serving, inference_service, plan
 from gatehouse.registry.naming import Named, named
-from gatehouse.registry.promoting.stage import PromoteRequest, promote
+from gatehouse.registry.stage import PromoteRequest, promote
 from gatehouse.server.inference import ServedModel
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of

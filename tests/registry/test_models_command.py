@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 from gatehouse.cli.models import app
 from gatehouse.cli.output import find
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.approving.approval import ApprovalError, now
+from gatehouse.registry.approval import ApprovalError, now
 from gatehouse.registry.ledger import Ledger
-from gatehouse.registry.promoting.acts import PromotionError
+from gatehouse.registry.promotion import PromotionError
 from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.records import whoami
 from gatehouse.store.reference import Reference

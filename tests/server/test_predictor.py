@@ -22,7 +22,7 @@ from gatehouse.monitoring.scoring.stage import ScoreRequest, score
 from gatehouse.online.materialization import materialize_views
 from gatehouse.online.opening import open_online, sqlite_file
 from gatehouse.online.store import online_view
-from gatehouse.registry.resolving.alias import Resolver
+from gatehouse.registry.alias import Resolver
 from gatehouse.server import inference
 from gatehouse.server.access import Access
 from gatehouse.server.following import Following
