@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from gatehouse.cli import run as run_module
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.operations.ending.outcome import outcome_of, record_end
+from gatehouse.registry import run_projection
 from gatehouse.store.records import create_record
 from gatehouse.store.run import RUN_ID, Attempt, events
 from gatehouse.store.store import ArtifactStore
@@ -77,15 +78,6 @@ def test_the_exit_code_is_that_of_the_run_also_where_the_disk_is_full(
     assert told in caplog.text
 
 
-def test_a_run_that_another_process_may_still_show_is_not_said_to_be_lost(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    create_record(store.objects, "tracking/left/run-0/run.json", {})
-    monkeypatch.setattr(later, "show_apart", lambda *_: None)
-    done = _command(LocalRun("run-1", tmp_path / "run.log", exit_code=0), store, monkeypatch)
-    assert "warning of run-0: the process that shows it is still at work, or was ended" in done.output
-
-
 @pytest.mark.usefixtures("tracked")
 @pytest.mark.parametrize("away", [False, True])
 def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_a_run_that_succeeded(
@@ -139,11 +131,13 @@ def test_the_wait_for_what_shows_a_run_has_an_end(
 ) -> None:
     monkeypatch.setattr(later, "PATIENCE", 0.1)
     slow = subprocess.Popen(["sleep", "60"])
-    create_record(store.objects, "tracking/left/run-1/run.json", {})
+    for run in ("run-0", "run-1"):
+        create_record(store.objects, f"tracking/left/{run}/run.json", {})
     monkeypatch.setattr(later, "show_apart", lambda *_: slow)
     log = tmp_path / "run.log"
     done = _command(LocalRun("run-1", log, exit_code=0), store, monkeypatch)
     assert (done.exit_code, slow.poll(), f"does not show this run yet: {log}" in done.output) == (0, None, True)
+    assert "warning of run-0: the process that shows it is still at work, or was ended" in done.output
     slow.kill()
     slow.wait()
 
@@ -275,10 +269,6 @@ def test_a_server_that_is_away_is_a_warning_of_the_task_that_leaves_it(
     _trained(store)
     (warned,) = [event for _, event in events(store, "run-1") if event.event == "warned"]
     assert (warned.stage, "127.0.0.1:9 refuses connections" in warned.body["message"]) == ("train:tracking", True)
-
-
-def test_nothing_is_started_for_a_run_that_is_shown_already(store: ArtifactStore, tmp_path: Path) -> None:
-    assert show_apart(store, "run-1", tmp_path / "run.log") is None
 
 
 def test_a_store_that_was_removed_meanwhile_is_not_made_again(tmp_path: Path) -> None:
