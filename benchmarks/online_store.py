@@ -33,7 +33,7 @@ from gatehouse.online.store import OnlineView
 FEATURES = [f"f{number}" for number in range(6)]
 VIEW = OnlineView("view", ("key",), tuple(FEATURES), "event_timestamp")
 NOW = datetime(2013, 6, 1, tzinfo=UTC)
-TIMES_FEAST = 4.0
+TIMES_FEAST = 2.0
 LIMITS_MS = {1: 1.0, 100: 5.0}
 QUIET_MS = {1: 0.3, 100: 2.4}
 """What raw commands take on a quiet machine."""
@@ -114,6 +114,8 @@ def _measure_reads(redis: Redis, feast: FeatureStore, options: argparse.Namespac
         for name, (median, late) in found.items():
             told = f"  limit {allowed:.2f} ({limit:.0f} where it is quiet)" if name == "ours" else ""
             print(f"{name:<24}{count:>10}{median:>10.2f}{late:>10.2f}{told}")
+        if found["ours"][0] > found["Feast"][0]:
+            missed.append(f"p50 of {count} is {found['ours'][0]:.2f} ms, Feast's {found['Feast'][0]:.2f} ms")
         if found["ours"][1] >= allowed:
             missed.append(f"p99 of {count} is {found['ours'][1]:.2f} ms, limit {allowed:.2f} ms")
     return missed

@@ -1,5 +1,5 @@
-"""The verbs of the command line, one module each.
+"""The commands of the command line, grouped by noun.
 
-The docstring of a command is its help. What is wrong with what was given is a `ConfigurationError`, any other failure
-another `GatehouseError`: `gatehouse.cli.main.main` prints it and ends with its exit code.
+The docstring of a command is its help. A wrong argument is a `ConfigurationError`, any other failure another
+`GatehouseError`; `gatehouse.cli.main.main` prints it and exits with its code.
 """

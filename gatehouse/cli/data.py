@@ -1,27 +1,62 @@
-"""`gatehouse data`: shows, verifies, compares and removes the contents of a store."""
+"""`gatehouse data`: shows, queries, verifies, compares and copies the contents of a store; `gatehouse report`."""
 
+import csv
+import json
 import re
+import sys
+import webbrowser
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.cli import contract, difference, first_look, query, rejected, retention, skew
-from gatehouse.cli.description import description
-from gatehouse.cli.output import JsonOption, StoreOption, find, open_store, print_json, print_table, size
+from gatehouse.cli import first_look, rejected, retention, skew
+from gatehouse.cli.output import JsonOption, StoreOption, find, open_store, print_json, print_rows, print_table, size
+from gatehouse.configuration.yaml_lines import nearest
+from gatehouse.data.snapshot.deliveries import delivered_tables
+from gatehouse.data.validation.contract import contract_schema
+from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError
-from gatehouse.store.deprecation import Deprecation, deprecation_of, marker_of
+from gatehouse.reports.rendering import rendered
+from gatehouse.runtime.counting import counted
+from gatehouse.store.database import quoted, unquoted_column
+from gatehouse.store.deprecation import deprecation_of, marker_of
 from gatehouse.store.erasure import dependant_marker, erased_marker
+from gatehouse.store.manifest import Manifest
+from gatehouse.store.querying import SOURCE, queried
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
+from gatehouse.store.tables import tables_in
 from gatehouse.store.transfer import Pulled, export, pull
+
+if TYPE_CHECKING:
+    import duckdb
 
 app = typer.Typer(no_args_is_help=True, help="What a store holds: list, show, verify, compare, copy, retire, erase.")
 ReferenceArgument = Annotated[str, typer.Argument(help="A reference; its digest may be cut where it stays unique.")]
+_STYLES = {
+    "": "",
+    "deprecated": "yellow",
+    "not reproducible": "yellow",
+    "erased": "red",
+    "corrupt": "bold red",
+    "unreadable": "red",
+}
+_MOST_FILES, _LONGEST_LIST, _LONGEST_CELL = 20, 12, 60
+_REFERENCE = re.compile(r'"([a-z][a-z-]*/[^"]+)"')
+_DUCKDB_GUESS = re.compile(r'\nDid you mean "[^"]*"\?')
+
+
+def _console() -> Console:
+    return Console(soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command("list")
@@ -37,18 +72,25 @@ def list_references(
     rows: list[dict[str, Any]] = []
     broken: list[GatehouseError] = []
     references = list(opened.references(kind or None))
-    states = _states(opened, references)
+    markers = opened.objects.stats(
+        [mark(reference) for reference in references for mark in (erased_marker, marker_of, dependant_marker)]
+    )
     for reference in references:
+        row: dict[str, Any] = {"reference": str(reference)}
         try:
             manifest = opened.manifest(reference)
+            row |= {"rows": manifest.rows, "files": len(manifest.files)}
+            row |= {"bytes": sum(entry.bytes for entry in manifest.files), "state": ""}
+            if markers[erased_marker(reference)] is not None and opened.erasures.of(reference):
+                row["state"] = "erased"
+            elif markers[marker_of(reference)] is not None:
+                row["state"] = "deprecated"
+            elif markers[dependant_marker(reference)] is not None and opened.erasures.behind(reference):
+                row["state"] = "not reproducible"
         except GatehouseError as error:
             broken.append(error)
-            state = "unreadable" if isinstance(error, InvalidManifestError) else "corrupt"
-            rows.append({"reference": str(reference), "state": state})
-            continue
-        held = sum(entry.bytes for entry in manifest.files)
-        described = {"rows": manifest.rows, "files": len(manifest.files), "bytes": held, "state": states[reference]}
-        rows.append({"reference": str(reference)} | described)
+            row["state"] = "unreadable" if isinstance(error, InvalidManifestError) else "corrupt"
+        rows.append(row)
     if as_json:
         print_json(rows)
     elif rows:
@@ -56,55 +98,20 @@ def list_references(
         for name in ("rows", "files", "bytes"):
             table.add_column(name, justify="right")
         table.add_column("state")
-        cut = Counter(each.short for each in references)
-        shown = {str(each): each.short if cut[each.short] == 1 else str(each) for each in references}
-        for row in rows:
+        shorts = Counter(reference.short for reference in references)
+        for reference, row in zip(references, rows, strict=True):
             counts = [f"{row[name]:,}" if row.get(name) is not None else "" for name in ("rows", "files", "bytes")]
-            table.add_row(
-                shown[str(row["reference"])], *counts, Text(str(row["state"]), style=_STYLES[str(row["state"])])
-            )
+            shown = reference.short if shorts[reference.short] == 1 else str(reference)
+            table.add_row(shown, *counts, Text(row["state"], style=_STYLES[row["state"]]))
         print_table(table)
     else:
-        of_kind = f" of kind {kind}{_meant(opened, kind)}" if kind else ""
+        kinds = sorted({reference.kind for reference in opened.references()}) if kind else []
+        of_kind = f" of kind {kind}{nearest(kind, kinds)}" if kind else ""
         typer.echo(f"{opened.address} holds no references{of_kind}.", err=True)
     for problem in broken:
         typer.echo(f"error: {problem}", err=True)
     if broken:
         raise typer.Exit(1)
-
-
-def _meant(store: ArtifactStore, kind: str) -> str:
-    """The kind that the store holds and that is most like one that it does not; there is no list of all kinds."""
-    from gatehouse.configuration.yaml_lines import nearest
-
-    return nearest(kind, sorted({each.kind for each in store.references()}))
-
-
-_STYLES = {
-    "": "",
-    "deprecated": "yellow",
-    "not reproducible": "yellow",
-    "erased": "red",
-    "corrupt": "bold red",
-    "unreadable": "red",
-}
-
-
-def _states(store: ArtifactStore, references: list[Reference]) -> dict[Reference, str]:
-    """The state of each reference: erased, deprecated, not reproducible, or empty."""
-    markers = [mark(each) for each in references for mark in (erased_marker, marker_of, dependant_marker)]
-    found = store.objects.stats(markers)
-    states = {}
-    for each in references:
-        if found[erased_marker(each)] is not None and store.erasures.of(each):
-            states[each] = "erased"
-        elif found[marker_of(each)] is not None:
-            states[each] = "deprecated"
-        elif found[dependant_marker(each)] is not None and store.erasures.behind(each):
-            states[each] = "not reproducible"
-        else:
-            states[each] = ""
-    return states
 
 
 @app.command()
@@ -115,25 +122,65 @@ def show(
 ) -> None:
     """Show what an artifact is, what it was made from, and its state."""
     opened = open_store(store)
-    found = find(opened, reference)
-    manifest = opened.manifest(found)
+    artifact = find(opened, reference)
+    manifest = opened.manifest(artifact)
     if as_json:
         typer.echo(manifest.to_json())
         return
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(str(found), style="bold")
-    for note in _notes(opened, found):
-        console.print(note, style="yellow", markup=False)
-    for piece in description(opened, found, manifest):
-        console.print(piece)
+    console = _console()
+    console.print(str(artifact), style="bold")
+    erased, behind = opened.erasures.of(artifact), opened.erasures.behind(artifact)
+    if erased:
+        console.print(erased.explain(str(artifact)), style="yellow")
+    if deprecated := deprecation_of(opened.objects, artifact):
+        console.print(deprecated.explain(artifact), style="yellow")
+    if behind and not erased:
+        console.print(_not_reproducible(behind.key), style="yellow")
+    facts = [counted(manifest.rows, "row")] if manifest.rows is not None else []
+    facts += [counted(len(manifest.columns), "column")] if manifest.columns else []
+    facts += [counted(len(manifest.files), "file"), size(sum(entry.bytes for entry in manifest.files))]
+    console.print(", ".join(facts))
+    for key in opened.objects.list(f"provenance/{artifact}"):
+        record = json.loads(opened.objects.get_bytes(key))
+        at = datetime.fromtimestamp(float(record["at"]), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        run = f" in run {record['run']}" if record.get("run") else ""
+        console.print(f"made by stage {record['stage']}{run}, {at}", style="dim")
+        break
+    for title, body in _sections(manifest):
+        console.print(f"\n{title}", style="bold")
+        console.print(body)
 
 
-def _notes(store: ArtifactStore, reference: Reference) -> list[str]:
-    erased, behind = store.erasures.of(reference), store.erasures.behind(reference)
-    deprecated: Deprecation | None = deprecation_of(store.objects, reference)
-    notes = [erased.explain(str(reference))] if erased else []
-    notes += [deprecated.explain(reference)] if deprecated else []
-    return notes + ([_not_reproducible(behind.key)] if behind and not erased else [])
+def _sections(manifest: Manifest) -> Iterator[tuple[str, Text]]:
+    """What a manifest says, under titles; what an artifact does not have is left out."""
+
+    def aligned(rows: list[tuple[str, str]]) -> Text:
+        width = max(len(name) for name, _ in rows)
+        return Text("\n").join(Text.assemble(f"  {name:<{width}}  ", (value, "dim")) for name, value in rows)
+
+    def bounded(value: Any) -> Any:
+        """The same with long lists cut; `--json` prints them whole."""
+        if isinstance(value, dict):
+            return {key: bounded(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            more = [f"and {len(value) - _LONGEST_LIST:,} more"] if len(value) > _LONGEST_LIST else []
+            return [*map(bounded, value[:_LONGEST_LIST]), *more]
+        return value
+
+    if manifest.derived_from:
+        yield "made from", aligned(sorted(manifest.derived_from.items()))
+    if manifest.columns:
+        yield "columns", aligned([(column.name, column.type) for column in manifest.columns])
+    if manifest.files:
+        files = [
+            (entry.path, size(entry.bytes) + (f", {counted(entry.rows, 'row')}" if entry.rows is not None else ""))
+            for entry in manifest.files[:_MOST_FILES]
+        ]
+        more = len(manifest.files) - _MOST_FILES
+        yield "files", aligned([*files, *([("and more", f"{more:,}")] if more > 0 else [])])
+    for title, facts in (("configuration", manifest.configuration), ("details", manifest.details)):
+        if facts:
+            yield title, Text(yaml.safe_dump(bounded(facts), sort_keys=True, allow_unicode=True).rstrip())
 
 
 def _not_reproducible(record: str) -> str:
@@ -151,66 +198,43 @@ def verify(
     What was erased on request is reported as erased; it is not an error.
     """
     opened = open_store(store)
-    wanted = [find(opened, reference)] if reference else list(opened.references())
-    results = [_verdict(opened, each) for each in _with_lineage(opened, wanted)]
-    broken = [each for each in results if each["state"] == "broken"]
-    if as_json:
-        print_json(results)
-    else:
-        for each in results:
-            for problem in each["problems"]:
-                style = {"broken": "red", "erased": "yellow"}.get(each["state"], "yellow")
-                Console(soft_wrap=True, highlight=False, markup=False).print(
-                    Text(f"{each['state']}: {problem}", style=style)
-                )
-        counted = [f"{_count(results, state)} {state}" for state in ("erased", "not reproducible", "broken")]
-        summary = ", ".join(text for text in counted if not text.startswith("0 "))
-        typer.echo(
-            f"{_count(results, 'intact')} references verified in {opened.address}{', ' * bool(summary)}{summary}"
-        )
-    if broken:
-        raise typer.Exit(1)
-
-
-def _with_lineage(store: ArtifactStore, wanted: list[Reference]) -> list[Reference]:
-    seen: dict[Reference, None] = {}
-    pending = list(reversed(wanted))
+    pending = [find(opened, reference)] if reference else list(opened.references())
+    results: dict[Reference, dict[str, Any]] = {}
     while pending:
-        current = pending.pop()
-        if current in seen:
+        artifact = pending.pop(0)
+        if artifact in results:
             continue
-        seen[current] = None
+        problems, behind = opened.problems(artifact), opened.erasures.behind(artifact)
+        if any(not isinstance(problem, ErasedArtifactError) for problem in problems):
+            state = "broken"
+        else:
+            state = "erased" if problems else "not reproducible" if behind else "intact"
+        lines = [str(problem) for problem in problems]
+        if behind and state == "not reproducible":
+            lines = [f"{artifact}: {_not_reproducible(behind.key)}"]
+        results[artifact] = {"reference": str(artifact), "state": state, "problems": lines}
         try:
-            pending.extend(Reference.parse(each) for each in store.manifest(current).derived_from.values())
+            pending += [Reference.parse(parent) for parent in opened.manifest(artifact).derived_from.values()]
         except GatehouseError:
-            continue
-    return list(seen)
-
-
-def _verdict(store: ArtifactStore, reference: Reference) -> dict[str, Any]:
-    problems = store.problems(reference)
-    behind = store.erasures.behind(reference)
-    if any(not isinstance(problem, ErasedArtifactError) for problem in problems):
-        state, said = "broken", [str(problem) for problem in problems]
-    elif problems:
-        state, said = "erased", [str(problem) for problem in problems]
-    elif behind:
-        state, said = "not reproducible", [f"{reference}: {_not_reproducible(behind.key)}"]
+            continue  # It is broken, as its problems say.
+    states = Counter(result["state"] for result in results.values())
+    if as_json:
+        print_json([*results.values()])
     else:
-        state, said = "intact", []
-    return {"reference": str(reference), "state": state, "problems": said}
-
-
-def _count(results: list[dict[str, Any]], state: str) -> int:
-    return sum(each["state"] == state for each in results)
+        for result in results.values():
+            for problem in result["problems"]:
+                style = "red" if result["state"] == "broken" else "yellow"
+                _console().print(Text(f"{result['state']}: {problem}", style=style))
+        others = [f"{states[state]} {state}" for state in ("erased", "not reproducible", "broken") if states[state]]
+        typer.echo(", ".join([f"{states['intact']} references verified in {opened.address}", *others]))
+    if states["broken"]:
+        raise typer.Exit(1)
 
 
 @app.command("pull")
 def pull_reference(
     reference: ReferenceArgument,
-    directory: Annotated[
-        Path | None, typer.Argument(help="Copy only this artifact's files to this directory, under their paths.")
-    ] = None,
+    directory: Annotated[Path | None, typer.Argument(help="Copy only this artifact's files here.")] = None,
     to: Annotated[str, typer.Option(help="Copy the artifact, and all it was derived from, to this store.")] = "",
     store: StoreOption = "",
 ) -> None:
@@ -219,46 +243,218 @@ def pull_reference(
     Bytes are verified on both sides. What is there already is not copied again, so an interrupted pull goes on.
     """
     opened = open_store(store)
-    found = find(opened, reference)
+    artifact = find(opened, reference)
     if bool(to) == (directory is not None):
         raise ConfigurationError("pull: expected either a directory or --to STORE, found both or neither.")
     if directory is not None:
-        _export(opened, found, directory)
+        export(opened, artifact, directory)
+        typer.echo(f"{directory}: {', '.join(entry.path for entry in opened.manifest(artifact).files) or 'no files'}")
         return
     target = ArtifactStore.open(to)
     if target.address == opened.address:
         raise ConfigurationError(f"--to: expected another store than {opened.address}.")
-    done = pull(opened, found, target, _tell)
-    copied = [each for each in done if each.state == "copied"]
-    typer.echo(f"{len(copied)} of {len(done)} artifacts copied ({size(sum(each.bytes for each in copied))})")
-    typer.echo(target.address_of(found))
+
+    def print_line(pulled: Pulled) -> None:
+        style = {"copied": "green", "present": "dim", "erased": "red"}[pulled.state]
+        line = Text.assemble((f"{pulled.state:<8}", style), f"{size(pulled.bytes):>13}  {pulled.reference}")
+        _console().print(line)
+
+    pulled = pull(opened, artifact, target, print_line)
+    copied = [item for item in pulled if item.state == "copied"]
+    typer.echo(f"{len(copied)} of {len(pulled)} artifacts copied ({size(sum(item.bytes for item in copied))})")
+    typer.echo(target.address_of(artifact))
 
 
-def _tell(pulled: Pulled) -> None:
-    style = {"copied": "green", "present": "dim", "erased": "red"}[pulled.state]
-    line = Text.assemble((f"{pulled.state:<8}", style), f"{size(pulled.bytes):>13}  {pulled.reference}")
-    Console(soft_wrap=True, highlight=False, markup=False).print(line)
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(help="The older snapshot or table.")],
+    after: Annotated[str, typer.Argument(help="The newer one.")],
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show what changed between two snapshots or tables: tables, columns, and how many rows only one of them has.
+
+    Rows are compared in the columns that both have with one type; a value of a sensitive column equals every other.
+    """
+    opened = open_store(store)
+    sides = {"before": find(opened, before), "after": find(opened, after)}
+    tables = {side: tables_in(opened, artifact) for side, artifact in sides.items()}
+    changes = []
+    with queried(opened, sides, {}, partial(sensitive_columns, opened)) as connection:
+        for name in dict.fromkeys([*tables["before"], *tables["after"]]):
+            old, new = tables["before"].get(name), tables["after"].get(name)
+            types = [{column.name: column.type for column in table.columns} if table else {} for table in (old, new)]
+            columns = [column for column, kind in types[0].items() if types[1].get(column) == kind]
+            change: dict[str, Any] = {"table": name or sides["after"].name}
+            change["rows"] = [table.rows if table else None for table in (old, new)]
+            change["columns"] = {
+                column: [kinds.get(column) for kinds in types]
+                for column in dict.fromkeys([*types[0], *types[1]])
+                if types[0].get(column) != types[1].get(column)
+            }
+            if old and new and columns:
+                cells = ", ".join(map(quoted, columns))
+                rows = [f"SELECT {cells} FROM {_view(side, name)}" for side in sides]
+                for word, first, second in (("removed", *rows), ("added", *reversed(rows))):
+                    count = f"SELECT count(*) FROM ({first} EXCEPT ALL {second})"
+                    (change[word],) = connection.execute(count).fetchall()[0]
+            changes.append(change)
+    if as_json:
+        print_json(changes)
+        return
+    console = _console()
+    console.print(f"- {sides['before']}\n+ {sides['after']}")
+    for change in changes:
+        old_rows, new_rows = ("no table" if rows is None else counted(rows, "row") for rows in change["rows"])
+        line = f"{change['table']}: {old_rows} → {new_rows}"
+        if "added" in change:
+            line += f", {change['added']:,} added, {change['removed']:,} removed"
+        console.print(line)
+        for column, (old_type, new_type) in change["columns"].items():
+            console.print(f"  {column}: {old_type or 'none'} → {new_type or 'none'}", style="yellow")
 
 
-def _export(store: ArtifactStore, reference: Reference, directory: Path) -> None:
-    export(store, reference, directory)
-    typer.echo(f"{directory}: {', '.join(each.path for each in store.manifest(reference).files) or 'no files'}")
-    parts = store.manifest(reference).derived_from
-    if parts and not store.manifest(reference).columns:
-        typer.echo("It was made from these, which are not in it; pull each that is wanted:")
-        for role, each in parts.items():
-            typer.echo(f"  {role}: {each}")
+def _view(schema: str, table: str) -> str:
+    return f"{quoted(schema)}.{quoted(table)}" if table else quoted(schema)
+
+
+@app.command()
+def query(
+    sql: Annotated[str, typer.Argument(help="A query, e.g. 'select count(*) from \"datasets/flights\"'.")],
+    on: Annotated[list[str] | None, typer.Option(help="Tables, or snapshots, to be named without quotes.")] = None,
+    rows: Annotated[int, typer.Option(min=0, help="Most rows to print; 0 for all.")] = 50,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Run SQL (DuckDB's) over artifacts. Values of sensitive columns are `***` wherever they stand.
+
+    Artifacts stand in double quotes, in full or cut where unique: "datasets/flights", "splits/flights/sha256-3f9c", and
+    a table of a snapshot as "snapshots/nyc".flights.
+    """
+    opened = open_store(store)
+    named = {text: find(opened, text) for text in dict.fromkeys(_REFERENCE.findall(sql))}
+    references = [find(opened, text) for text in on or ()]
+    plain = {reference.name: reference for reference in references}
+    if len(plain) < len(references):
+        raise ConfigurationError("--on: two artifacts have one name. Name them in the query, in double quotes.")
+    columns, values = _fetched(opened, named, plain, sql, 0 if as_csv or as_json else rows)
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in values])
+    elif as_csv:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *values])
+    else:
+        _print_rows(columns, values[: rows or None])
+        if rows and len(values) > rows:
+            typer.echo(f"More than {rows:,} rows: --rows 0 prints all, --csv and --json too.", err=True)
+
+
+@app.command()
+def head(
+    reference: Annotated[str, typer.Argument(help="A table, or an artifact made of tables, such as a snapshot.")],
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows of each table.")] = 10,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show the first rows of a table, or of each table of a snapshot. Values of sensitive columns are `***`."""
+    opened = open_store(store)
+    artifact = find(opened, reference)
+    delivered = delivered_tables(opened, artifact) if artifact.kind == "snapshots" else {}
+    bodies = {}
+    for name, table in tables_in(opened, artifact).items():
+        columns = delivered[name].columns if name in delivered else [column.name for column in table.columns]
+        sql = f"SELECT {', '.join(map(quoted, columns))} FROM {_view('it', name)} LIMIT {rows}"
+        _, values = _fetched(opened, {"it": artifact}, {}, sql, 0)
+        if as_json:
+            bodies[name or artifact.name] = [dict(zip(columns, row, strict=True)) for row in values]
+            continue
+        _console().print(Text.assemble((name or artifact.name, "bold"), f"  {counted(table.rows, 'row')}"))
+        _print_rows(columns, values)
+    if as_json:
+        print_json(bodies)
+
+
+def _fetched(
+    store: ArtifactStore, named: Mapping[str, Reference], plain: Mapping[str, Reference], sql: str, rows: int
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names of a query's result, and its rows: at most one more than `rows`, or all if `rows` is 0."""
+    import duckdb
+
+    with queried(store, named, plain, partial(sensitive_columns, store)) as connection:
+        try:
+            statements = connection.extract_statements(sql)
+            if len(statements) != 1:
+                raise ConfigurationError(f"expected one query, found {len(statements)}: give each to a command.")
+            result = connection.execute(statements[0])
+            columns = [str(column[0]) for column in result.description or ()]
+            return columns, result.fetchmany(rows + 1) if rows else result.fetchall()
+        except duckdb.Error as error:
+            lines = [_DUCKDB_GUESS.sub("", str(error)), unquoted_column(connection, error), _names(connection)]
+            raise ConfigurationError(f"The query cannot be run: {chr(10).join(filter(None, lines))}") from None
+
+
+def _names(connection: "duckdb.DuckDBPyConnection") -> str:
+    """The tables that a query may name."""
+    views = connection.execute("SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+    names = [view if schema == "main" else _view(schema, view) for schema, view in views if not view.startswith(SOURCE)]
+    if not names:
+        return 'Name a table as "datasets/NAME", or give it by --on; `gatehouse data list datasets` lists them.'
+    return f"Tables that it may name: {', '.join(names)}."
+
+
+def _print_rows(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    texts = (["" if value is None else str(value) for value in row] for row in rows)
+    cut = ([text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…" for text in row] for row in texts)
+    print_rows(columns, cut)
+
+
+@app.command("infer-contract")
+def infer(
+    snapshot: Annotated[str, typer.Argument(help="A snapshot; its digest may be cut where it stays unique.")],
+    out: Annotated[Path | None, typer.Option(help="Write it to this file; default: print it.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    store: StoreOption = "",
+) -> None:
+    """Write a data contract from what a snapshot holds, each rule beside what was seen.
+
+    The snapshot itself keeps every rule. It is a start: read it, set owners, and loosen or tighten it.
+    """
+    from gatehouse.data.validation.inference import infer_contract  # Imports DuckDB.
+
+    if out is not None and out.exists() and not force:
+        raise ConfigurationError(f"--out: {out} exists: give another file, or --force to write over it.")
+    opened = open_store(store)
+    text = infer_contract(opened, find(opened, snapshot))
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    out.write_text(text, encoding="utf-8")
+    typer.echo(out)
+
+
+@app.command("contract-schema")
+def schema() -> None:
+    """Print the JSON schema of contracts, for editors and other tools."""
+    typer.echo(contract_schema(), nl=False)
 
 
 app.command("try")(first_look.attempt)
-app.command("head")(query.head)
-app.command("query")(query.query)
-app.command("diff")(difference.diff)
 app.command("rejected")(rejected.rejected)
 app.command("deprecate")(retention.deprecate)
 app.command("gc")(retention.collect)
 app.command("erase")(retention.erase)
 app.command("lift")(retention.lift)
 app.command("skew")(skew.skew)
-app.command("infer-contract")(contract.infer)
-app.command("contract-schema")(contract.schema)
+
+
+def report(
+    reference: ReferenceArgument,
+    store: StoreOption = "",
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+) -> None:
+    """Draw the page of an artifact, print where it is, and open it."""
+    opened = open_store(store)
+    page = rendered(opened, find(opened, reference))
+    typer.echo(str(page))
+    if open_page:
+        webbrowser.open(page.resolve().as_uri())

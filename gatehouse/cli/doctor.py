@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.kfp import Place, PlatformOption, profile_of
-from gatehouse.cli.output import JsonOption, print_json, print_table
+from gatehouse.cli.output import JsonOption, print_json, print_rows
 from gatehouse.cli.place import project_folder
 from gatehouse.kfp.submission import Submission
 from gatehouse.kfp_api.connection import KfpError
@@ -30,9 +29,7 @@ def doctor() -> None:
 def cluster(
     project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
     platform: PlatformOption = None,
-    run: Annotated[
-        bool, typer.Option("--run", help="Then look from pods: run a pipeline whose job kills a worker of its own.")
-    ] = False,
+    run: Annotated[bool, typer.Option("--run", help="Then run a pipeline whose job kills its own worker.")] = False,
     timeout: Annotated[float, typer.Option(help="With --run: minutes for the pipeline at most.")] = 60,
     as_json: JsonOption = False,
 ) -> None:
@@ -48,33 +45,34 @@ def cluster(
     checked = check_project(project_folder(project))
     findings = list(examine(checked, profile_of(checked, platform)))
     if run:
-        tried = _tried(Place.of(project, platform), timeout)
+        diagnosis = _run_diagnosis(Place.of(project, platform), timeout)
         # The first task checks from its pod what cannot be seen from here, such as the store.
-        seen = [each for each in findings if each.check != "store" or each.outcome != "not checked"]
-        findings = [*(seen if tried.well else findings), tried]
+        if diagnosis.well:
+            findings = [item for item in findings if item.check != "store" or item.outcome != "not checked"]
+        findings.append(diagnosis)
     if as_json:
         print_json([vars(finding) for finding in findings])
     else:
-        table = Table("", "check", "found", "what to do", box=None, pad_edge=False)
+        rows = []
         for finding in findings:
             sign, color = _SIGNS[finding.outcome]
-            todo = "" if finding.well else finding.advice
-            table.add_row(Text(sign, style=color), Text(finding.check), Text(finding.found), Text(todo))
-        print_table(table)
+            advice = "" if finding.well else finding.advice
+            rows.append((Text(sign, style=color), finding.check, finding.found, advice))
+        print_rows(("", "check", "found", "what to do"), rows)
     sys.exit(0 if all(finding.well for finding in findings) else 1)
 
 
-def _tried(place: Place, minutes: float) -> Finding:
+def _run_diagnosis(place: Place, minutes: float) -> Finding:
     """The result of the diagnosis pipeline, which is compiled, uploaded and run each time."""
     upload = place.compiled(["diagnosis"], cache=False)["diagnosis"]
     account, plugins = place.platform.service_account, place.platform.plugins_input
-    sent = Submission(upload, {}, place.experiment, account, plugins).again(place.api).send(place.api)
-    address = place.page_of(sent)
+    run = Submission(upload, {}, place.experiment, account, plugins).again(place.api).send(place.api)
+    page = place.page_of(run)
     try:
-        ended = place.api.wait(sent.id, minutes * 60)
+        ended = place.api.wait(run.id, minutes * 60)
     except KfpError as error:
-        return failed("pods", " ".join(str(error).split())[:400], f"See {address}.")
+        return failed("pods", " ".join(str(error).split())[:400], f"See {page}.")
     outcome = outcome_in_kfp(ArtifactStore.open(place.platform.store), ended.id, ended.state)
     if outcome.state == "succeeded":
         return passed("pods", "they reach what they need, and a job came back after a killed worker")
-    return failed("pods", f"the run {ended.name} {outcome.state}: {outcome.message}", f"Its tasks say more: {address}.")
+    return failed("pods", f"the run {ended.name} {outcome.state}: {outcome.message}", f"Its tasks say more: {page}.")

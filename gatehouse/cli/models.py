@@ -1,114 +1,122 @@
-"""`gatehouse models`: registered versions, their origin, and the champion."""
+"""`gatehouse models` and `gatehouse gate`: registered versions, their origin, the champion, and trials of a policy."""
 
-from collections.abc import Sequence
+import json
+import re
 from datetime import date
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from gatehouse.cli.models_explained import compare, explain, search, tag
-from gatehouse.cli.models_handed import handoff
-from gatehouse.cli.models_projected import project
-from gatehouse.cli.models_published import card, export
-from gatehouse.cli.models_rebuilt import reproduce
-from gatehouse.cli.models_resolved import resolve
-from gatehouse.cli.output import StoreOption, find, open_store, print_table
+from gatehouse.cli.output import (
+    JsonOption,
+    StoreOption,
+    address_of,
+    find,
+    no_store_at,
+    open_store,
+    print_facts,
+    print_json,
+    print_rows,
+)
 from gatehouse.cli.terminal import figure
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.configuration.yaml_lines import load_model, read_text
+from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.registry import comparison, explanation, projection, reproduction
+from gatehouse.registry import search as searching
+from gatehouse.registry.alias import Resolver
 from gatehouse.registry.approval import ApproveRequest, approve
+from gatehouse.registry.card import model_card
 from gatehouse.registry.exemption import ExemptRequest, exempt
-from gatehouse.registry.explanation import act_of, objective_first
+from gatehouse.registry.explanation import Number, objective_first
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.registry.naming import Named, named
+from gatehouse.registry.policy_trial import tried
 from gatehouse.registry.stage import PromoteRequest, promote
-from gatehouse.registry.state import ALIASES, CANARY, CHAMPION, SHADOW, STAGING, ModelVersion, Record, State
+from gatehouse.registry.state import ALIASES, CHAMPION, ModelVersion
+from gatehouse.reports.format import number
 from gatehouse.runtime.counting import counted
-from gatehouse.store.reference import Reference
+from gatehouse.store.objects.cache import cache_folder
+from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.store import ArtifactStore
 
 app = typer.Typer(no_args_is_help=True, help="Registered models: origin, approval, promotion, rollback.")
+gate = typer.Typer(no_args_is_help=True, help="The gate: what a policy says of candidates.")
 _HOW = "NAME, NAME:2 or NAME@champion; without the name where there is one model"
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=f"{_HOW}.")]
+VersionArgument = Annotated[str, typer.Argument(metavar="MODEL", help="NAME:2 or NAME@champion.")]
 ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the ledger.")]
-_MEANINGS = {
-    CHAMPION: "in production; candidates are compared with it",
-    CANARY: "gets a share of the requests beside the champion",
-    SHADOW: "is asked what the champion is asked, and nobody gets its answers",
-    STAGING: "passed the gate; a person promotes it with `gatehouse models promote`",
-    "replaced": "was champion; a rollback can return to it",
-    "candidate": "passed the gate, and another took its place before it was promoted",
-    "rolled back": "withdrawn by a person; to promote it again needs its number and a reason",
-    "archived": "kept for the record; it cannot be promoted any more",
-    "erased": "its files were removed for good, so nothing can serve it",
-}
 _METRICS = 3
+_ALIAS = re.compile(r"([a-z][a-z0-9-]*)@(\w+)")
 
 
 @app.command("list")
 def list_models(name: Annotated[str, typer.Argument(help="Only this model.")] = "", store: StoreOption = "") -> None:
     """List registered versions: status, metrics, when each was registered, and what it was judged against."""
     opened = open_store(store)
-    table = Table("version", "status", "registered", "metrics", "judged against", "model", box=None, pad_edge=False)
-    seen: dict[str, None] = {}
-    kept_out = []
-    for each in [named(opened, name).ledger.model_name] if name else model_names(opened):
-        ledger = Ledger(opened, each)
+    rows = []
+    for model in [named(opened, name).ledger.model_name] if name else model_names(opened):
+        ledger = Ledger(opened, model)
         records, state = ledger.records(), ledger.state()
         if not state.versions:
-            kept_out.append(f"{each} has no version: {_kept_out(records)} `gatehouse models show {each}` says why.")
+            typer.echo(f"{model} has no version: `gatehouse models show {model}` says why the gate let none pass.")
         for version in state.versions:
-            status = state.stage_of(version)
-            erased = ["erased"] if opened.erasures.of(Reference.parse(version.model)) else []
-            seen |= dict.fromkeys([status, *erased])
+            reference, last = Reference.parse(version.model), state.last_verdict(version.model)
+            champion = last[1].champion if last else ""
+            status = state.stage_of(version) + (", erased" if opened.erasures.of(reference) else "")
             at = str(records[version.registered_at - 1].provenance.get("at", ""))[:16].replace("T", " ")
-            last = _last_verdict(state, version)
-            against = Reference.parse(last).short if last else "no champion"
-            model = Reference.parse(version.model).short
-            told = ", ".join([status, *erased])
-            table.add_row(f"{each}:{version.version}", told, at, _metrics(opened, version), against, model)
-    if not table.row_count:
-        typer.echo(f"{opened.address} has no registered models. A training run registers one that passes the gate.")
+            against = Reference.parse(champion).short if champion else "no champion"
+            metrics = _metrics(opened, version)
+            rows.append((f"{model}:{version.version}", status, at, metrics, against, reference.short))
+    if rows:
+        print_rows(("version", "status", "registered", "metrics", "judged against", "model"), rows)
     else:
-        print_table(table)
-        typer.echo()
-    for line in (*(f"{status}: {_MEANINGS[status]}" for status in seen), *kept_out):
-        typer.echo(line)
-
-
-def _kept_out(records: Sequence[Record]) -> str:
-    """How many candidates of a model without versions were judged, and when the last one was."""
-    judged = [each for each in records if each.verdict]
-    at = str(judged[-1].provenance.get("at", ""))[:16].replace("T", " ") if judged else ""
-    return f"of {counted(len(judged), 'candidate')} the gate let none pass, the last one on {at}."
+        typer.echo(f"{opened.address} has no registered models. A training run registers one that passes the gate.")
 
 
 @app.command()
 def show(model: ModelArgument = "", store: StoreOption = "") -> None:
     """Show a model's ledger, or of NAME:2 or NAME@champion what this version was made from."""
-    found = named(open_store(store), model)
-    if found.number:
-        _show_version(found)
+    target = named(open_store(store), model)
+    if not target.number:
+        acts = [explanation.act_of(place, record) for place, record in enumerate(target.ledger.records(), start=1)]
+        rows = [(str(act.number), act.at, act.by, act.what, act.reason) for act in acts]
+        print_rows(("record", "at", "by", "what", "reasons"), rows)
         return
-    table = Table("record", "at", "by", "what", "reasons", box=None, pad_edge=False)
-    for number, record in enumerate(found.ledger.records(), start=1):
-        act = act_of(number, record)
-        table.add_row(str(number), act.at, act.by, act.what, act.reason)
-    print_table(table)
+    version, state = target.version, target.ledger.state()
+    last = state.last_verdict(version.model)
+    uses = f"judged {state.uses_before(last[0], last[1].subject):,} other candidates before" if last else ""
+    print_facts(
+        [
+            ("version", f"{target.ledger.model_name}:{target.number}"),
+            ("status", state.stage_of(version)),
+            ("model", version.model),
+            ("evaluation", version.evaluation),
+            ("metrics", _metrics(target.ledger.store, version)),
+            ("verdict", last[1].summary if last else ""),
+            ("judged against", (last[1].champion if last else "") or "no champion"),
+            ("test set", uses),
+            *(("made from", identity) for identity in version.lineage),
+        ]
+    )
 
 
-for _command in (explain, search, compare, tag, reproduce, resolve, card, export, handoff, project):
-    app.command(_command.__name__)(_command)
+def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
+    """The metrics of the version's evaluation, the task's objective first; empty if the evaluation is gone."""
+    try:
+        metrics = store.read_json(version.evaluation, "metrics.json")["candidate"]
+        ordered = objective_first(store, version.evaluation, metrics)
+    except GatehouseError:
+        return ""
+    return "  ".join(f"{metric} {figure(metrics[metric])}" for metric in ordered[:_METRICS])
 
 
 @app.command("promote")
 def promote_version(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_HOW}. Default: the one in staging.")] = "",
     reason: ReasonOption = "",
-    override: Annotated[
-        bool, typer.Option("--override", help="Promote although the gate refused it; needs --reason.")
-    ] = False,
+    override: Annotated[bool, typer.Option("--override", help="Although the gate refused it; needs --reason.")] = False,
     to: Annotated[str, typer.Option(help=f"The alias that it gets: {', '.join(ALIASES)}.")] = CHAMPION,
     store: StoreOption = "",
 ) -> None:
@@ -151,23 +159,15 @@ def exempt_candidate(
 
 def _sign(store: str, model: str, word: str, reason: str) -> None:
     opened = open_store(store)
-    found = named(opened, model)
-    name = found.ledger.model_name
-    body = {"model_name": name, "version": found.number, "word": word, "reason": reason}
+    target = named(opened, model)
+    name = target.ledger.model_name
+    body = {"model_name": name, "version": target.number, "word": word, "reason": reason}
     result = approve(ApproveRequest.model_validate(body), opened)
     typer.echo(f"{name}:{result.version} is {result.decision} by {result.by}; verdict sha256-{result.verdict[:12]}")
-    state = found.ledger.state()
-    version = state.version(result.version)
-    if result.version == state.champion:
-        told = f", until `gatehouse models rollback {name}:{result.version}`" if word == "reject" else " already"
-        typer.echo(f"It is the champion{told}.")
+    if result.version == target.ledger.state().champion:
+        typer.echo(f"It is the champion: `gatehouse models rollback {name}:{result.version}` withdraws it.")
     elif result.until:
-        back = version is not None and version.withdrawn
-        reason, why = (' --reason "…"', " with a reason, as it was rolled back") if back else ("", "")
-        typer.echo(
-            f"Until {result.until}: gatehouse models promote {name}:{result.version}{reason}, or the promotion "
-            f"pipeline{why}"
-        )
+        typer.echo(f"Until {result.until}: gatehouse models promote {name}:{result.version}, or the promotion pipeline")
 
 
 @app.command()
@@ -178,23 +178,23 @@ def rollback(
 ) -> None:
     """Take the champion out of production, and return to the one before it; or end NAME@canary or NAME@shadow."""
     opened = open_store(store)
-    found = named(opened, model)
-    _act(opened, Named(found.ledger, found.number or found.ledger.state().champion), "rollback", reason)
+    target = named(opened, model)
+    _act(opened, Named(target.ledger, target.number or target.ledger.state().champion), "rollback", reason)
 
 
 @app.command()
 def archive(model: ModelArgument, reason: ReasonOption = "", store: StoreOption = "") -> None:
     """Keep a version for the record only: it cannot be promoted any more."""
     opened = open_store(store)
-    found = named(opened, model)
-    if not found.number:
-        raise ConfigurationError(f"archive: expected a version, such as {found.ledger.model_name}:2, found {model!r}.")
-    _act(opened, found, "archive", reason)
+    target = named(opened, model)
+    if not target.number:
+        raise ConfigurationError(f"archive: expected a version, such as {target.ledger.model_name}:2, found {model!r}.")
+    _act(opened, target, "archive", reason)
 
 
-def _act(store: ArtifactStore, found: Named, action: str, reason: str, **more: Any) -> None:
-    name = found.ledger.model_name
-    body = {"model_name": name, "action": action, "version": found.number, "reason": reason} | more
+def _act(store: ArtifactStore, target: Named, action: str, reason: str, **more: Any) -> None:
+    name = target.ledger.model_name
+    body = {"model_name": name, "action": action, "version": target.number, "reason": reason} | more
     result = promote(PromoteRequest.model_validate(body), store)
     if result.decision.endswith("already"):
         typer.echo(f"{name}:{result.version} is {result.decision}; nothing was changed.")
@@ -204,33 +204,305 @@ def _act(store: ArtifactStore, found: Named, action: str, reason: str, **more: A
     typer.echo(f"{name}:{result.version} is {result.decision}{alias}; the champion is {champion}")
 
 
-def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
-    """The metrics of the version's evaluation, the task's objective first; empty if the evaluation is gone."""
-    try:
-        found = store.read_json(version.evaluation, "metrics.json")["candidate"]
-        ordered = objective_first(store, version.evaluation, found)
-    except GatehouseError:
-        return ""
-    return "  ".join(f"{metric} {figure(found[metric])}" for metric in ordered[:_METRICS])
+@app.command()
+def explain(
+    model: VersionArgument,
+    html: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write the picture of the lineage to this file.")] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Explain a version: which data, code, configuration, environment, seeds, parents, who and why; and its lineage."""
+    from gatehouse.registry.report import explanation_page, lineage_picture
+
+    explained = explanation.explain(explanation.ExplainRequest(model=model), open_store(store))
+    name = f"{explained.name}:{explained.version}"
+    if svg is not None:
+        _write(svg, lineage_picture(explained.nodes, explained.edges, name, alone=True))
+    if as_json:
+        print_json(explained.model_dump(mode="json"))
+        return
+    page = html or cache_folder() / "pages" / "models" / f"{explained.name}-{explained.version}.html"
+    _write(page, explanation_page(explained))
+    typer.echo(f"{name} is {explained.stage}; the gate says {explained.verdict}")
+    for answer in explained.answers:
+        typer.echo(f"\n{answer.question}")
+        print_facts(answer.facts or [("not known", answer.missing)], indent="  ")
+    typer.echo("\nnumbers on the test part")
+    print_facts([(value.name, _with_interval(value)) for value in explained.numbers], indent="  ")
+    typer.echo("\nwhat happened to it")
+    history = [(act.at, f"{act.what} ({act.by}){': ' if act.reason else ''}{act.reason}") for act in explained.acts]
+    print_facts(history, indent="  ")
+    typer.echo(f"\npage: {page}")
 
 
-def _last_verdict(state: State, version: ModelVersion) -> str:
-    verdicts = (verdict for _, verdict in reversed(state.verdicts) if verdict.subject.model == version.model)
-    return next(verdicts).champion
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="E.g. roc_auc > 0.7 and stage = 'candidate' order by log_loss")] = "",
+    trained_on: Annotated[list[str] | None, typer.Option(help="A reference that it was made from.")] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Find versions by metrics, settings, tags and lineage; the language is that of `gatehouse runs search`."""
+    opened = open_store(store)
+    references = tuple(str(find(opened, reference)) for reference in trained_on or ())
+    versions = searching.search(searching.SearchRequest(query=query, trained_on=references), opened)
+    if as_json:
+        print_json([version.model_dump(mode="json") for version in versions])
+        return
+    rows = []
+    for version in versions:
+        tags = " ".join(f"{name}={value}" for name, value in version.tags.items())
+        ordered = sorted(version.numbers, key=lambda value: value.name not in query)  # Those of the query come first.
+        metrics = "  ".join(f"{value.name} {_with_interval(value)}" for value in ordered[:_METRICS])
+        name, model = f"{version.name}:{version.version}", Reference.parse(version.model).short
+        rows.append((name, version.stage, version.by, tags, metrics, model))
+    if rows:
+        print_rows(("version", "stage", "by", "tags", "metrics", "model"), rows)
+    typer.echo(counted(len(versions), "version"), err=True)
 
 
-def _show_version(found: Named) -> None:
-    version, state = found.version, found.ledger.state()
-    grid = Table(box=None, show_header=False, pad_edge=False)
-    facts = [("version", f"{found.ledger.model_name}:{found.number}"), ("status", state.stage_of(version))]
-    facts += [("model", version.model), ("evaluation", version.evaluation)]
-    facts += [("metrics", _metrics(found.ledger.store, version))]
-    last = state.last_verdict(version.model)
-    facts += [
-        ("verdict", last[1].summary if last else ""),
-        ("judged against", _last_verdict(state, version) or "no champion"),
-        ("test set", f"judged {state.uses_before(last[0], last[1].subject):,} other candidates before" if last else ""),
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(help="NAME:2 or NAME@champion.")],
+    second: Annotated[str, typer.Argument(help="Another one.")],
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two versions: every number, and what changed in data, features, configuration, code and environment."""
+    compared = comparison.compare(comparison.CompareRequest(first=first, second=second), open_store(store))
+    if as_json:
+        print_json(compared.model_dump(mode="json"))
+        return
+    names = (compared.first, compared.second)
+    numbers = [
+        (pair.name, *(_with_interval(value) if value else "" for value in (pair.first, pair.second)))
+        for pair in compared.numbers
     ]
-    for name, value in [*facts, *(("made from", identity) for identity in version.lineage)]:
-        grid.add_row(Text(name, style="dim"), value)
-    print_table(grid)
+    print_rows(("on the test part", *names), numbers)
+    if compared.numbers and not compared.same_test:
+        typer.echo("These numbers are of different test rows: they do not say which model is better.")
+    typer.echo()
+    changes = [(change.part, change.name, _short(change.first), _short(change.second)) for change in compared.changes]
+    print_rows(("what changed" if changes else "nothing changed", "", *names), changes)
+
+
+@app.command()
+def tag(
+    model: VersionArgument,
+    tags: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to note; NAME= removes it.")],
+    store: StoreOption = "",
+) -> None:
+    """Note something about a version, by which `gatehouse models search` finds it."""
+    opened = open_store(store)
+    target = named(opened, model)
+    if wrong := [text for text in tags if "=" not in text]:
+        raise ConfigurationError(f"tag: expected NAME=VALUE, found {', '.join(wrong)}.")
+    name, number = target.ledger.model_name, target.version.version
+    state = promotion.tag(opened, name, number, dict(text.split("=", 1) for text in tags))
+    projection.project(opened, name, state, "tag:projection")
+    version = state.version(number)
+    written = " ".join(f"{tag_name}={value}" for tag_name, value in version.tags) if version else ""
+    typer.echo(f"{name}:{number} {written or 'has no tags'}")
+
+
+def _short(value: str) -> str:
+    """A value for a table, with digests shortened."""
+    if references_in([value]):
+        return Reference.parse(value).short
+    return f"{value[:12]}…" if len(value) == 64 and " " not in value else value
+
+
+def _with_interval(value: Number) -> str:
+    bounds = "" if value.low is None else f" [{number(value.low)}, {number(value.high)}]"
+    return f"{number(value.value)}{bounds}"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+@app.command()
+def reproduce(
+    model: VersionArgument,
+    into: Annotated[Path | None, typer.Option(help="An empty folder for the store; default: a temporary one.")] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Rebuild a version from its snapshot in a clean store, and prove that its weights are the same."""
+    result = reproduction.reproduce(reproduction.ReproduceRequest(model=model, into=str(into or "")), open_store(store))
+    if as_json:
+        print_json(result.model_dump(mode="json"))
+    else:
+        work = f"{result.copied} artifacts were copied, {result.made} made again, by {result.processes} process(es)"
+        same = "was made again to the bit" if result.same else "differs"
+        typer.echo(f"{result.model} {same}: {work}.\nweights sha256-{result.weights}")
+    if result.same:
+        return
+    if not as_json:
+        typer.echo(f"        sha256-{result.weights_again}\nthe first difference: {result.first}")
+        typer.echo(f"scores differ by {result.largest:.3g} at most, {result.mean:.3g} in the mean")
+        differences = [(item.part, item.name, item.first, item.second) for item in result.differences]
+        print_rows(("what differs", "", "then", "now"), differences)
+    raise typer.Exit(1)
+
+
+@app.command()
+def resolve(
+    model: Annotated[str, typer.Argument(metavar="NAME@ALIAS", help="Such as flight-delays@champion.")],
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Print the folder with the verified files of what holds an alias; from this machine alone if the store is away."""
+    match = _ALIAS.fullmatch(model)
+    if match is None:
+        raise ConfigurationError(f"resolve: expected NAME@ALIAS, such as flight-delays@champion, found {model!r}.")
+    address = address_of(store)
+    resolver, missing = Resolver(address, match[1]), no_store_at(address)
+    if missing and not resolver.knows:
+        raise ConfigurationError(missing)
+    try:
+        if missing:  # Such as a volume that is not mounted; opening it would make an empty store there.
+            raise StoreError(missing)
+        resolver.refresh()
+    except StoreError as error:
+        typer.echo(f"The store does not answer, so this is what was known before: {error}", err=True)
+    version = resolver.resolve(match[2])
+    if as_json:
+        print_json({"version": version.version, "model": version.model, "path": str(version.path), "age": version.age})
+    else:
+        typer.echo(str(version.path))
+
+
+@app.command()
+def card(
+    model: VersionArgument,
+    out: Annotated[Path | None, typer.Option(help="Write it to this file instead of the terminal.")] = None,
+    store: StoreOption = "",
+) -> None:
+    """Write a version's model card, in Markdown with the YAML head that Hugging Face's hub reads."""
+    opened = open_store(store)
+    text = model_card(explanation.explain(explanation.ExplainRequest(model=model), opened), opened)
+    if out is None:
+        typer.echo(text)
+    else:
+        _write(out, text)
+        typer.echo(f"card: {out}")
+
+
+@app.command()
+def export(
+    model: VersionArgument,
+    onnx: Annotated[Path, typer.Option(help="Write the model to this file.")],
+    tolerance: Annotated[float, typer.Option(min=0.0, help="The largest accepted difference of a prediction.")] = 1e-5,
+    store: StoreOption = "",
+) -> None:
+    """Write a version as ONNX, from raw features to predictions; refused where onnxruntime predicts something else."""
+    try:
+        from gatehouse.training.onnx.export import export_model
+    except ModuleNotFoundError as error:
+        if error.name not in ("onnx", "onnxruntime", "onnxscript"):
+            raise
+        raise ConfigurationError("models export needs ONNX: pip install 'gatehouse[onnx]'.") from None
+    opened = open_store(store)
+    target = named(opened, model)
+    exported = export_model(opened, target.version.model, tolerance)
+    onnx.parent.mkdir(parents=True, exist_ok=True)
+    onnx.write_bytes(exported.model)
+    compared = f"largest difference {exported.difference:.3g} on {exported.rows:,} test rows"
+    typer.echo(f"{onnx}: {len(exported.model):,} bytes; {compared}")
+
+
+@app.command()
+def handoff(
+    model: VersionArgument,
+    out: Annotated[Path, typer.Option(help="Write the files into this folder.")],
+    percent: Annotated[int, typer.Option(min=1, max=99, help="Percent of the requests for a canary.")] = 10,
+    online: Annotated[bool, typer.Option("--online", help="Also take keys alone: read the online store.")] = False,
+    pods_store: Annotated[str, typer.Option(help="The store as pods reach it; default: the same address.")] = "",
+    cpu: Annotated[str, typer.Option(help="Request and limit.")] = "1",
+    memory: Annotated[str, typer.Option(help="Request and limit.")] = "2Gi",
+    store: StoreOption = "",
+) -> None:
+    """Write a version's InferenceService for KServe, the schema of its tensors, and the plan of a canary or shadow."""
+    import yaml
+
+    from gatehouse.registry.handoff import Serving, inference_service, plan
+    from gatehouse.server.inference import ServedModel
+
+    opened = open_store(store)
+    target = named(opened, model)
+    if not target.number:
+        raise ConfigurationError(f"handoff: expected NAME:2 or NAME@champion, found {model!r}, which names no version.")
+    service = inference_service(target, Serving(pods_store or opened.address, percent, online, cpu, memory))
+    served = ServedModel.of(opened, f"{target.ledger.model_name}:{target.number}", online)
+    schema = {name: [tensor.model_dump() for tensor in getattr(served, name)] for name in ("inputs", "outputs")}
+    if served.online is not None:
+        schema["keys"] = [tensor.model_dump() for tensor in served.online.inputs]
+    planned = plan(opened, target, percent)
+    files = {
+        "inferenceservice.yaml": yaml.safe_dump(service, sort_keys=False),
+        "schema.json": json.dumps(schema, indent=2),
+        "plan.json": json.dumps(planned, indent=2),
+    }
+    for name, text in files.items():
+        _write(out / name, text)
+        typer.echo(out / name)
+    if "units" in planned:
+        typer.echo(
+            f"{planned['stage']}: {planned['units']:,} units ({planned['unit']}) show that {planned['metric']} is "
+            f"worse by no more than {planned['margin']:.3g}, with {planned['confidence']:.0%} confidence and a chance "
+            "of 80%"
+        )
+    else:
+        typer.echo(f"{planned['stage']}: no plan, as {planned['why']}")
+
+
+@app.command()
+def project(name: Annotated[str, typer.Argument(help="Only this model.")] = "", store: StoreOption = "") -> None:
+    """Show models anew in MLflow, and in the Kubeflow Model Registry where one is named; nothing is read from there."""
+    opened = open_store(store)
+    places = list(projection.projections(opened))
+    if not places:
+        raise ConfigurationError(
+            f"Nothing shows the models of {opened.address}: expected MLFLOW_TRACKING_URI or GATEHOUSE_MODEL_REGISTRY "
+            "in the environment. A store on this machine is shown in its own MLflow."
+        )
+    for model in [named(opened, name).ledger.model_name] if name else model_names(opened):
+        for place in places:
+            projection.write(place, Ledger(opened, model), anew=True)
+            typer.echo(f"{place.title} shows {model}")
+
+
+@gate.callback()
+def _gate() -> None:
+    """The gate: what a policy says of candidates."""
+
+
+@gate.command("try")
+def try_policy(
+    policy: Annotated[Path, typer.Argument(help="The policy, as YAML.")],
+    on: Annotated[str, typer.Option(help="NAME for all judged candidates, or NAME:2; default: the only model.")] = "",
+    output: Annotated[Literal["table", "json"], typer.Option("--format", help="How it is printed.")] = "table",
+    store: StoreOption = "",
+) -> None:
+    """Show what a policy would have said of every earlier candidate, from their evaluations; no model is run."""
+    problems: list[str] = []
+    text = read_text(policy, str(policy), problems)
+    gate_policy = None if text is None else load_model(str(policy), text, GatePolicy, problems)
+    if gate_policy is None:
+        raise ConfigurationError("\n".join(problems))
+    opened = open_store(store)
+    candidates = named(opened, on)
+    trials = tried(opened, gate_policy, candidates)
+    if output == "json":
+        print_json([trial.model_dump(mode="json") for trial in trials])
+        return
+    rows, name = [], candidates.ledger.model_name
+    for trial in trials:
+        shown = f"{name}:{trial.version}" if trial.version else Reference.parse(trial.model).short
+        why = [*trial.broken, *(f"warning: {text}" for text in trial.warnings)]
+        why += [f"not measured then: {text}" for text in trial.not_measured]
+        rows.append((shown, Reference.parse(trial.evaluation).short, trial.then, trial.now, "\n".join(why)))
+    print_rows(("version", "evaluation", "verdict then", "under this policy", "why"), rows)

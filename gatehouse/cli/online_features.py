@@ -1,17 +1,15 @@
 """`gatehouse features materialize` and `skew`: writes the online store, and compares it with the offline values."""
 
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.cli.feature_project import ProjectOption, Tables, moment, open_features, store_of
+from gatehouse.cli.feature_project import ProjectOption, moment, open_features, store_of
 from gatehouse.cli.output import JsonOption, StoreBesideProjectOption, print_json, print_table
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.definitions.repository import View
 
 ServiceOption = Annotated[str, typer.Option(help="Feature service; default: the project's.")]
 
@@ -29,19 +27,33 @@ def materialize(
     from gatehouse.online.stage import materialize as write
 
     opened = open_features(project)
-    found = store_of(store, opened)
-    tables = opened.tables(found, opened.served(service, []))
+    artifacts = store_of(store, opened)
+    tables = opened.tables(artifacts, opened.served(service, []))
+    # A time after that of the tables would move the watermark past rows of later tables.
+    newest = datetime.fromisoformat(tables.as_of)
+    try:
+        until = datetime.fromisoformat(as_of) if as_of else newest
+    except ValueError as error:
+        raise ConfigurationError(
+            f"--as-of: expected a time such as 2013-01-31T14:00:00+00:00, found {as_of!r}."
+        ) from error
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    if until > newest:
+        raise ConfigurationError(
+            f"--as-of: {tables.reference} was computed up to {moment(tables.as_of)}; expected a time until then, "
+            f"found {moment(until.isoformat())}. `gatehouse run` computes newer tables."
+        )
     request = MaterializeRequest(
         snapshot=tables.snapshot,
         feature_tables=str(tables.reference),
-        definitions=str(opened.project.definitions.publish(found)),
+        definitions=str(opened.project.definitions.publish(artifacts)),
         project=opened.project.name,
         service=service or opened.project.file.features.service,
-        as_of=_as_of(as_of, tables).isoformat(),
+        as_of=until.isoformat(),
         max_skew=opened.project.file.features.max_skew,
         rewrite=rewrite,
     )
-    result = write(request, found)
+    result = write(request, artifacts)
     if as_json:
         print_json(result.model_dump())
     else:
@@ -55,26 +67,8 @@ def materialize(
         )
         for reason in result.reasons:
             typer.echo(f"  {reason}")
-        typer.echo(found.address_of(result.report))
+        typer.echo(artifacts.address_of(result.report))
     raise typer.Exit(0 if result.verdict == "pass" else 1)
-
-
-def _as_of(text: str, tables: Tables) -> datetime:
-    """The requested time; it may not be after that of the tables, or the watermark would skip rows of later tables."""
-    newest = datetime.fromisoformat(tables.as_of)
-    try:
-        found = datetime.fromisoformat(text) if text else newest
-    except ValueError as error:
-        raise ConfigurationError(
-            f"--as-of: expected a time such as 2013-01-31T14:00:00+00:00, found {text!r}."
-        ) from error
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    if found > newest:
-        raise ConfigurationError(
-            f"--as-of: {tables.reference} was computed up to {moment(tables.as_of)}; expected a time until then, "
-            f"found {moment(found.isoformat())}. `gatehouse run` computes newer tables."
-        )
-    return found
 
 
 def skew(
@@ -91,17 +85,22 @@ def skew(
     may say something else of their newest rows. A view that was pushed since is compared with its pushed table. Nothing
     is written.
     """
+    from gatehouse.online.skew import Skew, skew_reasons, standing_skew
+    from gatehouse.online.store import open_online
+
     opened = open_features(project)
-    found = store_of(store, opened)
+    artifacts = store_of(store, opened)
     views = opened.served(service, [])
-    rows = _measured(opened.repository.folder, opened.project.name, opened.tables(found, views), views)
-    cells, differing = (sum(row[name] for row in rows) for name in ("values", "differing"))
-    share, limit = differing / cells if cells else 1.0, opened.project.file.features.max_skew
-    unseen = [row for row in rows if row["unseen"]]
-    apart = [row["not_compared"] for row in rows if row["not_compared"]]
-    passed = share <= limit and (limit >= 1 or not unseen) and not apart
+    newest = str(opened.tables(artifacts, views).reference)
+    online = open_online(artifacts, opened.project.name, opened.repository.folder)
+    results = list(standing_skew(artifacts, online, opened.project.name, views, newest))
+    total = Skew(tuple(comparison for result in results for comparison in result.skew.compared))
+    limit = opened.project.file.features.max_skew
+    reasons = skew_reasons(total, [result.view for result in results], limit)
+    reasons += [result.not_compared for result in results if result.not_compared]
+    rows = [result.body() | {"newest": result.feature_tables == newest} for result in results]
     if as_json:
-        print_json({"skew": share, "max_skew": limit, "views": rows})
+        print_json({"skew": total.share, "max_skew": limit, "views": rows})
     else:
         table = Table("view", "as of", box=None, pad_edge=False)
         for name in ("values compared", "differing"):
@@ -109,33 +108,27 @@ def skew(
         table.add_column("first that differ: key, online, offline")
         for row in rows:
             examples = "; ".join(
-                f"{one['feature']} {one['key']}: {one['online']}, {one['offline']}" for one in row["examples"]
+                f"{example['feature']} {example['key']}: {example['online']}, {example['offline']}"
+                for example in row["examples"]
             )
-            style = "red" if row["differing"] else ""
-            differ = Text(f"{row['differing']:,}", style=style)
-            table.add_row(row["view"], moment(row["as_of"]), f"{row['values']:,}", differ, Text(examples, style="dim"))
+            differing = Text(f"{row['differing']:,}", style="red" if row["differing"] else "")
+            cells = [row["view"], moment(row["as_of"]), f"{row['values']:,}", differing, Text(examples, style="dim")]
+            table.add_row(*cells)
         print_table(table)
-        typer.echo(f"\nskew {share:.4%} of {cells:,} values, {limit:.4%} allowed")
-        for row in unseen:
-            typer.echo(f"  {row['view']}: no value was compared: {row['unseen']}, so it is served empty")
-        for why in apart:
-            typer.echo(f"  {why}")
-        for row in rows:
-            if row["left_out"]:
-                typer.echo(f"  {row['view']}: {row['left_out']:,} keys with rows that are known later are left out")
-        behind = [row["view"] for row in rows if not row["newest"]]
-        if behind:
-            typer.echo(
-                f"  {', '.join(behind)}: there are newer feature tables. `gatehouse features materialize` writes them"
-            )
-    raise typer.Exit(0 if passed else 1)
-
-
-def _measured(folder: Path, project: str, tables: Tables, views: list[View]) -> list[dict[str, Any]]:
-    """The skew of every view, at the time up to which it was materialized or pushed."""
-    from gatehouse.online.opening import open_online
-    from gatehouse.online.standing import standing_skew
-
-    online, newest = open_online(tables.store, project, folder), str(tables.reference)
-    found = standing_skew(tables.store, online, project, views, newest)
-    return [each.told() | {"newest": each.feature_tables == newest} for each in found]
+        typer.echo(f"\nskew {total.share:.4%} of {total.values:,} values, {limit:.4%} allowed")
+        notes = [
+            *reasons,
+            *(
+                f"{row['view']}: {row['left_out']:,} keys with rows that are known later are left out"
+                for row in rows
+                if row["left_out"]
+            ),
+            *(
+                f"{row['view']}: there are newer feature tables. `gatehouse features materialize` writes them"
+                for row in rows
+                if not row["newest"]
+            ),
+        ]
+        for note in notes:
+            typer.echo(f"  {note}")
+    raise typer.Exit(1 if reasons else 0)

@@ -1,13 +1,15 @@
-"""Common code of the commands on a store: its option, and output as tables or JSON."""
+"""What commands on a store share: its option, references, and output as tables or JSON."""
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gatehouse.cli.place import PROJECT_FILE, store_address
 from gatehouse.errors import ConfigurationError
@@ -21,7 +23,6 @@ StoreBesideProjectOption = Annotated[str, typer.Option("--store", help=_STORE)]
 """For commands that read a project too."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 _WIDTH = 400
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def open_store(address: str) -> ArtifactStore:
@@ -33,24 +34,23 @@ def open_store(address: str) -> ArtifactStore:
         ConfigurationError: if the directory does not exist.
     """
     address = address_of(address)
-    if lacking := no_store_at(address):
-        raise ConfigurationError(lacking)
+    if missing := no_store_at(address):
+        raise ConfigurationError(missing)
     return ArtifactStore.open(address)
 
 
-def address_of(given: str) -> str:
-    """The address of a store that a person gave: the store itself, the folder of its project, or nothing."""
-    inside = given and Path(given, PROJECT_FILE).is_file()
-    return store_address("", Path(given)) if inside else store_address(given)
+def address_of(text: str) -> str:
+    """The address of a store from a store's address, the folder of its project, or nothing."""
+    return store_address("", Path(text)) if text and Path(text, PROJECT_FILE).is_file() else store_address(text)
 
 
 def no_store_at(address: str) -> str:
-    """What is said where a local directory does not exist; empty if it does, or the store is elsewhere."""
+    """An error message if a local directory does not exist; empty if it does, or the store is remote."""
     if "://" in address.removeprefix("file://") or Path(address.removeprefix("file://")).is_dir():
         return ""
     return (
         f"--store: expected the directory of a store, found nothing at {address!r}. `gatehouse run` writes one; "
-        "type this in the folder of its project, or give --store that folder."
+        "run this in the folder of its project, or give --store that folder."
     )
 
 
@@ -68,32 +68,23 @@ def find(store: ArtifactStore, text: str) -> Reference:
 
         if names_a_version(text):
             return Reference.parse(named(store, text).version.model)
+    unknown = f"{text} is not in the store {store.address}. See `gatehouse data list`, or name another --store."
     parts = text.rstrip("/").split("/")
     parts = parts[-3:] if parts[-1].startswith("sha256-") else [*parts, "sha256-"]
     digest = parts[-1].removeprefix("sha256-")
-    if (
-        len(parts) != 3
-        or len(digest) >= 64
-        or not all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", each) for each in parts)
-    ):
+    plain = all(re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]*", part) for part in parts)
+    if len(parts) != 3 or len(digest) >= 64 or not plain:
         reference = Reference.parse(text)
         if store.objects.stat(f"{reference}/manifest.json") is None:
-            raise ConfigurationError(_unknown(store, text))
+            raise ConfigurationError(unknown)
         return reference
-    kind, name = parts[:2]
-    found = [each for each in store.references(kind, name) if each.digest.startswith(digest)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise ConfigurationError(_unknown(store, text))
-    raise ConfigurationError(
-        f"{text} is the beginning of {len(found)} references: {', '.join(each.short for each in found[:5])}"
-        f"{', …' if len(found) > 5 else ''}. Give more digits."
-    )
-
-
-def _unknown(store: ArtifactStore, text: str) -> str:
-    return f"{text} is not in the store {store.address}. See `gatehouse data list`, or name another --store."
+    matches = [reference for reference in store.references(*parts[:2]) if reference.digest.startswith(digest)]
+    if not matches:
+        raise ConfigurationError(unknown)
+    if len(matches) > 1:
+        examples = ", ".join(reference.short for reference in matches[:5]) + (", …" if len(matches) > 5 else "")
+        raise ConfigurationError(f"{text} is the beginning of {len(matches)} references: {examples}. Give more digits.")
+    return matches[0]
 
 
 def seconds_of(option: str, text: str) -> float:
@@ -105,7 +96,7 @@ def seconds_of(option: str, text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     if match is None or (not match[2] and float(match[1])):
         raise ConfigurationError(f"{option}: expected a duration such as 24h, 30m, 7d or 0, found {text!r}.")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    return float(match[1]) * {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}[match[2] or "s"]
 
 
 def size(count: int) -> str:
@@ -119,6 +110,22 @@ def size(count: int) -> str:
 def print_table(table: Table) -> None:
     """Print a table at full width, because a reference that ends in dots cannot be copied."""
     Console(width=max(Console().width, _WIDTH), markup=False).print(table, soft_wrap=True)
+
+
+def print_rows(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+    """Print rows below a head."""
+    table = Table(*head, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    print_table(table)
+
+
+def print_facts(facts: Iterable[tuple[str, str | Text]], indent: str = "") -> None:
+    """Print names, dimmed, and values, without a head."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in facts:
+        table.add_row(Text(f"{indent}{name}", style="dim"), value if isinstance(value, Text) else Text(value))
+    print_table(table)
 
 
 def print_json(body: Any) -> None:

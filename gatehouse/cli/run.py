@@ -1,4 +1,4 @@
-"""`gatehouse run`: a pipeline of a project on this machine, shown step by step."""
+"""`gatehouse run` and `gatehouse backfill`: pipelines of a project on this machine, shown step by step."""
 
 import contextlib
 import importlib
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
+from rich.console import Console
+from rich.table import Table
 
 from gatehouse.cli.place import in_folder, project_folder, store_address
 from gatehouse.cli.terminal import Screen
@@ -23,34 +24,34 @@ from gatehouse.runtime.counting import counted
 from gatehouse.store.run import REASON
 from gatehouse.store.store import ArtifactStore
 
+ProjectArgument = Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")]
+StoreOption = Annotated[str, typer.Option("--store", help="Where everything is written; default: the project's.")]
+SourceOption = Annotated[str, typer.Option("--source", help="Read the raw tables here, not at the project's source.")]
+ParameterOption = Annotated[list[str] | None, typer.Option("--param", help="Another parameter, as NAME=VALUE.")]
+
 
 def run(
-    project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
-    pipeline: Annotated[
-        str, typer.Option(help="training, promotion, monitoring, materialization or scoring.")
-    ] = "training",
-    store: Annotated[str, typer.Option(help="Where everything is written; default: the project's store.")] = "",
-    source: Annotated[str, typer.Option(help="Read the raw tables here instead of the project's source.")] = "",
+    project: ProjectArgument = None,
+    pipeline: Annotated[str, typer.Option(help="training, promotion, monitoring, scoring, …")] = "training",
+    store: StoreOption = "",
+    source: SourceOption = "",
     window: Annotated[str, typer.Option(help="Only events of START/END, e.g. 2013-01-01/2013-03-01.")] = "",
     seed: Annotated[int | None, typer.Option(help="Seed of splits, trials and weights.")] = None,
     rerun: Annotated[str, typer.Option(help="Stages to run whatever the memo holds, e.g. train,evaluate.")] = "",
     backfill: Annotated[str, typer.Option(help="Why rows of the earlier snapshot may change; recorded with it.")] = "",
     until: Annotated[str, typer.Option(help="The last stage that runs, e.g. validate or split; default: all.")] = "",
     reason: Annotated[str, typer.Option(help="Why you run it; kept with what it makes.")] = "",
-    param: Annotated[list[str] | None, typer.Option(help="Any other parameter of the pipeline, as NAME=VALUE.")] = None,
+    param: ParameterOption = None,
     strict: Annotated[bool, typer.Option(help="Exit with 3 where the candidate does not pass.")] = False,
 ) -> None:
     """Run a pipeline on this machine; the second run of an unchanged project takes everything from the memo."""
     folder = project_folder(project).resolve()
-    given: dict[str, Any] = {"source": source, "window": window, "rerun": rerun, "backfill": backfill}
-    arguments = {name: value for name, value in given.items() if value}
-    if seed is not None:
-        arguments["seed"] = seed
-    arguments = from_here(arguments | dict(parameter(text) for text in param or ()))
+    options = {"source": source, "window": window, "rerun": rerun, "backfill": backfill, "seed": seed}
+    arguments = {name: value for name, value in options.items() if value not in ("", None)}
+    arguments = from_here(arguments | dict(map(parameter, param or ())))
     require_span(arguments)
     if until:
         require_stage(until, pipeline)
-        _require_section(until, folder)
     if reason:
         os.environ[REASON] = reason
     opened = ArtifactStore.open(store_address(store, folder))
@@ -61,9 +62,7 @@ def run(
         train = partial(run_on_screen, folder, "training", opened)
         trained = train_ordered(opened, folder, outcome.result("retrain")["cause"], train)
         if trained is None:
-            typer.echo(
-                f"Another process trained for the order {outcome.result('retrain')['run']}; nothing is left to do."
-            )
+            typer.echo(f"Another process already trained for the order {outcome.result('retrain')['run']}.")
         outcome = trained or outcome
     refused = outcome.result("register").get("decision") in ("refused", "inconclusive")
     sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
@@ -72,8 +71,15 @@ def run(
 def run_on_screen(
     folder: Path, pipeline: str, store: ArtifactStore, arguments: dict[str, Any], until: str = "", run_id: str = ""
 ) -> LocalRun:
-    """Run a pipeline, and show it in the terminal step by step, what came of it, and then in MLflow."""
-    importing = threading.Thread(target=_import_for_the_end, daemon=True)
+    """Run a pipeline, show it in the terminal step by step, then its results, and then in MLflow."""
+
+    def import_for_the_end() -> None:
+        from gatehouse.store.stage import declared_stages
+
+        declared_stages()
+        importlib.import_module("gatehouse.tracking.later")
+
+    importing = threading.Thread(target=import_for_the_end, daemon=True)
     with Screen(store) as screen:
 
         def watch(run: LocalRun) -> None:
@@ -83,94 +89,89 @@ def run_on_screen(
 
         outcome = run_pipeline(folder, pipeline, store, arguments, watch, until, run_id)
     screen.summarise(outcome)
-    from gatehouse.tracking.later import runs_left
+    from gatehouse.tracking.later import PATIENCE, runs_left, show_apart, why_left
     from gatehouse.tracking.shown import warning_on_failure
 
-    # The exit code is that of the run.
+    # A failure of tracking is a warning: the exit code is that of the run.
     with warning_on_failure(store, "run:tracking", noted=lambda: outcome.run in runs_left(store)):
-        _show(store, outcome)
+        if earlier := [run for run in runs_left(store) if run != outcome.run]:
+            typer.echo(f"MLflow does not show {counted(len(earlier), 'earlier run')} yet; trying again: {outcome.log}")
+            typer.echo(
+                f"warning of {earlier[0]}: {why_left(store, earlier[0]) or 'its process is at work, or was ended'}"
+            )
+        showing = show_apart(store, outcome.run, outcome.log)
+        # In a container all processes may end with this one. If the run is not shown by then, the next run does it.
+        if showing is not None and outcome.exit_code == 0 and not sys.stdout.isatty():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                showing.wait(PATIENCE)
+            if outcome.run in runs_left(store):
+                typer.echo(f"MLflow does not show this run yet: {why_left(store, outcome.run) or outcome.log}")
     return outcome
 
 
-def _show(store: ArtifactStore, outcome: LocalRun) -> None:
-    """Show a run that has ended, and those that were left before, in MLflow; print why one is left."""
-    from gatehouse.tracking.later import PATIENCE, runs_left, show_apart, why_left
-
-    if earlier := [run for run in runs_left(store) if run != outcome.run]:
-        typer.echo(
-            f"MLflow does not show {counted(len(earlier), 'earlier run')} yet. It is tried again now: {outcome.log}"
-        )
-        why = why_left(store, earlier[0]) or "the process that shows it is still at work, or was ended"
-        typer.echo(f"warning of {earlier[0]}: {why}")
-    showing = show_apart(store, outcome.run, outcome.log)
-    # Where nobody looks, such as in a container, all processes may end with this one. What failed is told at once all
-    # the same: the store holds by now that it is to be shown, so that the next run does it if this process is ended.
-    if showing is not None and outcome.exit_code == 0 and not sys.stdout.isatty():
-        with contextlib.suppress(subprocess.TimeoutExpired):  # It goes on alone, and the next line says so.
-            showing.wait(PATIENCE)
-        if outcome.run in runs_left(store):
-            typer.echo(f"MLflow does not show this run yet: {why_left(store, outcome.run) or outcome.log}")
-
-
-def _import_for_the_end() -> None:
-    """Import what shows the end of a run, while this process waits for the run."""
-    from gatehouse.store.stage import declared_stages
-
-    declared_stages()
-    importlib.import_module("gatehouse.tracking.later")
-
-
-def _require_section(stage: str, folder: Path) -> None:
-    """Refuse a stage whose section the project lacks; a file that cannot be read is reported when the run begins."""
-    from gatehouse.configuration.yaml_text import read_yaml
-    from gatehouse.kfp.driver import not_asked_for, section_of
-    from gatehouse.project.project_file import PROJECT_FILE
-
-    with contextlib.suppress(OSError, UnicodeError, yaml.YAMLError):
-        body = read_yaml((folder / PROJECT_FILE).read_text())
-        section = section_of(stage)
-        if isinstance(body, dict) and section and body.get(section) in (None, "never"):
-            raise not_asked_for(stage)
-
-
 def require_stage(name: str, pipeline: str) -> None:
-    """Refuse a stage that no run of a pipeline has, before a run starts.
-
-    Raises:
-        ConfigurationError: listing the pipeline's stages in their order.
-    """
+    """Refuse a stage that no run of a pipeline has, before a run starts."""
     from gatehouse.configuration.yaml_lines import nearest
     from gatehouse.project.signatures import NAMES, stages
 
     if pipeline not in NAMES:
-        offered = nearest(pipeline, NAMES)
-        raise ConfigurationError(f"--pipeline: expected one of {', '.join(NAMES)}, found {pipeline!r}{offered}.")
-    known = stages(pipeline)
-    if name not in known:
+        suggestion = nearest(pipeline, NAMES)
+        raise ConfigurationError(f"--pipeline: expected one of {', '.join(NAMES)}, found {pipeline!r}{suggestion}.")
+    if name not in stages(pipeline):
         raise ConfigurationError(
-            f"--until: expected a stage of {pipeline}, found {name!r}{nearest(name, known)}. Its stages are, in order: "
-            f"{', '.join(known)}."
+            f"--until: expected a stage of {pipeline}, found {name!r}{nearest(name, stages(pipeline))}. Its stages in "
+            f"order: {', '.join(stages(pipeline))}."
         )
 
 
 def from_here(arguments: dict[str, Any]) -> dict[str, Any]:
     """Make paths in parameters absolute, because tasks run in other folders than the current one."""
-    named = {name: str(arguments[name]) for name in ("source", "keys", "predictions") if arguments.get(name)}
-    files = {name: place for name, place in named.items() if name == "source" or "/sha256-" not in place}
+    paths = {name: str(arguments[name]) for name in ("source", "keys", "predictions") if arguments.get(name)}
+    files = {name: path for name, path in paths.items() if name == "source" or "/sha256-" not in path}
     if "predictions" in files:
         from gatehouse.monitoring.collecting.stage import LATEST  # Late, because it imports pydantic.
 
         if files["predictions"] == LATEST:
             del files["predictions"]
-    return arguments | {name: in_folder(Path.cwd(), place) for name, place in files.items()}
+    return arguments | {name: in_folder(Path.cwd(), path) for name, path in files.items()}
 
 
 def parameter(text: str) -> tuple[str, Any]:
     """Name and value of `NAME=VALUE`; the value is JSON, or a text. Raises ConfigurationError."""
-    name, found, value = text.partition("=")
-    if not found:
+    name, equals, value = text.partition("=")
+    if not equals:
         raise ConfigurationError(f"--param: expected NAME=VALUE, found {text!r}.")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
         return name, value
+
+
+def backfill(
+    project: ProjectArgument = None,
+    windows: Annotated[str, typer.Option(help="START/END, START/END/STEP, or several with commas.")] = "",
+    pipeline: Annotated[str, typer.Option(help="scoring, monitoring or training.")] = "scoring",
+    store: StoreOption = "",
+    source: SourceOption = "",
+    param: ParameterOption = None,
+) -> None:
+    """Run a pipeline once for each window; one that fails does not stop the others, and a repeat takes the memo."""
+    from gatehouse.pipelines.catalog import build
+    from gatehouse.project.project import load_project
+    from gatehouse.project.windows import windows_of
+
+    requested, folder = windows_of(windows), project_folder(project).resolve()
+    declared = build(pipeline, load_project(folder)).function.pipeline_spec.root.input_definitions.parameters
+    arguments = from_here(dict(map(parameter, param or ())) | ({"source": source} if source else {}))
+    of_windows = [(window, window.parameters(declared)) for window in requested]
+    opened = ArtifactStore.open(store_address(store, folder))
+    table, exit_codes = Table("window", "run", "ended"), [0]
+    for window, bounds in of_windows:
+        outcome = run_on_screen(folder, pipeline, opened, arguments | bounds)
+        exit_codes.append(outcome.exit_code or 0)
+        error = (outcome.failure or {}).get("error", "")
+        table.add_row(str(window), outcome.run, "well" if outcome.exit_code == 0 else f"{outcome.exit_code} {error}")
+        if exit_codes[-1] > 128:  # A signal to this command ends all windows.
+            break
+    Console(markup=False).print(table)
+    sys.exit(max(exit_codes))

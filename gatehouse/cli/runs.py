@@ -1,6 +1,5 @@
 """`gatehouse runs`: lists, searches and compares the runs tracked in MLflow."""
 
-import difflib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.curves import Histories, brief, differing, labels_of, measured, report, spark
-from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_json, print_table
+from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_facts, print_json, print_rows, print_table
+from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
-from gatehouse.reports.format import number
+from gatehouse.reports.format import duration, number
 from gatehouse.tracking.kfp_task import URI
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.query import ATTRIBUTES, lookup, parse
@@ -61,19 +61,21 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Find runs by attributes, parameters, metrics and tags; numbers compare as numbers. See docs/tracking.md."""
-    wanted = parse(query)
+    parsed = parse(query)
     runs = list(_reader(store, uri, experiment).runs())
-    found = wanted.select(runs)
-    for name in wanted.names:
-        if name not in ATTRIBUTES and all(lookup(run, name) is None for run in runs):
-            typer.echo(_unknown(name, runs), err=True)
+    selected = parsed.select(runs)
+    named = [name for name in parsed.names if name not in ATTRIBUTES]
+    for name in named:
+        if all(lookup(run, name) is None for run in runs):
+            names = {key for run in runs for group in (run.params, run.metrics, run.tags) for key in group}
+            suggestion = nearest(name, sorted(names | set(ATTRIBUTES)))
+            typer.echo(f"warning: none of {len(runs):,} runs has {name!r}{suggestion}", err=True)
     if as_json:
-        print_json([run.to_json() for run in found])
+        print_json([run.to_json() for run in selected])
         return
-    if found:
-        named = [name for name in wanted.names if name not in ATTRIBUTES]
-        _print_runs([(0, run) for run in found], [*named, *(each for each in metric or () if each not in named)])
-    typer.echo(f"{len(found):,} of {len(runs):,} runs", err=True)
+    if selected:
+        _print_runs([(0, run) for run in selected], list(dict.fromkeys([*named, *(metric or ())])))
+    typer.echo(f"{len(selected):,} of {len(runs):,} runs", err=True)
 
 
 @app.command()
@@ -86,27 +88,31 @@ def show(
 ) -> None:
     """Show a run: how it was made, its metrics with their course, and the runs below it."""
     reader = _reader(store, uri)
-    found = reader.find(run)
-    histories = {found.id: reader.history(found, list(found.metrics))}
-    children = reader.children(found)
+    tracked = reader.find(run)
+    histories = {tracked.id: reader.history(tracked, list(tracked.metrics))}
+    children = reader.children(tracked)
     if html:
-        _write(html, [found], histories)
+        _write(html, [tracked], histories)
     if as_json:
-        points = {name: [each.to_json() for each in points] for name, points in histories[found.id].items()}
-        print_json(found.to_json() | {"children": [child.id for child in children], "history": points})
+        points = {name: [point.to_json() for point in history] for name, history in histories[tracked.id].items()}
+        print_json(tracked.to_json() | {"children": [child.id for child in children], "history": points})
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in [("id", found.id), ("name", found.name), ("experiment", found.experiment)]:
-        table.add_row(Text(name, style="dim"), value)
-    table.add_row(Text("status", style="dim"), Text(found.status, style=_STYLES.get(found.status, "")))
-    for name, value in [("started", _time(found.started)), ("duration", _duration(found.duration))]:
-        table.add_row(Text(name, style="dim"), value)
-    for name, value in sorted(found.params.items()) + sorted(_own_tags(found).items()):
-        table.add_row(Text(name, style="dim"), Text(value))
-    print_table(table)
-    if found.metrics:
+    own_tags = {name: value for name, value in tracked.tags.items() if name.startswith("gatehouse.")}
+    print_facts(
+        [
+            ("id", tracked.id),
+            ("name", tracked.name),
+            ("experiment", tracked.experiment),
+            ("status", Text(tracked.status, style=_STYLES.get(tracked.status, ""))),
+            ("started", _time(tracked.started)),
+            ("duration", _span(tracked.duration)),
+            *sorted(tracked.params.items()),
+            *sorted(own_tags.items()),
+        ]
+    )
+    if tracked.metrics:
         typer.echo()
-        _print_metrics([found], histories)
+        _print_metrics([tracked], histories)
     if children:
         typer.echo()
         _print_runs([(0, child) for child in children], _common_metrics(children))
@@ -124,33 +130,25 @@ def compare(
     if len(runs) < 2:
         raise ConfigurationError(f"compare: expected two runs at least, found {len(runs)}.")
     reader = _reader(store, uri)
-    found = [reader.find(each) for each in runs]
-    different, same = differing(found)
+    tracked = [reader.find(run) for run in runs]
+    different, same = differing(tracked)
     if as_json:
         body = {"differs": different, "same": {name: values[0] for name, values in same.items()}}
-        print_json({"runs": [run.to_json() for run in found]} | body)
+        print_json({"runs": [run.to_json() for run in tracked]} | body)
         return
-    drawn = {name for run in found for name in run.metrics if html or not name.startswith(SYSTEM)}
-    histories = {run.id: reader.history(run, sorted(drawn & run.metrics.keys())) for run in found}
-    table = Table("differs" if different else "nothing differs", box=None, pad_edge=False)
-    for label in labels_of(found):
-        table.add_column(Text(label))
-    for name, values in different.items():
-        table.add_row(Text(name, style="dim"), *(Text(brief(value)) for value in values))
-    print_table(table)
+    drawn = {name for run in tracked for name in run.metrics if html or not name.startswith(SYSTEM)}
+    histories = {run.id: reader.history(run, sorted(drawn & run.metrics.keys())) for run in tracked}
+    head = ("differs" if different else "nothing differs", *labels_of(tracked))
+    print_rows(head, ((name, *map(brief, values)) for name, values in different.items()))
     typer.echo()
-    _print_metrics(found, histories)
+    _print_metrics(tracked, histories)
     typer.echo(f"\n{len(same)} parameters and tags are the same.")
     if html:
-        _write(html, found, histories)
+        _write(html, tracked, histories)
 
 
 def _reader(store: str, uri: str, experiment: str = "") -> RunReader:
-    """A reader of runs: at the given URI, else where the store's runs are tracked.
-
-    Raises:
-        ConfigurationError: if the store's runs are not tracked.
-    """
+    """A reader of runs: at the given URI, else where the store's runs are tracked."""
     if not uri:
         opened = open_store(store)
         tracking = tracking_of(opened)
@@ -170,10 +168,10 @@ def _reader(store: str, uri: str, experiment: str = "") -> RunReader:
 
 def _nested(runs: Sequence[TrackedRun]) -> list[tuple[int, TrackedRun]]:
     """Runs with their depth, each below its parent if that is listed; newest first, children oldest first."""
-    known = {run.id for run in runs}
+    listed = {run.id for run in runs}
     below: dict[str, list[TrackedRun]] = {}
     for run in runs:
-        below.setdefault(run.parent if run.parent in known else "", []).append(run)
+        below.setdefault(run.parent if run.parent in listed else "", []).append(run)
     ordered: list[tuple[int, TrackedRun]] = []
     pending = [(0, run) for run in reversed(below.get("", []))]
     while pending:
@@ -185,8 +183,8 @@ def _nested(runs: Sequence[TrackedRun]) -> list[tuple[int, TrackedRun]]:
 
 def _common_metrics(runs: Iterable[TrackedRun]) -> list[str]:
     """The few metrics that most of these runs have, without machine metrics."""
-    counted = Counter(name for run in runs for name in sorted(run.metrics) if not name.startswith(SYSTEM))
-    return [name for name, _ in counted.most_common(_COLUMNS)]
+    frequent = Counter(name for run in runs for name in sorted(run.metrics) if not name.startswith(SYSTEM))
+    return [name for name, _ in frequent.most_common(_COLUMNS)]
 
 
 def _print_runs(runs: Sequence[tuple[int, TrackedRun]], columns: Sequence[str]) -> None:
@@ -197,7 +195,7 @@ def _print_runs(runs: Sequence[tuple[int, TrackedRun]], columns: Sequence[str]) 
         values = [lookup(run, name) for name in columns]
         table.add_row(
             *(run.id[:8], Text("  " * depth + run.name), Text(run.experiment)),
-            *(Text(run.status, style=_STYLES.get(run.status, "")), _time(run.started), _duration(run.duration)),
+            *(Text(run.status, style=_STYLES.get(run.status, "")), _time(run.started), _span(run.duration)),
             *(Text(brief(value)) for value in values),
         )
     print_table(table)
@@ -216,35 +214,12 @@ def _print_metrics(runs: Sequence[TrackedRun], histories: Histories) -> None:
     print_table(table)
 
 
-def _own_tags(run: TrackedRun) -> dict[str, str]:
-    return {name: value for name, value in run.tags.items() if name.startswith("gatehouse.")}
-
-
-def _initials(name: str) -> str:
-    """Initials of the words in a name's last part: `lr` for `optimizer.learning_rate`."""
-    return "".join(word[:1] for word in name.rpartition(".")[2].split("_"))
-
-
-def _unknown(name: str, runs: Sequence[TrackedRun]) -> str:
-    names = {each for run in runs for group in (run.params, run.metrics, run.tags) for each in group} | set(ATTRIBUTES)
-    asked = name.rpartition(".")[2]
-    short_for = [each for each in sorted(names) if _initials(each) == asked]
-    near = short_for or difflib.get_close_matches(asked, sorted(names), n=3)
-    meant = f"; did you mean {', '.join(near)}?" if near else "."
-    return f"warning: none of {len(runs):,} runs has {name!r}{meant}"
-
-
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _duration(seconds: float | None) -> str:
-    if seconds is None or not math.isfinite(seconds):
-        return "–"
-    minutes, rest = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{seconds:.1f} s"
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+def _span(seconds: float | None) -> str:
+    return "–" if seconds is None or not math.isfinite(seconds) else duration(seconds)
 
 
 def _write(path: Path, runs: Sequence[TrackedRun], histories: Histories) -> None:

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from gatehouse.cli.kfp import DryRunOption, Place, PlatformOption, exit_code, show
-from gatehouse.cli.output import JsonOption, print_json, print_table
+from gatehouse.cli.output import JsonOption, print_json, print_rows
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.scheduling import Applying, Held, Wanted, held, plan, schedule_of
-from gatehouse.kfp.submission import Change, Submission, planned
-from gatehouse.kfp_api.answers import Run
+from gatehouse.kfp.submission import Change, Submission, Upload, planned
 from gatehouse.operations.ending.outcome import outcome_in_kfp
 from gatehouse.project.windows import windows_of
 from gatehouse.store.store import ArtifactStore
@@ -38,51 +36,46 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the schedule in proje
 def apply(project: ProjectOption = None, platform: PlatformOption = None, dry_run: DryRunOption = False) -> None:
     """Make KFP have the schedules that stand in project.yaml, and no others of this project."""
     place = Place.of(project, platform)
-    wanted = _wanted(place)
-    left_out = [_PLUGINS_LEFT_OUT] if wanted and place.platform.plugins_input else []
+    declared = _declared(place)
+    left_out = [_PLUGINS_LEFT_OUT] if declared and place.platform.plugins_input else []
     if dry_run:
-        show([*plan(place.api, wanted, held(place.api, place.project.name)), *left_out])
+        show([*plan(place.api, declared, held(place.api, place.project.name)), *left_out])
         return
     place.publish()
     with _alone(place) as turn:
-        show([*Applying(place.api, allowed=turn.require).apply(wanted, place.project.name), *left_out])
+        show([*Applying(place.api, allowed=turn.require).apply(declared, place.project.name), *left_out])
 
 
 @app.command("list")
 def list_schedules(project: ProjectOption = None, platform: PlatformOption = None, as_json: JsonOption = False) -> None:
     """Show what KFP has of this project's schedules, with the next time and the last run of each."""
     place = Place.of(project, platform)
-    rows = [_row(place, one) for one in held(place.api, place.project.name)]
+    store = ArtifactStore.open(place.platform.store)
+    rows = []
+    for schedule in held(place.api, place.project.name):
+        run, declared = schedule.run, place.project.file.schedules.get(schedule.schedule)
+        rhythm = schedule_of(run, declared.time_zone if declared else "UTC")
+        due = rhythm.following(datetime.now(UTC), run.created_at) if run.enabled else None
+        last = next(place.api.runs(recurring_run=run.id), None)
+        ended = ""
+        if last:  # KFP's word while it goes on, then its own record too.
+            ended = outcome_in_kfp(store, last.id, last.state).state if last.ended else last.state or "not started"
+        rows.append(
+            {
+                "schedule": schedule.schedule,
+                "recurring_run": run.name,
+                "when": run.cron or f"every {run.interval} s",
+                "state": "enabled" if run.enabled else "paused" if schedule.paused else "disabled",
+                "next": due.astimezone(UTC).isoformat() if due else "",
+                "last_run": last.created_at.isoformat() if last else "",
+                "ended": ended,
+            }
+        )
     if as_json:
         print_json(rows)
         return
-    table = Table("schedule", "recurring run", "when", "state", "next", "last run", "ended")
-    for row in rows:
-        table.add_row(*row.values())
-    print_table(table)
-
-
-def _row(place: Place, one: Held) -> dict[str, str]:
-    run, given, now = one.run, place.project.file.schedules.get(one.schedule), datetime.now(UTC)
-    rhythm = schedule_of(run, given.time_zone if given else "UTC")
-    due = rhythm.following(now, run.created_at) if run.enabled else None
-    last = next(place.api.runs(recurring_run=run.id), None)
-    return {
-        "schedule": one.schedule,
-        "recurring_run": run.name,
-        "when": run.cron or f"every {run.interval} s",
-        "state": "enabled" if run.enabled else "paused" if one.paused else "disabled",
-        "next": due.astimezone(UTC).isoformat() if due else "",
-        "last_run": last.created_at.isoformat() if last else "",
-        "ended": _ended(place, last) if last else "",
-    }
-
-
-def _ended(place: Place, run: Run) -> str:
-    """How a run ended, by KFP and by its own record; KFP's word where it goes on."""
-    if not run.ended:
-        return run.state or "not started"
-    return outcome_in_kfp(ArtifactStore.open(place.platform.store), run.id, run.state).state
+    head = ("schedule", "recurring run", "when", "state", "next", "last run", "ended")
+    print_rows(head, (list(row.values()) for row in rows))
 
 
 @app.command()
@@ -120,27 +113,23 @@ def delete(
     """Delete a schedule from KFP; its runs stay. `apply` makes it again while it stands in project.yaml."""
     place = Place.of(project, platform)
     with nullcontext() if dry_run else _alone(place) as turn:
-        found = _named(place, name)
-        show([Change("-", f"schedule {name} ({one.run.name})") for one in found])
+        schedules = _named(place, name)
+        show([Change("-", f"schedule {name} ({schedule.run.name})") for schedule in schedules])
         if turn is None:
             return
-        for one in found:
+        for schedule in schedules:
             turn.require()
-            place.api.delete_recurring_run(one.run.id)
+            place.api.delete_recurring_run(schedule.run.id)
 
 
 @app.command()
 def backfill(
     name: NameArgument,
-    windows: Annotated[
-        str, typer.Option(help="START/END, START/END/STEP such as 2013-01-01/2013-07-01/P1M, or several with commas.")
-    ],
+    windows: Annotated[str, typer.Option(help="START/END, START/END/STEP, or several with commas.")],
     project: ProjectOption = None,
     platform: PlatformOption = None,
     dry_run: DryRunOption = False,
-    parallel: Annotated[
-        int, typer.Option(min=0, help="Runs at a time; default: the schedule's max_concurrency, else all at once.")
-    ] = 0,
+    parallel: Annotated[int, typer.Option(min=0, help="Runs at a time; default: max_concurrency, else all.")] = 0,
 ) -> None:
     """Submit what a schedule runs once for each window of time; a window that was submitted before is left out.
 
@@ -149,29 +138,29 @@ def backfill(
     """
     place = Place.of(project, platform)
     if name not in place.project.file.schedules:
-        raise ConfigurationError(f"There is no schedule {name!r} in project.yaml. It has {_known(place)}.")
-    (wanted,) = _wanted(place, name)
-    known = wanted.upload.spec["root"].get("inputDefinitions", {}).get("parameters", {})
-    if not parallel and "max_concurrency" in wanted.schedule.model_fields_set:
-        parallel = wanted.schedule.max_concurrency
+        raise ConfigurationError(f"There is no schedule {name!r} in project.yaml. It has {_names(place)}.")
+    (declared,) = _declared(place, name)
+    inputs = declared.upload.spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    if not parallel and "max_concurrency" in declared.schedule.model_fields_set:
+        parallel = declared.schedule.max_concurrency
     changes = []
-    going: list[str] = []
+    running: list[str] = []
     codes = [0]
     if not dry_run:
         place.publish()
     for window in windows_of(windows):
-        given = wanted.schedule.parameters | window.parameters(known)
-        plugins = place.platform.plugins_input
-        one = Submission(wanted.upload, given, wanted.experiment, wanted.service_account, plugins, word=window.name)
-        (change,) = [change for change in planned(place.api, one) if change.what.startswith("run ")]
+        parameters = declared.schedule.parameters | window.parameters(inputs)
+        account, plugins = declared.service_account, place.platform.plugins_input
+        submission = Submission(declared.upload, parameters, declared.experiment, account, plugins, word=window.name)
+        (change,) = [change for change in planned(place.api, submission) if change.what.startswith("run ")]
         changes.append(change)
         if not dry_run:
-            if parallel and change.sign == "+" and len(going) >= parallel:
-                typer.echo(f"{len(going)} runs go on: waiting for one of them to end.", err=True)
-                codes.append(exit_code(place.api.wait(going.pop(0)), place.platform.store))
-            with place.alone(f"run {one.key}") as turn:
-                run = one.send(place.api, turn.require)
-            going += [] if run.ended else [run.id]
+            if parallel and change.sign == "+" and len(running) >= parallel:
+                typer.echo(f"{len(running)} runs go on: waiting for one of them to end.", err=True)
+                codes.append(exit_code(place.api.wait(running.pop(0)), place.platform.store))
+            with place.alone(f"run {submission.key}") as turn:
+                run = submission.send(place.api, turn.require)
+            running += [] if run.ended else [run.id]
     if not parallel and len(changes) > 1:
         changes.append(
             Change("!", "all windows run at once: --parallel, or max_concurrency of the schedule, limits that")
@@ -180,59 +169,49 @@ def backfill(
     sys.exit(next(filter(None, codes), 0))
 
 
-def _wanted(place: Place, only: str = "") -> list[Wanted]:
-    schedules = {name: each for name, each in place.project.file.schedules.items() if only in ("", name)}
-    for name, each in schedules.items():
-        place.require_runs(each.parameters, f"schedules.{name}.parameters.")
-    pipelines = {name: each.pipeline or name for name, each in schedules.items()}
-    uploads = {
-        cache: place.compiled(
-            sorted({pipelines[name] for name, each in schedules.items() if each.cache == cache}), cache
-        )
-        for cache in {each.cache for each in schedules.values()}
-    }
-    _check_time_zones(place)
-    return [
-        Wanted(
-            place.project.name,
-            name,
-            each,
-            uploads[each.cache][pipelines[name]],
-            place.experiment,
-            place.platform.service_account,
-        )
-        for name, each in schedules.items()
-    ]
-
-
-def _check_time_zones(place: Place) -> None:
-    """Refuse a time zone that differs from the server's, because KFP's API has no field for it.
+def _declared(place: Place, only: str = "") -> list[Wanted]:
+    """The schedules of project.yaml with their compiled pipelines.
 
     Raises:
-        ConfigurationError: naming the schedules, and what to do.
+        ConfigurationError: if a run would fail on the platform, or a time zone differs from the server's, because KFP's
+            API has no field for it.
     """
-    server = os.environ.get(TIME_ZONE, "") or "UTC"
+    file = place.project.file
+    schedules = {name: schedule for name, schedule in file.schedules.items() if only in ("", name)}
+    for name, schedule in schedules.items():
+        place.require_runs(schedule.parameters, f"schedules.{name}.parameters.")
+    uploads: dict[str, Upload] = {}
+    for cache in {schedule.cache for schedule in schedules.values()}:
+        cached = {name: schedule for name, schedule in schedules.items() if schedule.cache == cache}
+        compiled = place.compiled({schedule.pipeline or name for name, schedule in cached.items()}, cache)
+        uploads |= {name: compiled[schedule.pipeline or name] for name, schedule in cached.items()}
+    zone = os.environ.get(TIME_ZONE, "") or "UTC"
     wrong = [
-        f"schedules.{name}.time_zone: expected {server}, found {each.time_zone}"
-        for name, each in place.project.file.schedules.items()
-        if each.cron and each.time_zone != server
+        f"schedules.{name}.time_zone: expected {zone}, found {schedule.time_zone}"
+        for name, schedule in file.schedules.items()
+        if schedule.cron and schedule.time_zone != zone
     ]
     if wrong:
         raise ConfigurationError(
             f"{'; '.join(wrong)}. KFP reads every cron expression in the zone of its controller "
             f"(CRON_SCHEDULE_TIMEZONE of ml-pipeline-scheduledworkflow). Set {TIME_ZONE} here to what it is there."
         )
+    account = place.platform.service_account
+    return [
+        Wanted(place.project.name, name, schedule, uploads[name], place.experiment, account)
+        for name, schedule in schedules.items()
+    ]
 
 
 def _named(place: Place, name: str) -> list[Held]:
-    found = [one for one in held(place.api, place.project.name) if one.schedule == name]
-    if not found:
+    schedules = [schedule for schedule in held(place.api, place.project.name) if schedule.schedule == name]
+    if not schedules:
         raise ConfigurationError(
             f"KFP has no schedule {name!r} of {place.project.name}; `gatehouse schedule apply` makes those of "
-            f"project.yaml, which has {_known(place)}."
+            f"project.yaml, which has {_names(place)}."
         )
-    return found
+    return schedules
 
 
-def _known(place: Place) -> str:
+def _names(place: Place) -> str:
     return ", ".join(sorted(place.project.file.schedules)) or "none"

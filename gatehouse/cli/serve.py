@@ -1,13 +1,12 @@
-"""`gatehouse serve`: the registry over HTTP, and the tokens that open it."""
+"""`gatehouse serve`: the registry over HTTP, and its tokens; `gatehouse predictor`: a model over HTTP."""
 
 import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from gatehouse.cli.output import StoreBesideProjectOption, open_store, print_table
+from gatehouse.cli.output import StoreBesideProjectOption, StoreOption, open_store, print_rows
 from gatehouse.cli.place import project_folder, store_address
 from gatehouse.errors import ConfigurationError
 from gatehouse.server.tokens import SCOPES, Scope, create_token, revoke_token, tokens_of
@@ -32,8 +31,8 @@ def serve(
     import uvicorn
 
     from gatehouse.project.project import load_project
+    from gatehouse.server.access import Rate
     from gatehouse.server.app import create_app
-    from gatehouse.server.rate import Rate
     from gatehouse.tracking.mlflow_client import load_mlflow
 
     folder = project_folder(project).resolve() if project else None
@@ -53,21 +52,20 @@ def create(
     store: StoreBesideProjectOption = "",
 ) -> None:
     """Create a token and print it, this once: the store keeps its hash."""
-    known: dict[str, Scope] = {each: each for each in SCOPES}
-    if wrong := [each for each in scope if each not in known]:
+    scopes: dict[str, Scope] = {allowed: allowed for allowed in SCOPES}
+    if wrong := [text for text in scope if text not in scopes]:
         raise ConfigurationError(f"--scope: expected {', '.join(SCOPES)}, found {', '.join(wrong)}.")
-    typer.echo(create_token(open_store(store), name, [known[each] for each in scope], days))
+    typer.echo(create_token(open_store(store), name, [scopes[text] for text in scope], days))
 
 
 @token.command("list")
 def list_tokens(store: StoreBesideProjectOption = "") -> None:
     """List the tokens of a store: who, what for, until when."""
-    table = Table("id", "name", "scopes", "until", "created by", "", box=None, pad_edge=False)
-    for each in tokens_of(open_store(store)).values():
-        table.add_row(
-            each.id, each.name, ", ".join(each.scopes), each.until, each.by, "revoked" if each.revoked else ""
-        )
-    print_table(table)
+    tokens = tokens_of(open_store(store)).values()
+    head = ("id", "name", "scopes", "until", "created by", "")
+    print_rows(
+        head, ((t.id, t.name, ", ".join(t.scopes), t.until, t.by, "revoked" if t.revoked else "") for t in tokens)
+    )
 
 
 @token.command("revoke")
@@ -78,3 +76,35 @@ def revoke(
     """Take a token back; every server of the store refuses it within a second or two."""
     revoked = revoke_token(open_store(store), number)
     typer.echo(f"The token {revoked.id} of {revoked.name} is revoked.")
+
+
+def predictor(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="NAME:2 or NAME@champion.")],
+    store: StoreOption = "",
+    online: Annotated[bool, typer.Option("--online", help="Also take keys alone: read the online store.")] = False,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for a free one.")] = 8080,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Answer only callers with a token of the store.")] = False,
+    rate: Annotated[float, typer.Option(min=0.1, help="Calls a second of each token; twice as many at once.")] = 1000,
+    follow: Annotated[float, typer.Option(min=0, help="Seconds between looks at where an alias is; 0 for none.")] = 10,
+) -> None:
+    """Serve the predictions of a model until SIGINT or SIGTERM; they are those of a batch, to the bit."""
+    import uvicorn
+
+    from gatehouse.registry.naming import named
+    from gatehouse.server.access import Access, Rate
+    from gatehouse.server.inference import ServedModel
+    from gatehouse.server.predictor import Following, create_app
+
+    opened = open_store(store)
+    served = ServedModel.of(opened, model, online)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.info("%s:%s is %s", served.name, served.version, served.model)
+
+    def newer(present: ServedModel) -> ServedModel | None:
+        moved = str(named(opened, model).number) != present.version
+        return ServedModel.of(opened, model, online) if moved else None
+
+    following = Following(served, newer if follow and "@" in model else None, follow)
+    access = Access(opened, Rate(rate, max(1, round(2 * rate)))) if tokens else None
+    uvicorn.run(create_app(following, access), host=host, port=port, log_config=None, server_header=False)

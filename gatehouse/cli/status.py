@@ -1,6 +1,7 @@
-"""`gatehouse status`: how the runs of a store do: what runs, what failed, how long stages take, and what they cost."""
+"""`gatehouse status`: the runs of a store: what runs, what failed, how long stages take, and what they cost."""
 
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,6 @@ from rich.text import Text
 
 from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.operations.metrics.exposition import exposition
-from gatehouse.operations.metrics.rows import Row
 from gatehouse.operations.metrics.summary import Totals, gate_outcomes, totals
 from gatehouse.operations.metrics.table import read, update
 from gatehouse.operations.report import NOT_MEASURED, page, span
@@ -36,83 +36,74 @@ def status(
     opened, now = open_store(store), time.time()
     update(opened)
     rows = read(opened, now - days * _DAY)
-    champions, made = champion_ages(opened, now), totals(rows)
+    champions, summary = _champion_ages(opened, now), totals(rows)
     if html:
         html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(page(rows, champions, prices_here().currency, days))
         typer.echo(f"dashboard written to {html}", err=True)
     if metrics:
         typer.echo(exposition(rows), nl=False)
-    elif as_json:
-        body = {"days": days, "running": running(opened, now), "champion_age_seconds": champions}
-        print_json(body | {"gate": gate_outcomes(rows), "totals": [one.to_json() for one in made]})
-    elif not html:
-        _print(rows, made, running(opened, now), champions)
+        return
+    if html and not as_json:
+        return
+    # Runs without an end that gave a sign of life in the last two days; `reconcile` handles the others.
+    unfinished = [run for run, names in recorded_runs(opened).items() if END not in names]
+    last_events = {
+        run: max((float(event.body["at"]) for _, event in events(opened, run)), default=0.0) for run in unfinished
+    }
+    running = sorted(run for run, last in last_events.items() if now - last < _SILENT)
+    if as_json:
+        body = {"days": days, "running": running, "champion_age_seconds": champions}
+        print_json(body | {"gate": gate_outcomes(rows), "totals": [total.to_json() for total in summary]})
+        return
+    if running:
+        typer.echo(f"running: {', '.join(running)}")
+    if not rows:
+        typer.echo("No run has ended in this time.")
+        return
+    _print_totals([total for total in summary if not total.stage], "pipeline", "runs")
+    typer.echo()
+    _print_totals([total for total in summary if total.stage], "stage", "tasks")
+    typer.echo()
+    for row in [row for row in rows if not row.stage and row.state != "succeeded"][-5:]:
+        typer.echo(f"{row.state}: {row.project}-{row.pipeline} {row.run}: {row.error or 'no cause on record'}")
+    for name, age in champions.items():
+        typer.echo(f"champion of {name}: for {duration(age)}")
+    outcomes = ", ".join(f"{count} {name}" for name, count in gate_outcomes(rows).items())
+    typer.echo(f"gate: {outcomes or 'no candidate was judged'}")
 
 
-def running(store: ArtifactStore, now: float) -> list[str]:
-    """Runs without an end that gave a sign of life in the last two days; `reconcile` handles the others."""
-    open_runs = [run for run, names in recorded_runs(store).items() if END not in names]
-    heard = {run: max((float(event.body["at"]) for _, event in events(store, run)), default=0.0) for run in open_runs}
-    return sorted(run for run, last in heard.items() if now - last < _SILENT)
-
-
-def champion_ages(store: ArtifactStore, now: float) -> dict[str, float]:
+def _champion_ages(store: ArtifactStore, now: float) -> dict[str, float]:
     """Seconds since the present champion of each model was promoted, from the ledger."""
     ages = {}
     for name in model_names(store):
         ledger = Ledger(store, name)
         champion = ledger.state().champion
-        since = [
+        promoted = [
             str(record.provenance.get("at", ""))
             for record in ledger.records()
             if record.version == champion
             and ((record.kind == "promoted" and record.alias == "champion") or record.kind == "rolled_back")
         ]
-        if champion and since and since[-1]:
-            ages[name] = now - _seconds(since[-1])
+        if champion and promoted and promoted[-1]:
+            ages[name] = now - datetime.fromisoformat(promoted[-1]).timestamp()
     return ages
 
 
-def _seconds(text: str) -> float:
-    from datetime import datetime
-
-    return datetime.fromisoformat(text).timestamp()
-
-
-def _print(rows: list[Row], made: list[Totals], going: list[str], champions: dict[str, float]) -> None:
-    if going:
-        typer.echo(f"running: {', '.join(going)}")
-    if not rows:
-        typer.echo("No run has ended in this time.")
-        return
-    _print_totals([one for one in made if not one.stage], "pipeline", "runs")
-    typer.echo()
-    _print_totals([one for one in made if one.stage], "stage", "tasks")
-    typer.echo()
-    failed = [row for row in rows if not row.stage and row.state != "succeeded"][-5:]
-    for row in failed:
-        typer.echo(f"{row.state}: {row.project}-{row.pipeline} {row.run}: {row.error or 'no cause on record'}")
-    for name, age in champions.items():
-        typer.echo(f"champion of {name}: for {duration(age)}")
-    decided = ", ".join(f"{count} {name}" for name, count in gate_outcomes(rows).items())
-    typer.echo(f"gate: {decided or 'no candidate was judged'}")
-
-
-def _print_totals(made: list[Totals], what: str, counted: str) -> None:
+def _print_totals(summary: list[Totals], what: str, counted: str) -> None:
     table = Table(what, *(["pipeline"] if what == "stage" else []), box=None, pad_edge=False)
-    trained = any(one.gpu_percent is not None for one in made)
-    for name in (counted, "success", "memo", "retries", "median", "waited", "cost", *(["GPU"] if trained else [])):
+    with_gpu = any(total.gpu_percent is not None for total in summary)
+    for name in (counted, "success", "memo", "retries", "median", "waited", "cost", *(["GPU"] if with_gpu else [])):
         table.add_column(name, justify="right")
     table.add_column("last")
-    for one in made:
-        names = [one.stage, one.name] if what == "stage" else [one.name]
+    for total in summary:
+        gpu = NOT_MEASURED if total.gpu_percent is None else percent(total.gpu_percent / 100)
         table.add_row(
-            *names,
-            *(str(one.runs), percent(one.success), str(one.memo), str(one.retries)),
-            *(span(one.median_seconds), span(one.queue_seconds)),
-            NOT_MEASURED if one.cost is None else f"{one.cost:.2f}",
-            *([NOT_MEASURED if one.gpu_percent is None else percent(one.gpu_percent / 100)] if trained else []),
-            Text(one.last_state, style=_STYLES.get(one.last_state, "")),
+            *([total.stage, total.name] if what == "stage" else [total.name]),
+            *(str(total.runs), percent(total.success), str(total.memo), str(total.retries)),
+            *(span(total.median_seconds), span(total.queue_seconds)),
+            NOT_MEASURED if total.cost is None else f"{total.cost:.2f}",
+            *([gpu] if with_gpu else []),
+            Text(total.last_state, style=_STYLES.get(total.last_state, "")),
         )
     print_table(table)

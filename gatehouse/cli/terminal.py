@@ -1,6 +1,5 @@
-"""What a person sees of a run: the steps live, then a summary. Plain lines where the output is no terminal."""
+"""Shows a run in the terminal: its steps live, or as plain lines where the output is no terminal, then a summary."""
 
-import itertools
 import re
 import textwrap
 import time
@@ -20,23 +19,23 @@ from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.run import Event
 from gatehouse.store.store import ArtifactStore
 
-_MANY_TABLES = 5
-_ON_A_LINE = 4
+_MOST_TABLES = 5
+_METRICS_PER_LINE = 4
 _MARKS = {"finished": ("✓", "green"), "hit": ("=", "cyan"), "failed": ("✗", "bold red"), "stopped": ("■", "yellow")}
 _NEWS = {"trial": ("  {}", "dim"), "warned": ("  warning: {}", "yellow")}
-_LONGEST, _LONGEST_CAUSE = 120, 100
+_LONGEST_VERDICT, _LONGEST_CAUSE = 120, 100
 _DIGEST = re.compile(r"(sha256-[0-9a-f]{12})[0-9a-f]{52}")
 
 
 class Screen:
-    """Shows a run while it goes on (`update`) and what came of it (`summarise`)."""
+    """Shows a run while it goes on (`update`) and its results (`summarise`)."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
         self._console = Console(highlight=False, markup=False)
         self._live: Live | None = None
-        self._told: set[str] = set()
-        self._heard = 0
+        self._printed: set[str] = set()
+        self._events_seen = 0
         self._spinner = Spinner("dots", style="yellow")
         self._began = time.monotonic()
 
@@ -51,28 +50,28 @@ class Screen:
             self._live.stop()
 
     def update(self, run: LocalRun) -> None:
-        """Show the run as it stands."""
-        self._tell_news(run)
+        """Show the run as it stands; trials that ended and warnings have a line each, above the live steps."""
+        news = [event for event in run.events[self._events_seen :] if event.event in _NEWS]
+        self._events_seen = len(run.events)
+        for event in sorted(news, key=lambda event: float(event.body["at"])):
+            line, style = _NEWS[event.event]
+            self._print(Text(line.format(event.body["message"]), style=style))
         if self._live:
             self._live.update(self._steps(run))
             return
         for task in run.plan:
-            event = run.latest(task.stage)
-            if event and event.event in _MARKS and task.stage not in self._told:
-                self._told.add(task.stage)
-                self._console.print(self._line(run, task, event), soft_wrap=True)
+            ended = run.latest(task.stage)
+            if ended and ended.event in _MARKS and task.stage not in self._printed:
+                self._printed.add(task.stage)
+                self._print(_line(run, task, ended))
 
-    def _tell_news(self, run: LocalRun) -> None:
-        """Print a line for each trial that has ended since, and each warning: above the steps, if these are live."""
-        new, self._heard = run.events[self._heard :], len(run.events)
-        told = [event for event in new if event.event in _NEWS]
-        for event in sorted(told, key=lambda one: float(one.body["at"])):
-            line, style = _NEWS[event.event]
-            self._console.print(Text(line.format(event.body["message"]), style=style), soft_wrap=True)
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
 
     def _steps(self, run: LocalRun) -> RenderableType:
+        head = Text(f"run {run.run}", style="dim")
         if not run.plan:
-            return Group(Text(f"run {run.run}", style="dim"), Text("  building the pipeline …"))
+            return Group(head, Text("  building the pipeline …"))
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
         for task in run.plan:
             event = run.latest(task.stage)
@@ -82,118 +81,101 @@ class Screen:
                 mark, style = _mark(event)
                 table.add_row(Text(mark, style=style), task.title, _duration(event, run), _gist(event, run.objective))
             else:
-                elapsed = time.time() - event.body["at"]
-                table.add_row(self._spinner, task.title, f"{elapsed:.0f} s", _progress(task.stage, run))
-        return Group(Text(f"run {run.run}", style="dim"), table)
-
-    def _line(self, run: LocalRun, task: PlannedTask, event: Event) -> Text:
-        mark, style = _mark(event)
-        line = Text(f"{mark} ", style=style)
-        line.append(f"{task.title:<44}", style="default")
-        line.append(f"{_duration(event, run):>12}  ", style="dim")
-        gist, told = _gist(event, run.objective), len(event.body.get("result", {}).get("warnings") or ())
-        line.append(gist)
-        if told:
-            line.append(f"{', ' * bool(gist)}{counted(told, 'warning')}", style="yellow")
-        return line
+                inside = f"{task.stage}:"
+                parts = [part for part in run.events if part.stage.startswith(inside) and part.event in _MARKS]
+                elapsed = f"{time.time() - event.body['at']:.0f} s"
+                table.add_row(self._spinner, task.title, elapsed, f"{len(parts)} done" if parts else "")
+        return Group(head, table)
 
     def summarise(self, run: LocalRun) -> None:
-        """Print what came of the run: references, verdicts, metrics, decision, reports; or the cause of the failure."""
-        took = f"{time.monotonic() - self._began:.1f} s"
-        console = self._console
-        console.print()
+        """Print references, verdicts, metrics, decision and reports of the run; or the cause of the failure."""
+        self._console.print()
         if run.failure is not None:
-            self._print_failure(run)
+            stage = run.failure.get("stage")
+            failed = next((f"{task.title} failed" for task in run.plan if task.stage == stage), "error")
+            self._print(Text.assemble((f"{failed}: ", "bold red"), _cause(run.failure)))
+            self._print_reports(run)
         elif run.exit_code:
             state = "stopped by a signal" if run.exit_code > 128 else "failed"
-            ended = Text.assemble(
-                (f"The run was {state}.", "bold red"), " Run again: finished stages come from the memo."
-            )
-            console.print(ended, soft_wrap=True)
+            again = " Run again: finished stages come from the memo."
+            self._print(Text.assemble((f"The run was {state}.", "bold red"), again))
         else:
             self._print_results(run)
-        for stage, message in warnings(run):
-            console.print(Text(f"warning in {stage}: {message}", style="yellow"), soft_wrap=True)
-        console.print(Text(f"run {run.run}, {took}; log {run.log}", style="dim"), soft_wrap=True)
-
-    def _print_failure(self, run: LocalRun) -> None:
-        assert run.failure is not None
-        stage = run.failure.get("stage")
-        failed = next((f"{task.title} failed" for task in run.plan if task.stage == stage), "error")
-        self._console.print(Text.assemble((f"{failed}: ", "bold red"), _cause(run.failure)), soft_wrap=True)
-        self._print_reports(run)
+        for task in run.plan:
+            for message in run.result(task.stage).get("warnings", ()):
+                self._print(Text(f"warning in {task.stage}: {message}", style="yellow"))
+        for event in run.events:
+            if event.event == "warned":
+                self._print(Text(f"warning in {event.stage}: {event.body.get('message', '')}", style="yellow"))
+        took = f"{time.monotonic() - self._began:.1f} s"
+        self._print(Text(f"run {run.run}, {took}; log {run.log}", style="dim"))
 
     def _print_results(self, run: LocalRun) -> None:
-        for name, value in (rows := summary(run)):
-            width = max(len(each) for each, _ in rows) + 1
-            indented = value.replace("\n", "\n" + " " * width)
-            self._console.print(Text.assemble((f"{name:<{width}}", "dim"), indented), soft_wrap=True)
-        for stage, message in alarms(run):
-            self._console.print(Text(f"alarm in {stage}: {message}", style="bold red"), soft_wrap=True)
         from gatehouse.tracking.kfp_task import URI
         from gatehouse.tracking.mlflow_client import tracking_of
 
+        rows = summary(run)
+        width = max((len(name) for name, _ in rows), default=0) + 1
+        for name, value in rows:
+            self._print(Text.assemble((f"{name:<{width}}", "dim"), value.replace("\n", "\n" + " " * width)))
+        for task in run.plan:
+            for message in run.result(task.stage).get("alarms", ()):
+                self._print(Text(f"alarm in {task.stage}: {message}", style="bold red"))
         if tracking_of(self._store) is None:
             untracked = f"MLflow has nothing of this run: the store is remote, and {URI} is not set."
-            self._console.print(Text(untracked, style="yellow"), soft_wrap=True)
+            self._print(Text(untracked, style="yellow"))
         self._print_reports(run)
 
     def _print_reports(self, run: LocalRun) -> None:
         try:
             for path in pages(self._store, run):
-                self._console.print(Text.assemble((f"{'report':<16}", "dim"), str(path)), soft_wrap=True)
-        except Exception as error:  # A page shows what a run has done, and must not make it fail.
-            told = f"The reports could not be drawn: {type(error).__name__}: {error}"
-            self._console.print(Text(told, style="yellow"))
+                self._print(Text.assemble((f"{'report':<16}", "dim"), str(path)))
+        except Exception as error:  # A page that cannot be drawn must not make the run fail.
+            self._print(Text(f"The reports could not be drawn: {type(error).__name__}: {error}", style="yellow"))
 
 
 def pages(store: ArtifactStore, run: LocalRun) -> list[Path]:
-    """The page of each artifact that the run's stages gave, as files, in order of the pipeline."""
+    """The page of each artifact among the results of the run's stages, in the order of the pipeline."""
     from gatehouse.reports.rendering import has_page, rendered
 
-    given = (reference for task in run.plan for reference in references_in(list(run.result(task.stage).values())))
-    return [rendered(store, reference) for reference in dict.fromkeys(given) if has_page(reference)]
+    references = (reference for task in run.plan for reference in references_in(list(run.result(task.stage).values())))
+    return [rendered(store, reference) for reference in dict.fromkeys(references) if has_page(reference)]
 
 
 def summary(run: LocalRun) -> list[tuple[str, str]]:
-    """Name and value of everything worth reading at the end of a run, in order of the pipeline.
+    """Name and value of everything worth reading at the end of a run, in the order of the pipeline.
 
-    What a result is called says how it is shown: references, the metrics of a stage that judges, then decisions and
-    verdicts that are no pass, with their reasons.
+    These are references, the metrics of a stage that judges, then decisions and verdicts other than pass, with their
+    reasons.
     """
     rows: dict[str, str] = {}
-    said: dict[str, tuple[str, list[str]]] = {}
+    verdicts: dict[str, tuple[str, list[str]]] = {}
     for task in run.plan:
         result = run.result(task.stage)
         for field, value in result.items():
+            title = field.replace("_", " ")
             if isinstance(value, str) and references_in([value]):
-                rows[_words(field)] = _short(value)  # of the parent's and the new tables, the new
+                rows[title] = Reference.parse(value).short  # Of the parent's and the new tables, the new.
             elif field == "rejected" and value:
-                rows |= {f"rejected {table}": _short(reference) for table, reference in value.items()}
+                rows |= {f"rejected {table}": Reference.parse(reference).short for table, reference in value.items()}
             elif field.endswith("metrics") and "verdict" in result and value:
-                rows[_words(field)] = _metrics(value, run.objective)
+                rows[title] = _metrics(value, run.objective)
+        reasons = [str(reason) for reason in result.get("reasons", ())]
+        if result.get("verdict") in ("refused", "inconclusive"):
+            reasons = advised(reasons)
         if "decision" in result:
-            said.pop("evaluate", None)  # The decision about the candidate has the same reasons.
-            said["decision"] = (_decision(result), _advised(result))
-        elif result.get("verdict", "pass") != "pass" and result.get("reasons"):
-            said[_words(task.stage)] = (str(result["verdict"]), _advised(result))
-    told = ([(name, word), *(("", f"- {each}") for each in reasons)] for name, (word, reasons) in said.items())
-    return [*rows.items(), *itertools.chain.from_iterable(told)]
-
-
-def warnings(run: LocalRun) -> list[tuple[str, str]]:
-    """Stage and message of the warnings in results, and of all warnings on the record."""
-    found = [(task.stage, message) for task in run.plan for message in run.result(task.stage).get("warnings", ())]
-    return found + [(event.stage, event.body.get("message", "")) for event in run.events if event.event == "warned"]
-
-
-def alarms(run: LocalRun) -> list[tuple[str, str]]:
-    """Stage and message of the alarms in results, also of those that decide nothing."""
-    return [(task.stage, message) for task in run.plan for message in run.result(task.stage).get("alarms", ())]
+            verdicts.pop("evaluate", None)  # The decision about the candidate has the same reasons.
+            verdicts["decision"] = (_decision(result), reasons)
+        elif result.get("verdict", "pass") != "pass" and reasons:
+            verdicts[task.stage.replace("_", " ")] = (str(result["verdict"]), reasons)
+    lines = list(rows.items())
+    for name, (verdict, reasons) in verdicts.items():
+        lines += [(name, verdict), *(("", f"- {reason}") for reason in reasons)]
+    return lines
 
 
 def figure(value: float) -> str:
-    """A metric with four decimals; a power of ten where it is too large for decimals to say anything.
+    """A metric with four decimals, or as a power of ten if it is too large for decimals.
 
     Example:
         >>> figure(0.25), figure(6.697e14)
@@ -202,20 +184,12 @@ def figure(value: float) -> str:
     return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3e}"
 
 
-def _words(field: str) -> str:
-    return field.replace("_", " ")
-
-
-def _short(reference: str) -> str:
-    """A reference with its digest cut; every command takes it so."""
-    return Reference.parse(reference).short
-
-
 def _metrics(metrics: dict[str, float], objective: str, most: int | None = None) -> str:
-    """Metrics with the one first by which the gate compares models."""
+    """Metrics with the objective of the gate first."""
     ordered = sorted(metrics, key=lambda name: name != objective)
-    written = [f"{name} {figure(metrics[name])}" for name in ordered[:most]]
-    return "\n".join("  ".join(written[at : at + _ON_A_LINE]) for at in range(0, len(written), _ON_A_LINE))
+    texts = [f"{name} {figure(metrics[name])}" for name in ordered[:most]]
+    starts = range(0, len(texts), _METRICS_PER_LINE)
+    return "\n".join("  ".join(texts[start : start + _METRICS_PER_LINE]) for start in starts)
 
 
 def _decision(result: dict[str, Any]) -> str:
@@ -224,46 +198,41 @@ def _decision(result: dict[str, Any]) -> str:
     version = f", version {result['version']}{alias}" if result.get("version") else ""
     if version and result["decision"] in ("refused", "inconclusive"):
         version = f"; an earlier run registered the same model{version}"
-    rings = len(result.get("alarms") or ())
-    rung = f"; {counted(rings, 'alarm')}" if rings else ""
-    return f"{result['decision']}{version}{rung}"
+    alarms = result.get("alarms") or ()
+    ringing = f"; {counted(len(alarms), 'alarm')}" if alarms else ""
+    return f"{result['decision']}{version}{ringing}"
 
 
-def _advised(result: dict[str, Any]) -> list[str]:
-    """Why a stage said what it said; where that is the gate, with what a person can do."""
-    reasons = [str(reason) for reason in result.get("reasons", ())]
-    return advised(reasons) if result.get("verdict") in ("refused", "inconclusive") else reasons
+def _line(run: LocalRun, task: PlannedTask, event: Event) -> Text:
+    mark, style = _mark(event)
+    gist, warnings = _gist(event, run.objective), event.body.get("result", {}).get("warnings") or ()
+    line = Text.assemble((f"{mark} ", style), f"{task.title:<44}", (f"{_duration(event, run):>12}  ", "dim"), gist)
+    if warnings:
+        line.append(f"{', ' * bool(gist)}{counted(len(warnings), 'warning')}", style="yellow")
+    return line
 
 
 def _mark(event: Event) -> tuple[str, str]:
-    """The sign of a stage that has ended, and its style: of one that has judged, the sign of its verdict."""
+    """The sign and style of a stage that has ended; a stage that judges has the sign of its verdict."""
     result = event.body.get("result", {})
-    judged = str(result.get("verdict", "pass"))
-    if event.event not in ("finished", "hit") or (judged == "pass" and result.get("decision") != "refused"):
+    verdict = str(result.get("verdict", "pass"))
+    if event.event not in ("finished", "hit") or (verdict == "pass" and result.get("decision") != "refused"):
         return _MARKS[event.event]
-    return _MARKS["failed"] if judged == "fail" else ("!", "yellow")
-
-
-def _verdict(result: dict[str, Any], objective: str) -> str:
-    """A verdict with what tells most about it: the reasons for a refusal, cut where they are long, or first metrics."""
-    verdict = str(result["verdict"])
-    if verdict != "pass" and result.get("reasons"):
-        return textwrap.shorten(f"{verdict}: {'; '.join(result['reasons'])}", _LONGEST, placeholder=" …")
-    if not result.get("metrics"):
-        return verdict
-    told = [_metrics(result["metrics"], objective, 2), *filter(None, [result.get("summary")])]
-    return f"{verdict}: {'; '.join(told)}"
+    return _MARKS["failed"] if verdict == "fail" else ("!", "yellow")
 
 
 def _duration(event: Event, run: LocalRun) -> str:
-    inner = [part for part in run.events if part.stage.startswith(f"{event.stage}:")]
-    looked = not event.body.get("memo", True) and any(part.event == "hit" for part in inner)
-    hit = event.event == "hit" or (looked and all(part.event in ("started", "hit") for part in inner))
-    return "from memo" if hit else f"{event.body['seconds']:.1f} s"
+    parts = [part for part in run.events if part.stage.startswith(f"{event.stage}:")]
+    from_memo = event.event == "hit" or (
+        not event.body.get("memo", True)
+        and any(part.event == "hit" for part in parts)
+        and all(part.event in ("started", "hit") for part in parts)
+    )
+    return "from memo" if from_memo else f"{event.body['seconds']:.1f} s"
 
 
 def _gist(event: Event, objective: str) -> str:
-    """One line that says what a stage found, by what its result is called."""
+    """One line about the result of a stage."""
     if event.event in ("failed", "stopped"):
         cause = _DIGEST.sub(r"\1", _cause(event.body).partition("\n")[0])
         return textwrap.shorten(cause, _LONGEST_CAUSE, placeholder=" …")
@@ -271,36 +240,31 @@ def _gist(event: Event, objective: str) -> str:
     if "decision" in result:
         return _decision(result)
     if "verdict" in result:
-        return _verdict(result, objective)
+        verdict = str(result["verdict"])
+        if verdict != "pass" and result.get("reasons"):
+            return textwrap.shorten(f"{verdict}: {'; '.join(result['reasons'])}", _LONGEST_VERDICT, placeholder=" …")
+        if not result.get("metrics"):
+            return verdict
+        facts = [_metrics(result["metrics"], objective, 2), *filter(None, [result.get("summary")])]
+        return f"{verdict}: {'; '.join(facts)}"
     if "summary" in result:
         return str(result["summary"])
     rows = result.get("rows")
     if isinstance(rows, dict):
-        return _tables(rows, result.get("rejected_rows") or {})
+        rejected = result.get("rejected_rows") or {}
+        if len(rows) > _MOST_TABLES:
+            aside = f", {sum(rejected.values()):,} rejected" if rejected else ""
+            return f"{len(rows)} tables, {counted(sum(rows.values()), 'row')}{aside}"
+        aside_of = {name: f" ({count:,} rejected)" for name, count in rejected.items()}
+        return " ".join(f"{name} {count:,}{aside_of.get(name, '')}" for name, count in rows.items())
     if isinstance(rows, int):
         aside = ", ".join(f"{count:,} {reason}" for reason, count in (result.get("set_aside") or {}).items())
         return f"{counted(rows, 'row')}{f'; set aside: {aside}' if aside else ''}"
-    references = [Reference.parse(value).short for value in references_in(list(result.values()))]
-    return references[0] if references else ""
-
-
-def _tables(rows: dict[str, int], rejected: dict[str, int]) -> str:
-    """Rows by table, or of all where there are many; and how many were rejected, where any was."""
-    aside = f", {sum(rejected.values()):,} rejected" if rejected else ""
-    if len(rows) > _MANY_TABLES:
-        return f"{len(rows)} tables, {counted(sum(rows.values()), 'row')}{aside}"
-    if not rejected:
-        return " ".join(f"{name} {count:,}" for name, count in rows.items())
-    told = (f", {rejected[name]:,} rejected" if name in rejected else "" for name in rows)
-    return "; ".join(f"{name} {count:,} rows{more}" for (name, count), more in zip(rows.items(), told, strict=True))
+    references = references_in(list(result.values()))
+    return references[0].short if references else ""
 
 
 def _cause(body: dict[str, Any]) -> str:
-    """Why something failed, in its words; an error that nobody expected says little without the name of its class."""
+    """Why something failed; an unexpected error says little without the name of its class."""
     name, message = str(body.get("error", "")), str(body.get("message", ""))
     return f"{name}: {message}" if body.get("unexpected") else message or name
-
-
-def _progress(stage: str, run: LocalRun) -> str:
-    inner = [event for event in run.events if event.stage.startswith(f"{stage}:") and event.event in _MARKS]
-    return f"{len(inner)} done" if inner else ""

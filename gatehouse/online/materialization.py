@@ -1,19 +1,13 @@
-"""Materialization: writes rows that became known since the last run to the online store, which also keeps the state.
+"""Materialization: writes what became known since the last run to the online store, which also keeps the state.
 
-A run writes the rows of a view that became known after the settled rows of the last run, up to `as_of`. A row is known
-from max(event, created) on, so a late row about an older event is written too. For each key only the newest row is
-written, and no expired row.
+A run looks at the keys with rows that became known after the settled rows of the last run, and at the keys that the
+store notes as provisional: the next table may replace their rows, or they were pushed. For each of these keys it writes
+the newest fresh row of the table, or removes the stored row where the table has none. Every run is a generation, and
+its rows replace those of earlier generations.
 
-The newest rows of a table are provisional: the next table replaces them. It also replaces rows that were pushed in
-between. The store keeps the keys of both kinds. For these keys a run writes the newest row of the table, whatever the
-store holds.
-
-This is right only while the settled rows do not change. So the store keeps a digest of them. A view is written again
-as a new generation in two cases: the feature table gives another digest (another definition, a changed static table,
-removed rows), or a killed run wrote other rows. Rows of earlier generations are removed afterwards.
-
-Every step can be repeated, and two runs can work at once: the store compares rows when it writes, and it changes the
-state only if the state is still the one that was read.
+This is right only while settled rows do not change and the last run was completed. So the store keeps a digest of the
+settled rows. If the feature table gives another digest (another definition, a changed static table, removed rows), or
+if another run was begun and not completed, the whole view is written, and rows of earlier generations are removed.
 """
 
 import hashlib
@@ -28,12 +22,11 @@ import pyarrow as pa
 
 from gatehouse.errors import StoreError
 from gatehouse.features.database import connect, quoted, rows_of
-from gatehouse.online.store import NEVER, OnlineStore, OnlineView, State, epoch_us
+from gatehouse.online.store import FOREVER, NEVER, OnlineStore, OnlineView, epoch_us
 
 logger = logging.getLogger(__name__)
 
 STEP = 1 << 15  # Rows between two progress messages.
-_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -41,45 +34,17 @@ class Materialized:
     """The result for one view.
 
     Attributes:
-        view: Its name.
-        rows: Number of rows to write.
-        written: Number of rows sent; less than `rows` where a killed run had sent the first of them.
+        rows: Number of keys to write or to remove.
         changed: Number of rows that changed the content of the store.
         since: The watermark before the run, in microseconds since 1970; None where there was none.
-        rewritten: Whether all rows of the view were written.
+        rewritten: Whether the whole view was written again.
     """
 
     view: str
     rows: int
-    written: int
     changed: int
     since: int | None
     rewritten: bool
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What a run writes for one view.
-
-    Attributes:
-        before: The state of the view when the plan was made.
-        rewrite: Whether all rows of the view are written.
-        as_of: The watermark afterwards, in microseconds since 1970.
-        settled: Time up to which rows are settled afterwards, in microseconds since 1970.
-        past: Digest of these settled rows.
-        generation: The generation of the rows.
-        target: Digest of the rows to write and of the state before.
-        tables: Reference of the feature tables.
-    """
-
-    before: State
-    rewrite: bool
-    as_of: int
-    settled: int
-    past: str
-    generation: int
-    target: str
-    tables: str
 
 
 def materialize_views(
@@ -107,54 +72,76 @@ def materialize_views(
         reference: Reference of the feature tables, which is stored with the watermark.
 
     Raises:
-        StoreError: if the store cannot be reached, or is already at a later time.
+        StoreError: if the store cannot be reached, is already at a later time, or another run writes the view.
     """
+    results = []
     with connect() as connection:
-        return [
-            _materialize(
-                connection,
-                store,
-                view,
-                tables[view.name],
-                as_of,
-                (settled or {}).get(view.name),
-                rewrite,
-                step,
-                reference,
-            )
-            for view in views
-        ]
+        for view in views:
+            open_rows(connection, view, tables[view.name])
+            until = epoch_us(as_of)
+            if settled and view.name in settled:
+                until = min(until, epoch_us(settled[view.name]) - 1)
+            results.append(_materialize(connection, store, view, as_of, until, rewrite, step, reference))
+    return results
 
 
 def _materialize(
     connection: duckdb.DuckDBPyConnection,
     store: OnlineStore,
     view: OnlineView,
-    files: Sequence[Path],
     as_of: datetime,
-    settled: datetime | None,
+    settled: int,
     rewrite: bool,
     step: int,
     reference: str,
 ) -> Materialized:
-    open_rows(connection, view, files)
-    until = epoch_us(as_of) if settled is None else min(epoch_us(as_of), epoch_us(settled) - 1)
-    for _ in range(_ATTEMPTS):
-        plan = _begin(connection, store, view, epoch_us(as_of), until, rewrite, reference)
-        provisional = store.provisional(view)
-        count = _select(connection, view, None if plan.rewrite else plan.before.settled, as_of)
-        done = plan.before.done if plan.before.target == plan.target else 0
-        if done:
-            logger.info("%s: goes on after %d of %d rows", view.name, done, count)
-        settling = _select_provisional(connection, view, provisional, as_of)
-        changed = _write(connection, store, view, plan, done, count, step)
-        changed += _settle(store, view, plan, settling, step)
-        if _complete(store, view, plan):
-            rows = count + _count_beside(connection, view)
-            return Materialized(view.name, rows, rows - done, changed, plan.before.known, plan.rewrite)
-        logger.info("%s: another run changed the online store meanwhile; looking again", view.name)
+    moment = epoch_us(as_of)
+    while True:
+        before = store.state(view.name)
+        if before.known is not None and before.known > moment and not rewrite:
+            known = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=before.known)
+            raise StoreError(
+                f"The online store holds {view.name} as known at {known.isoformat()}, which is after this run's as_of "
+                f"{as_of.isoformat()}. To go back, run with rewrite set to true."
+            )
+        past, past_before = (_digest(connection, view, time) for time in (settled, before.settled))
+        changed = before.known is not None and past_before != before.past
+        whole = rewrite or changed or before.last > before.generation
+        generation = before.last + 1
+        # The swap fails where another run began meanwhile, or a pusher noted a batch.
+        if store.swap(view.name, before, replace(before, last=generation)):
+            break
+    if changed:
+        logger.info("%s: settled rows changed; the whole view is written", view.name)
+    since = NEVER if whole or before.settled is None else before.settled
+    count = _select(connection, view, since, store.provisional(view), as_of)
+    replaced = 0
+    for start in range(0, count, step):
+        if store.state(view.name).last != generation:
+            break
+        rows: pa.Table = connection.sql(f"FROM features.to_write LIMIT {step} OFFSET {start}").to_arrow_table()
+        replaced += store.write(view, rows, generation, FOREVER if whole else moment, settled + 1)
+        logger.info("%s: %d of %d rows", view.name, start + rows.num_rows, count)
+    if whole and store.state(view.name).last == generation:
+        store.sweep(view, generation, sorted({*before.features} - {*view.features}))
+    while (state := store.state(view.name)).last == generation:
+        after = replace(
+            state,
+            generation=generation,
+            base=generation if whole else state.base,
+            known=moment,
+            settled=settled,
+            past=past,
+            features=view.features,
+            tables=reference,
+        )
+        if store.swap(view.name, state, after):
+            return Materialized(view.name, count, replaced, before.known, whole)
+    # The other run saw that this one was not completed, and writes the whole view as a later generation.
+    store.sweep(view, state.base)
     raise StoreError(
-        f"The view {view.name} was rewritten by other runs {_ATTEMPTS} times meanwhile. Run one at a time."
+        f"Another run began to write the view {view.name} to the online store meanwhile. Wait until it has ended, and "
+        "run again."
     )
 
 
@@ -170,166 +157,36 @@ def open_rows(connection: duckdb.DuckDBPyConnection, view: OnlineView, files: Se
     )
 
 
-def _begin(
-    connection: duckdb.DuckDBPyConnection,
-    store: OnlineStore,
-    view: OnlineView,
-    as_of: int,
-    settled: int,
-    rewrite: bool,
-    reference: str,
-) -> _Plan:
-    """Decide what to write, and record it in the store. If a run of the same plan was killed, it is continued."""
-    while True:
-        state = store.state(view.name)
-        if state.known is not None and state.known > as_of and not rewrite:
-            raise StoreError(
-                f"The online store holds {view.name} as known at {_time(state.known)}, which is after this run's "
-                f"as_of {_time(as_of)}. To go back, run with rewrite set to true."
-            )
-        whole, now, then = _digests(connection, view, [as_of, settled, state.settled])
-        changed = state.known is not None and then != state.past
-        # A rewrite that was not completed left rows that replace those of all earlier generations.
-        fresh = rewrite or changed or state.last > state.generation
-        target = _target(whole, as_of, settled, None if fresh else state)
-        if state.target not in ("", target):
-            # Another run has written rows, or is writing them.
-            fresh, target = True, _target(whole, as_of, settled, None)
-        if state.target == target:
-            return _Plan(state, fresh, as_of, settled, now, state.writing, target, reference)
-        if changed:
-            logger.info("%s: what was settled is not what it was; it is written from the beginning", view.name)
-        generation = state.last + 1 if fresh else state.generation
-        after = replace(state, last=max(state.last, generation), target=target, writing=generation, done=0)
-        if store.swap(view.name, state, after):
-            return _Plan(after, fresh, as_of, settled, now, generation, target, reference)
+def _digest(connection: duckdb.DuckDBPyConnection, view: OnlineView, until: int | None) -> str:
+    """A digest of the rows known at a time, with columns, types and time to live; the order of rows does not count."""
+    columns = ", ".join(map(quoted, (*view.keys, *view.features, "__event", "__created")))
+    types = connection.execute(f"DESCRIBE SELECT {columns} FROM features.rows").fetchall()
+    rows = connection.execute(
+        f"SELECT count(*), sum(hash({columns})::HUGEINT) FROM features.rows "
+        f"WHERE __known <= {NEVER if until is None else until}"
+    ).fetchall()
+    return hashlib.sha256(f"{[row[:2] for row in types]} {view.ttl} {rows}".encode()).hexdigest()
 
 
-def _target(whole: str, as_of: int, settled: int, before: State | None) -> str:
-    """A digest of what a run writes: the rows of the table, and the state from which it starts."""
-    parts = [whole, as_of, settled, *([before.known, before.settled, before.generation] if before else [])]
-    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
-
-
-def _digests(connection: duckdb.DuckDBPyConnection, view: OnlineView, times: Sequence[int | None]) -> list[str]:
-    """Digests of the rows known at each of `times`; the order of rows does not count."""
-    columns = (*view.keys, *view.features, "__event", "__created")
-    types = connection.execute(f"DESCRIBE SELECT {', '.join(map(quoted, columns))} FROM features.rows").fetchall()
-    shape = f"{[row[:2] for row in types]} {view.ttl}"
-    hashed = f"hash({', '.join(map(quoted, columns))})::HUGEINT"
-    known = [f"FILTER (__known <= {NEVER if time is None else time})" for time in times]
-    found = connection.execute(
-        f"SELECT {', '.join(f'[count(*) {each}, sum({hashed}) {each}]' for each in known)} FROM features.rows"
-    ).fetchall()[0]
-    return [hashlib.sha256(f"{shape} {pair}".encode()).hexdigest() for pair in found]
-
-
-def _select(connection: duckdb.DuckDBPyConnection, view: OnlineView, since: int | None, as_of: datetime) -> int:
-    """Create the table `features.wanted` of the rows to write, in order of the keys; returns their number."""
-    known = f"SELECT * FROM features.rows WHERE __known > {NEVER if since is None else since}"
-    connection.execute(f"CREATE OR REPLACE TABLE features.wanted AS {_newest(view, known, as_of)}")
-    return int(connection.execute("SELECT count(*) FROM features.wanted").fetchall()[0][0])
-
-
-def _select_provisional(
-    connection: duckdb.DuckDBPyConnection, view: OnlineView, provisional: pa.Table, as_of: datetime
-) -> pa.Table:
-    """One row per provisional key from the table, without an event where the table has no fresh row for it."""
-    keys = ", ".join(map(quoted, view.keys))
-    connection.register("provisional", provisional)
-    known = f"SELECT r.* FROM features.rows AS r SEMI JOIN provisional USING ({keys})"
-    return connection.sql(
-        f"SELECT {_columns(view)} FROM provisional LEFT JOIN ({_newest(view, known, as_of)}) USING ({keys})"
-    ).to_arrow_table()
-
-
-def _newest(view: OnlineView, rows: str, as_of: datetime) -> str:
-    """A query of the newest known row of every key, if it is fresh, in order of the keys."""
-    keys = ", ".join(map(quoted, view.keys))
-    return (
-        f"SELECT {_columns(view)} FROM ({rows}) WHERE __known <= {epoch_us(as_of)} AND __event >= {view.oldest(as_of)} "
-        f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY __event DESC, __created DESC, __position DESC) = 1 "
-        f"ORDER BY {keys}"
-    )
-
-
-def _columns(view: OnlineView) -> str:
-    names = [*view.keys, view.event, *([view.created] if view.created else []), *view.features]
-    return ", ".join(map(quoted, names))
-
-
-def _count_beside(connection: duckdb.DuckDBPyConnection, view: OnlineView) -> int:
-    """How many provisional keys are not among the rows to be written."""
-    keys = ", ".join(map(quoted, view.keys))
-    query = f"SELECT count(*) FROM provisional ANTI JOIN features.wanted USING ({keys})"
-    return int(connection.execute(query).fetchall()[0][0])
-
-
-def _write(
-    connection: duckdb.DuckDBPyConnection,
-    store: OnlineStore,
-    view: OnlineView,
-    plan: _Plan,
-    done: int,
-    count: int,
-    step: int,
+def _select(
+    connection: duckdb.DuckDBPyConnection, view: OnlineView, since: int, provisional: pa.Table, as_of: datetime
 ) -> int:
-    changed = 0
-    while done < count and _holds(store.state(view.name), plan):
-        rows: pa.Table = connection.sql(f"FROM features.wanted LIMIT {step} OFFSET {done}").to_arrow_table()
-        changed += store.write(view, rows, plan.generation, plan.settled + 1)
-        done += rows.num_rows
-        logger.info("%s: %d of %d rows", view.name, done, count)
-        _note_progress(store, view, plan.target, done)
-    return changed
+    """Create the table `features.to_write`: a row per key to write, without an event where the key has no fresh row.
 
-
-def _settle(store: OnlineStore, view: OnlineView, plan: _Plan, settling: pa.Table, step: int) -> int:
-    changed = 0
-    for at in range(0, settling.num_rows, step):
-        if _holds(store.state(view.name), plan):
-            changed += store.settle(view, settling.slice(at, step), plan.generation, plan.as_of, plan.settled + 1)
-    return changed
-
-
-def _holds(state: State, plan: _Plan) -> bool:
-    """Whether rows are still to be written and no other run completed the plan. A rewrite replaces the generation."""
-    return state.target == plan.target or state.writing != plan.generation
-
-
-def _note_progress(store: OnlineStore, view: OnlineView, target: str, done: int) -> None:
-    """Record how many rows of `target` are written, unless another run is writing something else."""
-    while (state := store.state(view.name)).target == target and state.done < done:
-        if store.swap(view.name, state, replace(state, done=done)):
-            return
-
-
-def _complete(store: OnlineStore, view: OnlineView, plan: _Plan) -> bool:
-    """Set the watermark. False if another rewrite or a run with other rows was faster: the plan must be made again."""
-    if plan.rewrite:
-        dropped = sorted({*plan.before.features} - {*view.features})
-        store.sweep(view, plan.generation, dropped)
-    while True:
-        state = store.state(view.name)
-        if state.generation > plan.generation:
-            store.sweep(view, state.generation)
-            return False
-        if not _holds(state, plan):
-            return state.known == plan.as_of and state.past == plan.past
-        done = replace(
-            state,
-            generation=plan.generation,
-            known=plan.as_of,
-            settled=plan.settled,
-            past=plan.past,
-            features=view.features,
-            tables=plan.tables,
-        )
-        if state.target == plan.target:
-            done = replace(done, target="", done=0)
-        if store.swap(view.name, state, done):
-            return True
-
-
-def _time(moment: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)).isoformat()
+    Returns:
+        The number of keys: those with rows known after `since`, and the provisional ones.
+    """
+    keys = ", ".join(map(quoted, view.keys))
+    names = dict.fromkeys((*view.keys, view.event, *([view.created] if view.created else []), *view.features))
+    columns = ", ".join(map(quoted, names))
+    known = f"SELECT * FROM features.rows WHERE __known <= {epoch_us(as_of)}"
+    connection.register("provisional", provisional)
+    connection.execute(
+        f"CREATE OR REPLACE TABLE features.to_write AS WITH touched AS (SELECT {keys} FROM ({known}) "
+        f"WHERE __known > {since} UNION SELECT {keys} FROM provisional), newest AS (SELECT {columns} FROM ({known}) "
+        f"SEMI JOIN touched USING ({keys}) WHERE __event >= {view.oldest(as_of)} QUALIFY row_number() OVER "
+        f"(PARTITION BY {keys} ORDER BY __event DESC, __created DESC, __position DESC) = 1) "
+        f"SELECT {columns} FROM touched LEFT JOIN newest USING ({keys}) ORDER BY {keys}"
+    )
+    (count,) = connection.execute("SELECT count(*) FROM features.to_write").fetchall()[0]
+    return int(count)

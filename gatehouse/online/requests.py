@@ -38,54 +38,35 @@ def online_features(
             or one that is not used; or if an on-demand view cannot be computed.
         StoreError: if the online store cannot be reached.
     """
-    wanted = repository.service(service)
-    views = [repository.views[name] for name in wanted.views]
+    spec = repository.service(service)
+    views = [repository.views[name] for name in spec.views]
     names = dict.fromkeys(key for view in views for key in view.spec.entities)
     types = {key: DECLARED[repository.entities[key]] for key in names}
     types |= {name: DECLARED[kind] for name, kind in repository.request_values(service).items()}
-    rows = pa.table(_columns(requests, types))
-    return with_online(online, views, [repository.on_demand[name] for name in wanted.on_demand], rows, now)
+    for number, request in enumerate(requests):
+        for name in sorted(types.keys() ^ request.keys()):
+            what = "is missing" if name in types else f"is not used{nearest(name, types)}"
+            raise ConfigurationError(
+                f"Request {number}: {name} {what}: expected {', '.join(types)}, found {', '.join(request)}."
+            )
+    columns = {
+        name: cast_values((request[name] for request in requests), kind, partial("Request {1}: {0}".format, name))
+        for name, kind in types.items()
+    }
+    on_demand = [repository.on_demand[name] for name in spec.on_demand]
+    return with_online(online, views, on_demand, pa.table(columns), now)
 
 
 def with_online(
     online: OnlineStore, views: Sequence[View], on_demand: Sequence[OnDemand], rows: pa.Table, now: datetime
 ) -> pa.Table:
-    """Add features from the online store and features of on-demand views to `rows`.
-
-    Args:
-        online: The online store.
-        views: The views to read.
-        on_demand: The on-demand views to compute from the values read.
-        rows: Entity keys and request values, shape (requests, columns).
-        now: The moment of the read, with its zone.
-
-    Returns:
-        The same rows in the same order, with one column more per feature; null where no fresh value is stored.
+    """Add a column per feature to rows of entity keys and request values; null where no fresh value is stored at `now`.
 
     Raises:
         ConfigurationError: if a key is missing or has another type than the view's; or as `with_on_demand`.
         StoreError: if the online store cannot be reached.
     """
-    found = online.read([online_view(view) for view in views], rows, now)
-    for name in found.column_names:
-        rows = rows.append_column(name, found[name])
+    features = online.read([online_view(view) for view in views], rows, now)
+    for name in features.column_names:
+        rows = rows.append_column(name, features[name])
     return with_on_demand(on_demand, rows)
-
-
-def _columns(requests: Sequence[Mapping[str, object]], types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
-    columns = {}
-    for number, request in enumerate(requests):
-        if unread := sorted(request.keys() - types.keys()):
-            raise ConfigurationError(
-                f"Request {number}: expected {', '.join(types)}, found also {', '.join(unread)}, which nothing reads"
-                f"{nearest(unread[0], types)}. Leave it out."
-            )
-    for name, kind in types.items():
-        for number, request in enumerate(requests):
-            if name not in request:
-                raise ConfigurationError(
-                    f"Request {number}: {name} is missing, found {', '.join(request)}. Send null where it is not known."
-                )
-        place = partial("Request {1}: {0}".format, name)
-        columns[name] = cast_values((request[name] for request in requests), kind, place)
-    return columns

@@ -5,9 +5,11 @@ and only comparisons with a value on either side count. The sample also has case
 decided last, keys whose newest row was corrected, keys that had a late row, and keys whose newest row is expired.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,28 @@ import pyarrow as pa
 
 from gatehouse.features.computing.labels import entity_rows
 from gatehouse.features.database import connect, open_tables, quoted, set_time
-from gatehouse.features.definitions.repository import Repository
+from gatehouse.features.definitions.repository import Repository, View, check_out
 from gatehouse.features.point_in_time.asof_join import asof_join
+from gatehouse.features.table_files import feature_files, raw_tables
 from gatehouse.online.materialization import open_rows
-from gatehouse.online.store import OnlineStore, OnlineView, epoch_us, offline_join
+from gatehouse.online.store import (
+    FOREVER,
+    OnlineStore,
+    OnlineView,
+    epoch_us,
+    offline_join,
+    online_view,
+    require_materialized,
+)
+from gatehouse.online.streaming.batch_folder import BatchFolder, streams_folder
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
 
 SAMPLE = 200
 FRESH, RECENT, CORRECTED, LATE, EXPIRED = "fresh", "recent", "corrected", "late", "expired"
 _EXAMPLES = 3
+_ATTEMPTS = 3
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -31,9 +47,6 @@ class Compared:
     """The comparison of one feature for one kind of keys.
 
     Attributes:
-        view: The view.
-        feature: The feature.
-        kind: `fresh`, `recent`, `corrected`, `late` or `expired`.
         cells: Number of keys compared.
         values: Number of keys with a value online or offline.
         differing: Number of keys whose values differ.
@@ -59,54 +72,48 @@ class Skew:
     @property
     def cells(self) -> int:
         """Number of comparisons, including null with null."""
-        return sum(one.cells for one in self.compared)
+        return sum(comparison.cells for comparison in self.compared)
 
     @property
     def values(self) -> int:
         """Number of comparisons with a value on either side."""
-        return sum(one.values for one in self.compared)
-
-    @property
-    def unseen(self) -> tuple[str, ...]:
-        """Views without any compared value."""
-        views = dict.fromkeys(one.view for one in self.compared)
-        return tuple(view for view in views if not any(one.values for one in self.compared if one.view == view))
-
-    def why_unseen(self, view: OnlineView) -> str:
-        """Why no value of such a view was compared."""
-        keys = {one.kind: one.cells for one in self.compared if one.view == view.name}
-        if keys.get(FRESH):
-            return "its fresh rows have no values"
-        if keys.get(EXPIRED):
-            return f"all its rows are expired, older than its ttl of {view.ttl}"
-        return "it has no rows that are known"
+        return sum(comparison.values for comparison in self.compared)
 
     @property
     def differing(self) -> dict[str, int]:
         """Number of differing values by feature; only features that have any."""
-        found: dict[str, int] = {}
-        for one in self.compared:
-            if one.differing:
-                found[one.feature] = found.get(one.feature, 0) + one.differing
-        return found
+        counts: Counter[str] = Counter()
+        for comparison in self.compared:
+            counts[comparison.feature] += comparison.differing
+        return dict(+counts)
 
     @property
     def share(self) -> float:
         """Share of compared values that differ; 1 where none was compared, as nothing shows that they are equal."""
         return sum(self.differing.values()) / self.values if self.values else 1.0
 
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Views without any compared value."""
+        values: dict[str, int] = {}
+        for comparison in self.compared:
+            values[comparison.view] = values.get(comparison.view, 0) + comparison.values
+        return tuple(view for view, count in values.items() if not count)
+
+    def why_unseen(self, view: OnlineView) -> str:
+        """Why no value of such a view was compared."""
+        keys = {comparison.kind: comparison.cells for comparison in self.compared if comparison.view == view.name}
+        if keys.get(FRESH):
+            return "its fresh rows have no values"
+        return (
+            f"all its rows are expired, older than its ttl of {view.ttl}"
+            if keys.get(EXPIRED)
+            else "no row of it is known"
+        )
+
 
 def decided_last(repository: Repository, tables: Mapping[str, Sequence[Path]], as_of: datetime) -> pa.Table:
-    """The entity keys of the rows decided last before `as_of`, at most `SAMPLE` of them.
-
-    Args:
-        repository: The definitions.
-        tables: Raw Parquet files by table.
-        as_of: Only rows whose label is known at this time.
-
-    Raises:
-        ConfigurationError: if the label's query does not run.
-    """
+    """The entity keys of the rows decided last, at most `SAMPLE`, whose label is known at `as_of`."""
     with connect() as connection:
         open_tables(connection, tables)
         set_time(connection, "as_of", as_of)
@@ -127,7 +134,7 @@ def measure_skew(
 
     Args:
         store: The online store, materialized up to `as_of`.
-        views: The views that are served, with the features that are served.
+        views: The views and features that are served.
         tables: Parquet files by view.
         recent: Entity keys of the rows decided last.
         as_of: The time of both reads.
@@ -140,42 +147,14 @@ def measure_skew(
     with connect() as connection:
         for view in views:
             open_rows(connection, view, tables[view.name])
-            later = _known_later(connection, view, as_of) if view.name in pushed else None
-            left_out += later.num_rows if later else 0
+            until = epoch_us(as_of) if view.name in pushed else FOREVER
+            query = f"SELECT DISTINCT {', '.join(map(quoted, view.keys))} FROM features.rows WHERE __known > {until}"
+            later = connection.sql(query).to_arrow_table()
+            left_out += later.num_rows
             for kind, keys in _sample(connection, view, recent, as_of, since.get(view.name)).items():
-                compared += _compare(connection, store, view, kind, _without(keys, later), as_of)
+                sampled = keys.join(later, keys.column_names, join_type="left anti") if later.num_rows else keys
+                compared += _compare(connection, store, view, kind, sampled, as_of)
     return Skew(tuple(compared), left_out)
-
-
-def skew_reasons(skew: Skew, views: Iterable[OnlineView], as_of: datetime, max_skew: float) -> list[str]:
-    """Reasons why the skew of views exceeds `max_skew`; empty if it does not.
-
-    A view without any compared value fails too: nothing shows that it is served with the values of training.
-    """
-    missing = [
-        f"{view.name}: no value was compared: as of {as_of.isoformat()} {skew.why_unseen(view)}, so it is served empty"
-        for view in views
-        if view.name in skew.unseen and max_skew < 1
-    ]
-    if not skew.values or skew.share <= max_skew:
-        return missing
-    worst = sorted(skew.differing.items(), key=lambda item: (-item[1], item[0]))
-    return [
-        *missing,
-        f"skew {skew.share:.6f} is above the {max_skew:.6f} that max_skew allows: {sum(skew.differing.values())} of "
-        f"{skew.values} values read back online differ from the offline ones",
-        *(f"{feature}: {count} values differ" for feature, count in worst[:10]),
-    ]
-
-
-def _known_later(connection: duckdb.DuckDBPyConnection, view: OnlineView, as_of: datetime) -> pa.Table:
-    keys = ", ".join(map(quoted, view.keys))
-    query = f"SELECT DISTINCT {keys} FROM features.rows WHERE __known > {epoch_us(as_of)}"
-    return connection.sql(query).to_arrow_table()
-
-
-def _without(keys: pa.Table, others: pa.Table | None) -> pa.Table:
-    return keys.join(others, keys.column_names, join_type="left anti") if others else keys
 
 
 def _sample(
@@ -217,21 +196,134 @@ def _compare(
     timed = keys.append_column("as of", pa.array([as_of] * keys.num_rows, pa.timestamp("us", "UTC")))
     offline = asof_join(connection, timed, "as of", [joined])
     online = store.read([view], keys, as_of)
-    named = [", ".join(map(str, row.values())) for row in keys.to_pylist()]
-    found = []
+    names = [", ".join(map(str, row.values())) for row in keys.to_pylist()]
+    compared = []
     for feature in view.features:
-        cells = zip(named, online[feature].to_pylist(), offline[f"offline {feature}"].to_pylist(), strict=True)
+        cells = zip(names, online[feature].to_pylist(), offline[f"offline {feature}"].to_pylist(), strict=True)
         values = [cell for cell in cells if cell[1] is not None or cell[2] is not None]
-        differing = [(key, _text(there), _text(here)) for key, there, here in values if not _same(there, here)]
-        examples = tuple(differing[:_EXAMPLES])
-        found.append(Compared(view.name, feature, kind, keys.num_rows, len(values), len(differing), examples))
-    return found
+        # NaN equals NaN.
+        differing = [cell for cell in values if cell[1] != cell[2] and (cell[1] == cell[1] or cell[2] == cell[2])]
+        examples = tuple(
+            (key, *("null" if value is None else str(value) for value in pair)) for key, *pair in differing
+        )
+        compared.append(
+            Compared(view.name, feature, kind, len(names), len(values), len(differing), examples[:_EXAMPLES])  # type: ignore[arg-type]  # two values a key
+        )
+    return compared
 
 
-def _same(there: Any, here: Any) -> bool:
-    """Whether two values are equal; NaN equals NaN."""
-    return bool(there == here or (there != there and here != here))
+def skew_reasons(skew: Skew, views: Iterable[OnlineView], max_skew: float) -> list[str]:
+    """Reasons why the skew of views exceeds `max_skew`; empty if it does not.
+
+    A view without any compared value fails too, unless `max_skew` is 1: nothing shows that it is served with the values
+    of training.
+    """
+    reasons = [
+        f"{view.name}: no value was compared: {skew.why_unseen(view)}, so it is served empty"
+        for view in views
+        if view.name in skew.unseen and max_skew < 1
+    ]
+    if skew.values and skew.share > max_skew:
+        counts = Counter(skew.differing).most_common(10)
+        reasons.append(
+            f"skew {skew.share:.6f} is above max_skew {max_skew:.6f}: {sum(skew.differing.values())} of {skew.values} "
+            f"values read online differ from the offline ones: "
+            f"{', '.join(f'{feature} {count}' for feature, count in counts)}"
+        )
+    return reasons
 
 
-def _text(value: Any) -> str:
-    return "null" if value is None else str(value)
+@dataclass(frozen=True)
+class Standing:
+    """The present skew of one view.
+
+    Attributes:
+        as_of: Up to this time the view was materialized or pushed.
+        feature_tables: Reference of the tables that were written.
+        pushed: Whether it was pushed after that.
+        not_compared: Why there is no comparison: the view is being written, or the pushed batch is not on this machine.
+    """
+
+    view: OnlineView
+    as_of: datetime
+    feature_tables: str
+    pushed: bool
+    skew: Skew
+    not_compared: str = ""
+
+    def body(self) -> dict[str, Any]:
+        """As a dictionary for JSON."""
+        return {
+            "view": self.view.name,
+            "as_of": self.as_of.isoformat(),
+            "feature_tables": self.feature_tables,
+            "pushed": self.pushed,
+            "unseen": self.skew.why_unseen(self.view) if self.skew.unseen else "",
+            "not_compared": self.not_compared,
+            "left_out": self.skew.left_out,
+            "values": self.skew.values,
+            "differing": sum(self.skew.differing.values()),
+            "examples": [
+                {"feature": comparison.feature, "key": key, "online": online, "offline": offline}
+                for comparison in self.skew.compared
+                for key, online, offline in comparison.examples
+            ][:_EXAMPLES],
+        }
+
+
+def standing_skew(
+    store: ArtifactStore, online: OnlineStore, project: str, views: Sequence[View], feature_tables: str
+) -> Iterator[Standing]:
+    """The present skew of every view.
+
+    A view is compared with the feature tables that it was written from, because later tables may have other values in
+    their newest rows; if it was pushed since, with the pushed table of that batch. Nothing is written.
+
+    `feature_tables` are used where the online store does not name those it was written from.
+
+    Raises:
+        ConfigurationError: if the online store has no rows of a view.
+        MissingArtifactError: if feature tables that were written no longer exist.
+        StoreError: if the online store cannot be reached.
+    """
+    require_materialized(online, map(online_view, views))
+
+    @cache
+    def decided(tables: str, until: datetime) -> pa.Table:
+        inputs = store.manifest(tables).derived_from
+        with store.workspace() as workspace:
+            repository = check_out(store, inputs["definitions"], workspace / "feature_repo")
+        return decided_last(repository, raw_tables(store, inputs["snapshot"]), until)
+
+    for view in map(online_view, views):
+        for _ in range(_ATTEMPTS):
+            state = online.state(view.name)
+            known, pushed_until = state.known or 0, state.pushed or 0
+            tables, pushed = state.tables or feature_tables, pushed_until > known
+            until = moment = _BEGINNING + timedelta(microseconds=known)
+            if pushed:
+                moment = _BEGINNING + timedelta(microseconds=pushed_until)
+                folder = streams_folder(store, project, Reference.parse(tables))
+                batch = BatchFolder(folder).state() if folder.is_dir() else None
+                if batch is None or batch.as_of != moment:
+                    actual = f"one up to {batch.as_of.isoformat()}" if batch else "none"
+                    why = (
+                        f"{view.name}: expected the batch that was pushed up to {moment.isoformat()} in {folder}, "
+                        f"found {actual}. Compare where `gatehouse features push` runs."
+                    )
+                    yield Standing(view, moment, tables, True, Skew(()), why)
+                    break
+                files = [*BatchFolder(folder).table(batch.number, view.name).values()]
+            else:
+                files = [*feature_files(store, tables)[view.name].values()]
+            pushed_views = [view.name] if pushed else []
+            skew = measure_skew(online, [view], {view.name: files}, decided(tables, until), moment, {}, pushed_views)
+            if online.state(view.name) == state and state.last == state.generation:
+                yield Standing(view, moment, tables, pushed, skew)
+                break
+        else:
+            why = (
+                f"{view.name}: it was being written during {_ATTEMPTS} comparisons. Compare when that has ended; if "
+                "the writer was killed, run `gatehouse features materialize`."
+            )
+            yield Standing(view, moment, tables, pushed, Skew(()), why)

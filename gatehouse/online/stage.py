@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.store.canonical import canonical_json
@@ -12,11 +11,9 @@ from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.features.definitions.repository import Repository
     from gatehouse.features.freshness.age import Freshness
     from gatehouse.online.materialization import Materialized
     from gatehouse.online.skew import Skew
-    from gatehouse.online.store import OnlineStore
 
 REPORT = "skew.json"
 
@@ -82,13 +79,13 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
             another meaning than in the store, under the same version.
         StoreError: if the online store cannot be reached, or is at a later time.
     """
+    from gatehouse.features.definitions.changes import require_one_meaning
     from gatehouse.features.definitions.repository import check_out
     from gatehouse.features.freshness.age import freshness_of, newest_rows
     from gatehouse.features.table_files import feature_files, raw_tables, settled_times
     from gatehouse.online.materialization import materialize_views
-    from gatehouse.online.opening import open_online
     from gatehouse.online.skew import decided_last, measure_skew, skew_reasons
-    from gatehouse.online.store import online_view
+    from gatehouse.online.store import online_view, open_online
 
     as_of = datetime.fromisoformat(request.as_of)
     files = feature_files(store, request.feature_tables)
@@ -96,16 +93,22 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         served = [repository.views[name] for name in repository.service(request.service).views]
         online = open_online(store, request.project, repository.folder)
-        _require_versions(store, online, repository, [view.name for view in served], workspace)
+        stored_tables = {view.name: online.state(view.name).tables for view in served}
+        for number, tables in enumerate(sorted({*stored_tables.values()} - {""})):
+            if store.exists(tables):
+                definitions = store.manifest(tables).derived_from["definitions"]
+                before = check_out(store, definitions, workspace / f"before-{number}")
+                names = [name for name, stored in stored_tables.items() if stored == tables]
+                require_one_meaning(before, repository, f"The online store, which holds {tables},", names)
     views = [online_view(view) for view in served]
-    tables = {view.name: [*files[view.name].values()] for view in served}
+    paths = {view.name: [*files[view.name].values()] for view in served}
     settled = settled_times(store, request.feature_tables)
     written = materialize_views(
-        online, views, tables, as_of, settled=settled, rewrite=request.rewrite, reference=request.feature_tables
+        online, views, paths, as_of, settled=settled, rewrite=request.rewrite, reference=request.feature_tables
     )
     recent = decided_last(repository, raw_tables(store, request.snapshot), as_of)
-    skew = measure_skew(online, views, tables, recent, as_of, {one.view: one.since for one in written})
-    reasons = skew_reasons(skew, views, as_of, request.max_skew)
+    skew = measure_skew(online, views, paths, recent, as_of, {result.view: result.since for result in written})
+    reasons = skew_reasons(skew, views, request.max_skew)
     verdict = "fail" if reasons else "pass"
     aging = [view for view in served if not view.spec.static]
     fresh = freshness_of(aging, newest_rows(aging, files, as_of), as_of)
@@ -128,28 +131,11 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         values=skew.values,
         unseen=skew.unseen,
         differing=skew.differing,
-        written={one.view: one.changed for one in written},
+        written={result.view: result.changed for result in written},
         verdict=verdict,
         reasons=tuple(reasons),
         report=str(report),
     )
-
-
-def _require_versions(
-    store: ArtifactStore, online: "OnlineStore", repository: "Repository", views: Sequence[str], workspace: Path
-) -> None:
-    """Refuse views with another meaning than in the online store, under the same version."""
-    from gatehouse.features.definitions.changes import require_one_meaning
-    from gatehouse.features.definitions.repository import check_out
-
-    held: dict[str, list[str]] = {}
-    for name in views:
-        held.setdefault(online.state(name).tables, []).append(name)
-    for number, (tables, names) in enumerate(held.items()):
-        if tables and store.exists(tables):
-            definitions = store.manifest(tables).derived_from["definitions"]
-            before = check_out(store, definitions, workspace / f"held-{number}")
-            require_one_meaning(before, repository, f"The online store, which holds {tables},", names)
 
 
 def report_body(
@@ -160,30 +146,19 @@ def report_body(
     written: Sequence["Materialized"],
     fresh: Sequence["Freshness"],
 ) -> dict[str, Any]:
-    """The content of `skew.json`.
-
-    Args:
-        as_of: The time of materialization and of the comparison.
-        max_skew: The skew above which the verdict is `fail`.
-        skew: The comparison.
-        reasons: Why the verdict is `fail`; empty if it is `pass`.
-        written: The result of writing, by view.
-        fresh: The age of each view at `as_of`.
-    """
+    """The content of `skew.json`, with the ages of the views in seconds."""
+    ages = []
+    for freshness in fresh:
+        times = {name: getattr(freshness, name) for name in ("allowed", "age", "known")}
+        seconds = {name: None if time is None else time.total_seconds() for name, time in times.items()}
+        ages.append({"view": freshness.view, **seconds, "ahead": freshness.ahead, "stale": freshness.stale})
     return {
         "verdict": "fail" if reasons else "pass",
         "reasons": list(reasons),
         "as_of": as_of.isoformat(),
         "skew": skew.share,
         "max_skew": max_skew,
-        "compared": [asdict(one) for one in skew.compared],
-        "written": [asdict(one) for one in written],
-        "freshness": [_in_seconds(one) for one in fresh],
+        "compared": [asdict(comparison) for comparison in skew.compared],
+        "written": [asdict(result) for result in written],
+        "freshness": ages,
     }
-
-
-def _in_seconds(fresh: "Freshness") -> dict[str, Any]:
-    """The freshness of a view with its times in seconds, as JSON holds them."""
-    times = {name: getattr(fresh, name) for name in ("allowed", "age", "known")}
-    seconds = {name: None if time is None else time.total_seconds() for name, time in times.items()}
-    return {"view": fresh.view, **seconds, "ahead": fresh.ahead, "stale": fresh.stale}

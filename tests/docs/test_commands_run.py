@@ -28,13 +28,12 @@ _DRIFT = (
     "tests/pipelines/test_monitoring.py::"
     "test_planted_drift_is_found_trained_for_once_and_the_new_model_becomes_the_champion"
 )
-_COMPILE = "tests/cli/test_compile.py::test_specs_for_a_platform_are_released_and_compared_with_those_before"
+_COMPILE = "tests/cli/test_compile.py::test_specs_for_a_platform_are_released_and_checked"
 ELSEWHERE = {
     "data try orders.csv": ("data try", _TABLE),
     "data try orders.csv --no-open": ("data try --no-open", _TABLE),
     "init churn --from customers.csv --label churned": ("init --from --label", _TABLE),
     "run returns": ("run returns", _TABLE),
-    "check returns --data": ("check returns --data", _TABLE),
     "run": ("run", _TABLE),
     "run --pipeline monitoring": ("run --pipeline monitoring", _DRIFT),
     "run --pipeline monitoring --param since=2013-11-01T00:00:00Z --param until=2013-12-01T00:00:00Z": (
@@ -47,7 +46,7 @@ ELSEWHERE = {
     ),
     "backfill --pipeline scoring --windows 2013-01-01/2013-07-01/P1M": (
         "backfill --windows",
-        "tests/cli/test_backfill.py::test_each_window_is_one_run_and_a_failed_one_stops_no_other",
+        "tests/cli/test_run.py::test_each_window_is_one_run_and_a_failed_one_stops_no_other",
     ),
     "models approve flight-delays:4 --reason 'the slices hold'": (
         "approve --reason",

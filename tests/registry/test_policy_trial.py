@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gatehouse.cli.gate import app
+from gatehouse.cli.models import gate as app
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of

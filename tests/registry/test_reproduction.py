@@ -94,7 +94,7 @@ def test_the_command_ends_with_one_where_the_model_is_another(
     found = Reproduced.model_validate(
         body | {"same": same, "copied": 2, "made": 5, "largest": 0.25, "differences": () if same else (change,)}
     )
-    monkeypatch.setattr("gatehouse.cli.models_rebuilt.reproduced", lambda *_: found)
+    monkeypatch.setattr("gatehouse.cli.models.reproduction.reproduce", lambda *_: found)
     result = CliRunner().invoke(app, ["reproduce", f"{NAME}@champion", "--store", gate.store.address])
     assert result.exit_code == (0 if same else 1)
     assert ("to the bit" in result.output) == same and ("threads.cpus" in result.output) != same

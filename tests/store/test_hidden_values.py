@@ -17,14 +17,15 @@ from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.splitting.divide import divide
 from gatehouse.errors import ConfigurationError, GatehouseError, HiddenValueError
 from gatehouse.evaluation import footprint
-from gatehouse.evaluation.integration import child, project_tests
-from gatehouse.evaluation.slice_columns import slice_columns
+from gatehouse.evaluation.integration import child
+from gatehouse.evaluation.slices import slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.decisions.rows import _faults
 from gatehouse.features.definitions.declarations import Source
+from gatehouse.features.exact import TIME
 from gatehouse.features.point_in_time.entity_rows import EntityRows
 from gatehouse.metrics.arithmetic.finite import told_not_finite
-from gatehouse.online.streaming.rows import RowReader
+from gatehouse.online.streaming.pusher import RowReader
 from gatehouse.online.streaming.stream import Message
 from gatehouse.store import stage as stage_module
 from gatehouse.store.database import connect
@@ -66,7 +67,7 @@ def _decisions(_: Path) -> None:
 
 
 def _message(_: Path) -> None:
-    reader = RowReader(Source(table="rides", event_time="at"), pa.schema({"seats": pa.int64()}), ())
+    reader = RowReader(Source(table="rides", event_time="at"), pa.schema({"seats": pa.int64(), "at": TIME}), ())
     reader.read(Message("", (1,), NOON, b'{"seats": "x%s"}' % SECRET.encode()), NOON)
 
 
@@ -91,19 +92,19 @@ def _program(folder: Path) -> None:
 
 
 def _assertion(_: Path) -> None:
-    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"assert {SECRET} == 1"))
+    raise ConfigurationError(child._shown("test_it.py::test_it", f"assert {SECRET} == 1"))
 
 
 def _skipped(_: Path) -> None:
-    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"was skipped: row {SECRET}"))
+    raise ConfigurationError(child._shown("test_it.py::test_it", f"was skipped: row {SECRET}"))
 
 
 def _expected(_: Path) -> None:
-    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"is expected to fail: row {SECRET}"))
+    raise ConfigurationError(child._shown("test_it.py::test_it", f"is expected to fail: row {SECRET}"))
 
 
 def _parameter(_: Path) -> None:
-    raise ConfigurationError(project_tests._shown(f"test_it.py::test_it[{SECRET}]", "was deselected"))
+    raise ConfigurationError(child._shown(f"test_it.py::test_it[{SECRET}]", "was deselected"))
 
 
 def _untried(_: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.compute import SQL_TYPES, require_columns, stage_tables, table_of
 from gatehouse.features.computing.labels import UNLABELLED, labelled_rows
-from gatehouse.features.database import quoted, text_literal
+from gatehouse.features.database import quoted, text_literal, time_literal
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.features.exact import TIME, cast_column, row_of
 from gatehouse.features.point_in_time.entity_file import read_entity_rows
@@ -54,48 +54,43 @@ def given_rows(connection: duckdb.DuckDBPyConnection, repository: Repository, pa
 
     Raises:
         ConfigurationError: if the file cannot be read, lacks a column or has a column of another type; or if a row
-            lacks
-            a key or a time, is after `as_of`, or occurs twice.
+            lacks a key or a time, is after `as_of`, or occurs twice.
     """
     keys = {key: repository.entities[key] for key in repository.label.entities}
     values = repository.request_values()
-    given = read_entity_rows(path, keys, values, DECISION_TIME)
-    wanted = [*keys, DECISION_TIME, *values]
-    if lacking := [name for name in wanted if name not in given.column_names]:
+    rows = read_entity_rows(path, keys, values, DECISION_TIME)
+    expected = [*keys, DECISION_TIME, *values]
+    if missing := [name for name in expected if name not in rows.column_names]:
         raise ConfigurationError(
-            f"{path.name}: expected the columns {', '.join(wanted)}, found {', '.join(given.column_names)}: "
-            f"{', '.join(lacking)} is missing."
+            f"{path.name}: expected the columns {', '.join(expected)}, found {', '.join(rows.column_names)}: "
+            f"{', '.join(missing)} is missing."
         )
-    times = cast_column(given[DECISION_TIME], TIME, row_of(f"{path.name}: {DECISION_TIME}"))
-    connection.register("given", given.set_column(given.column_names.index(DECISION_TIME), DECISION_TIME, times))
+    times = cast_column(rows[DECISION_TIME], TIME, row_of(f"{path.name}: {DECISION_TIME}"))
+    connection.register("file_rows", rows.set_column(rows.column_names.index(DECISION_TIME), DECISION_TIME, times))
     casts = [quoted(name) for name in (*keys, DECISION_TIME)]
     casts += [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items()]
     order = ", ".join([DECISION_TIME, *map(quoted, keys)])
-    rows = table_of(connection, f"SELECT {', '.join(casts)} FROM given ORDER BY {order}", path.name)
+    rows = table_of(connection, f"SELECT {', '.join(casts)} FROM file_rows ORDER BY {order}", path.name)
     connection.register("asked", rows)
-    if told := [*_faults(connection, [*keys, DECISION_TIME], as_of)]:
-        raise ConfigurationError(f"{path.name}: {' '.join(told)}")
+    if faults := [*_faults(connection, [*keys, DECISION_TIME], as_of)]:
+        raise ConfigurationError(f"{path.name}: {' '.join(faults)}")
     return rows
 
 
-def _faults(connection: duckdb.DuckDBPyConnection, named: list[str], as_of: datetime) -> Iterator[str]:
-    """A sentence for each problem of the rows in `asked`, with the first such row and what to do."""
-    names, until = ", ".join(map(quoted, named)), as_of.isoformat()
-    faults = (
-        (f"NOT ({' AND '.join(f'{quoted(name)} IS NOT NULL' for name in named)})", "lack a key or a time", "Add it"),
-        (
-            f"{DECISION_TIME} > {text_literal(until)}::TIMESTAMPTZ",
-            f"are after {until}, the newest time that the snapshot covers",
-            "Take a newer snapshot, or leave them out",
-        ),
-        (f"row_number() OVER (PARTITION BY {names}) > 1", "repeat a key and time", "Remove them"),
-    )
-    for wrong, what, remedy in faults:
-        chosen = f"SELECT {names} FROM (SELECT *, {wrong} AS __wrong FROM asked) WHERE __wrong"
-        found = connection.sql(f"{chosen} ORDER BY {DECISION_TIME}, {names}").to_arrow_table()
-        if found.num_rows:
-            first = ", ".join(f"{name}={value}" for name, value in found.slice(0, 1).to_pylist()[0].items())
-            yield f"Rows that {what}: {found.num_rows:,}, {unless_hidden(f'the first {first}')}. {remedy}."
+def _faults(connection: duckdb.DuckDBPyConnection, columns: list[str], as_of: datetime) -> Iterator[str]:
+    """A sentence for each problem of the rows in `asked`, with the first such row."""
+    names, until = ", ".join(map(quoted, columns)), as_of.isoformat()
+    faults = {
+        "lack a key or a time": f"NOT ({' AND '.join(f'{quoted(name)} IS NOT NULL' for name in columns)})",
+        f"are after {until}, the newest time that the snapshot covers": f"{DECISION_TIME} > {time_literal(as_of)}",
+        "repeat a key and time": f"row_number() OVER (PARTITION BY {names}) > 1",
+    }
+    for fault, condition in faults.items():
+        wrong = f"SELECT {names} FROM (SELECT *, {condition} AS __wrong FROM asked) WHERE __wrong"
+        rows = connection.sql(f"{wrong} ORDER BY {DECISION_TIME}, {names}").to_arrow_table()
+        if rows.num_rows:
+            first = ", ".join(f"{name}={value}" for name, value in rows.slice(0, 1).to_pylist()[0].items())
+            yield f"Rows that {fault}: {rows.num_rows:,}, {unless_hidden(f'the first {first}')}."
 
 
 def unlabelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:

@@ -63,7 +63,16 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     from gatehouse.features.point_in_time.retrieval import retrieve
     from gatehouse.features.table_files import feature_files, raw_tables
 
-    as_of, since, until = _span(request)
+    as_of, since, until = (_moment(name, getattr(request, name)) for name in ("as_of", "since", "until"))
+    if as_of is None or (until or as_of) > as_of or (since and since >= (until or as_of)):
+        raise ConfigurationError(
+            f"Decisions: expected since before until, and until at most {request.as_of}, the newest time that the "
+            f"snapshot covers; found {request.since or 'no since'} and {request.until or 'no until'}."
+        )
+    if sum(map(bool, (request.keys, since or until, request.unlabelled))) > 1:
+        raise ConfigurationError(
+            "Decisions: expected a span (since, until), keys or unlabelled, found more than one of them."
+        )
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         with connect() as connection:
@@ -89,9 +98,9 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
         path = workspace / "part-00000.parquet"
         write_parquet(table, path)
         roles = ("snapshot", "feature_tables", "definitions", "keys")
-        inputs = {role: made for role in roles if (made := getattr(request, role))}
-        asked = {name: getattr(request, name) for name in ("service", "as_of", "since", "until")}
-        asked |= {"unlabelled": True} if request.unlabelled else {}
+        inputs = {role: reference for role in roles if (reference := getattr(request, role))}
+        options = {name: getattr(request, name) for name in ("service", "as_of", "since", "until")}
+        options |= {"unlabelled": True} if request.unlabelled else {}
         reference = store.publish(
             "decisions",
             request.service,
@@ -100,7 +109,7 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
             rows=table.num_rows,
             rows_per_file={path.name: table.num_rows},
             derived_from=inputs,
-            configuration=asked,
+            configuration=options,
             details={
                 "entity_keys": list(repository.entity_keys),
                 "decision_time": "decision_time",
@@ -110,32 +119,11 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     return DecisionsResult(decisions=str(reference), rows=table.num_rows)
 
 
-def _span(request: DecisionsRequest) -> tuple[datetime, datetime | None, datetime | None]:
-    """`as_of`, `since` and `until`; the last two are None where the request leaves them empty."""
-    as_of = _moment("as_of", request.as_of)
-    since = _moment("since", request.since) if request.since else None
-    until = _moment("until", request.until) if request.until else None
-    end = until or as_of
-    if end > as_of or (since is not None and since >= end):
-        raise ConfigurationError(
-            f"Decisions: expected since before until, and until at most {as_of.isoformat()}, the newest time that the "
-            f"snapshot covers; found {request.since or 'no since'} and {request.until or 'no until'}."
-        )
-    if request.keys and (since or until):
-        raise ConfigurationError(
-            "keys: expected no since and no until with it, because each row of keys has its own time."
-        )
-    if request.unlabelled and (request.keys or since or until):
-        raise ConfigurationError(
-            "unlabelled: expected no keys, no since and no until with it, because it takes every decision without a "
-            "label."
-        )
-    return as_of, since, until
-
-
-def _moment(name: str, text: str) -> datetime:
+def _moment(name: str, text: str) -> datetime | None:
+    if not text:
+        return None
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigurationError(f"{name}: expected a time such as 2013-01-31T14:00:00Z, found {text!r}.") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

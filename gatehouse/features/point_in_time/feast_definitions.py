@@ -11,7 +11,6 @@ from feast import (
     Field,
     FileSource,
     OnDemandFeatureView,
-    PushSource,
     RequestSource,
     ValueType,
 )
@@ -19,8 +18,8 @@ from feast.types import FeastType, Float32, Float64, Int64, String
 
 from gatehouse.features.computing.on_demand import on_demand_features
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
-from gatehouse.features.definitions.repository import OnDemand, Repository, View, read_repository, tables_of
-from gatehouse.features.point_in_time.joined_views import EVENT_TIME_ONLY, POINT_IN_TIME
+from gatehouse.features.definitions.repository import OnDemand, Repository, View, read_repository
+from gatehouse.features.point_in_time.offline_store import EVENT_TIME_ONLY, POINT_IN_TIME
 
 _VALUE_TYPES = {"string": ValueType.STRING, "int64": ValueType.INT64}
 _KEY_TYPES: dict[str, FeastType] = {"string": String, "int64": Int64}
@@ -29,19 +28,14 @@ FeastObject = Entity | FeatureView | OnDemandFeatureView | FeatureService
 
 
 def feast_objects_in(folder: Path) -> dict[str, FeastObject]:
-    """The Feast objects of the repository in `folder`, by name.
-
-    Raises:
-        ConfigurationError: as `read_repository`.
-    """
+    """The Feast objects of the repository in `folder`, by name. Raises ConfigurationError as `read_repository`."""
     return feast_objects(read_repository(folder))
 
 
 def feast_objects(repository: Repository) -> dict[str, FeastObject]:
     """Entities, feature views and feature services as Feast has them, by name.
 
-    A view reads `data/<name>.parquet` beside the definitions: a file, or a folder of files. A view that reads a stream
-    has a push source, `<name>_push`, on top of it.
+    A view reads `data/<name>.parquet` beside the definitions: a file, or a folder of files.
     """
     entities = {
         name: Entity(name=name, join_keys=[name], value_type=_VALUE_TYPES[kind])
@@ -58,7 +52,7 @@ def feast_objects(repository: Repository) -> dict[str, FeastObject]:
         for name, service in repository.services.items()
     }
     kinds: list[dict[str, FeastObject]] = [{**entities}, {**views}, {**on_demand}, {**services}]
-    return {f"{type(one).__name__}_{name}": one for kind in kinds for name, one in kind.items()}
+    return {f"{type(item).__name__}_{name}": item for kind in kinds for name, item in kind.items()}
 
 
 class DeclaredOnDemandView(OnDemandFeatureView):
@@ -73,11 +67,11 @@ def _on_demand_view(view: OnDemand, views: dict[str, FeatureView]) -> OnDemandFe
     spec = view.spec
 
     def computed(rows: pd.DataFrame) -> pd.DataFrame:
-        found: pd.DataFrame = on_demand_features(view, pa.Table.from_pandas(rows, preserve_index=False)).to_pandas()
-        return found
+        features: pd.DataFrame = on_demand_features(view, pa.Table.from_pandas(rows, preserve_index=False)).to_pandas()
+        return features
 
-    asked = [Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in spec.request.items()]
-    request = [RequestSource(name=f"{view.name}_request", schema=asked)] if asked else []
+    requested = [Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in spec.request.items()]
+    request = [RequestSource(name=f"{view.name}_request", schema=requested)] if requested else []
     return DeclaredOnDemandView(
         name=view.name,
         sources=[*(views[name] for name in spec.views), *request],
@@ -97,7 +91,6 @@ def _feature_view(repository: Repository, view: View, entities: dict[str, Entity
         timestamp_field=EVENT_TIMESTAMP,
         created_timestamp_column=KNOWN_FROM,
     )
-    pushed = any(name in repository.streams for name in tables_of(repository, [view.query]))
     return FeatureView(
         name=view.name,
         entities=[entities[key] for key in spec.entities],
@@ -106,7 +99,7 @@ def _feature_view(repository: Repository, view: View, entities: dict[str, Entity
             *(Field(name=key, dtype=_KEY_TYPES[repository.entities[key]]) for key in spec.entities),
             *(Field(name=feature, dtype=_FEATURE_TYPES[kind]) for feature, kind in spec.features.items()),
         ],
-        source=PushSource(name=f"{view.name}_push", batch_source=table) if pushed else table,
+        source=table,
         tags={"version": str(spec.version)} | ({POINT_IN_TIME: EVENT_TIME_ONLY} if spec.event_time_only else {}),
         description=spec.description,
     )

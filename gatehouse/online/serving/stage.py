@@ -3,8 +3,6 @@
 It is part of the integration suite of a candidate: serving must give the model the values that it was trained on.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gatehouse.store.canonical import canonical_json
@@ -13,9 +11,7 @@ from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.features.definitions.repository import View
-    from gatehouse.online.standing import Standing
-    from gatehouse.online.store import OnlineStore
+    from gatehouse.online.skew import Standing
 
 FILE = "online.json"
 Verdict = Literal["pass", "fail", "not checked"]
@@ -58,86 +54,56 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
     written, or was pushed from another machine, is left out, with the reason; if all views are left out, the verdict is
     `not checked` too.
     """
-    from gatehouse.errors import MissingArtifactError, StoreError
+    from gatehouse.errors import ConfigurationError, MissingArtifactError, StoreError
+    from gatehouse.features.definitions.changes import require_same_features
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.online.standing import standing_skew
+    from gatehouse.online.skew import Skew, skew_reasons, standing_skew
+    from gatehouse.online.store import online_view, open_online, require_materialized
 
     manifest = store.manifest(request.training_set)
     inputs, service = manifest.derived_from, str(manifest.configuration["service"])
-    tables, learned = inputs["feature_tables"], inputs["definitions"]
+    tables, definitions = inputs["feature_tables"], inputs["definitions"]
     project = store.manifest(tables).name
+    results: list[Standing] = []
+    verdict: Verdict = "not checked"
+    reasons: list[str] = []
     with store.workspace() as workspace:
-        repository = check_out(store, learned, workspace / "feature_repo")
+        repository = check_out(store, definitions, workspace / "feature_repo")
         views = [repository.views[name] for name in repository.service(service).views]
-        found: list[Standing] = []
-        verdict: Verdict
-        reasons: tuple[str, ...]
         try:
-            online = _opened(store, project, repository.folder, views)
-            written = {online.state(view.name).tables or tables for view in views}
-            if reasons := tuple(_unlike(store, service, learned, written)):
+            try:
+                online = open_online(store, project, repository.folder)
+                require_materialized(online, map(online_view, views))
+            except ConfigurationError as error:
+                raise StoreError(str(error)) from error
+            for written in sorted({online.state(view.name).tables or tables for view in views}):
+                try:
+                    require_same_features(
+                        store, service, definitions, store.manifest(written).derived_from["definitions"]
+                    )
+                except ConfigurationError as error:
+                    reasons.append(" ".join(str(error).split()))
+            if reasons:
                 verdict = "fail"
             else:
-                found = list(standing_skew(store, online, project, views, tables))
-                differing = tuple(_differing(found, request.max_skew))
-                left_out = tuple(each.left_out for each in found if each.left_out)
-                verdict = "fail" if differing else "not checked" if len(left_out) == len(found) else "pass"
-                reasons = (*differing, *left_out)
+                results = list(standing_skew(store, online, project, views, tables))
+                skew = Skew(tuple(comparison for result in results for comparison in result.skew.compared))
+                reasons = skew_reasons(skew, [result.view for result in results], request.max_skew)
+                not_compared = [result.not_compared for result in results if result.not_compared]
+                verdict = "fail" if reasons else "not checked" if len(not_compared) == len(results) else "pass"
+                reasons += not_compared
         except (MissingArtifactError, StoreError) as error:
-            verdict, reasons = "not checked", (str(error),)
-    values = sum(each.skew.values for each in found)
+            verdict, reasons = "not checked", [str(error)]
+    values = sum(result.skew.values for result in results)
     comparison = store.publish(
         "online-comparisons",
         service,
-        {FILE: canonical_json([each.told() for each in found])},
+        {FILE: canonical_json([result.body() for result in results])},
         derived_from={
             "training_set": request.training_set,
-            **{f"feature_tables.{each.view.name}": each.feature_tables for each in found},
+            **{f"feature_tables.{result.view.name}": result.feature_tables for result in results},
         },
         configuration={"max_skew": request.max_skew},
         details={"verdict": verdict, "reasons": reasons, "values": values},
     )
-    return CompareOnlineResult(comparison=str(comparison), verdict=verdict, reasons=reasons, values=values)
-
-
-def _opened(store: ArtifactStore, project: str, folder: Path, views: "Sequence[View]") -> "OnlineStore":
-    """Open the online store, and check that it holds all features of the views.
-
-    Raises:
-        StoreError: if it is not set up, cannot be reached, or holds no rows of a view.
-    """
-    from gatehouse.errors import ConfigurationError, StoreError
-    from gatehouse.online.opening import open_online
-    from gatehouse.online.store import online_view, require_materialized
-
-    try:
-        online = open_online(store, project, folder)
-        require_materialized(online, map(online_view, views))
-    except ConfigurationError as error:
-        raise StoreError(str(error)) from error
-    return online
-
-
-def _unlike(store: ArtifactStore, service: str, learned: str, written: Iterable[str]) -> Iterator[str]:
-    """Reasons why written rows have another meaning than the rows of the training set."""
-    from gatehouse.errors import ConfigurationError
-    from gatehouse.features.definitions.same_features import require_same_features
-
-    for given in sorted({store.manifest(each).derived_from["definitions"] for each in written}):
-        try:
-            require_same_features(store, service, learned, given)
-        except ConfigurationError as error:
-            yield " ".join(str(error).split())
-
-
-def _differing(found: "Sequence[Standing]", max_skew: float) -> Iterator[str]:
-    """Reasons why the skew of the views exceeds `max_skew`."""
-    if max_skew < 1:
-        yield from (
-            f"{e.view.name}: no value was compared: {e.unseen}, so it is served empty" for e in found if e.unseen
-        )
-    counts = {name: count for each in found for name, count in each.skew.differing.items()}
-    values, differing = sum(each.skew.values for each in found), sum(counts.values())
-    if differing > max_skew * values:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        yield f"{differing} of {values} values read online differ from the offline ones: {told}"
+    return CompareOnlineResult(comparison=str(comparison), verdict=verdict, reasons=tuple(reasons), values=values)

@@ -2,9 +2,9 @@
 
     current -> 42
     42/state.json                     positions in the streams, and the time up to which everything is known
-    42/rows/<table>/*.parquet         the newest row of every key that arrived
+    42/rows/<table>/*.parquet         the rows that arrived since the start
     42/tables/<view>/*.parquet        the feature tables
-    misfits.jsonl                     messages that were rejected, of all batches
+    misfits/42.jsonl                  the messages of a batch that were rejected
 
 The rows and positions of a batch are stored before anything is computed. After a kill, the pusher continues with the
 same batch, so it writes the same again. At the end the link is moved. Unchanged files are hard-linked from one batch to
@@ -17,34 +17,33 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
 
 from gatehouse.errors import StoreError
-from gatehouse.features.database import connect, quoted, text_literal
-from gatehouse.online.streaming.rows import Misfit
+from gatehouse.features.database import connect, quoted, text_literal, write_parquet
 from gatehouse.store.atomic_file import sync
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
 CURRENT = "current"
-_STATE, _ROWS, _TABLES, _MISFITS = "state.json", "rows", "tables", "misfits.jsonl"
-_COUNTS = ("rows", "repeated", "late", "misfits")
+COUNTS = ("rows", "repeated", "late", "misfits")
 _PARTS = 16  # Files of rows before they are merged into one.
 
 
-def streams_folder(store: ArtifactStore, project: str, feature_tables: Reference) -> Path:
-    """Where pushers that start from these feature tables store their batches."""
-    return store.local_folder / "streams" / project / feature_tables.digest[:16]
+class Misfit(BaseModel):
+    """A message that was rejected."""
+
+    table: str
+    partition: str
+    position: tuple[int, ...]
+    reason: str
 
 
-@dataclass(frozen=True)
-class BatchState:
+class BatchState(BaseModel):
     """The state of a pusher after a micro-batch.
 
     Attributes:
@@ -60,41 +59,22 @@ class BatchState:
             batch) and some `late`; and `misfits`, which were rejected.
     """
 
+    model_config = ConfigDict(frozen=True)
+
     number: int
     quiet_until: datetime
     as_of: datetime
     started_from: str
     views: tuple[str, ...]
-    positions: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
-    newest: dict[str, datetime] = field(default_factory=dict)
-    changed: dict[str, list[datetime] | None] = field(default_factory=dict)
-    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    positions: dict[str, dict[str, tuple[int, ...]]] = {}
+    newest: dict[str, datetime] = {}
+    changed: dict[str, list[datetime] | None] = {}
+    counts: dict[str, dict[str, int]] = {}
 
-    def count(self, table: str, **more: int) -> None:
-        """Count messages of a table."""
-        counts = self.counts.setdefault(table, dict.fromkeys(_COUNTS, 0))
-        for name, number in more.items():
-            counts[name] += number
 
-    def dump(self) -> str:
-        """As JSON."""
-        return json.dumps(asdict(self), default=str, sort_keys=True, indent=1)
-
-    @classmethod
-    def load(cls, text: str) -> "BatchState":
-        """From JSON."""
-        body: dict[str, Any] = json.loads(text)
-        body |= {name: datetime.fromisoformat(body[name]) for name in ("quiet_until", "as_of")}
-        body["newest"] = {table: datetime.fromisoformat(text) for table, text in body["newest"].items()}
-        body["changed"] = {
-            table: None if hours is None else [datetime.fromisoformat(hour) for hour in hours]
-            for table, hours in body["changed"].items()
-        }
-        body["views"] = tuple(body["views"])
-        body["positions"] = {
-            table: {name: tuple(place) for name, place in found.items()} for table, found in body["positions"].items()
-        }
-        return cls(**body)
+def streams_folder(store: ArtifactStore, project: str, feature_tables: Reference) -> Path:
+    """Where pushers that start from these feature tables store their batches."""
+    return store.local_folder / "streams" / project / feature_tables.digest[:16]
 
 
 class BatchFolder:
@@ -106,11 +86,7 @@ class BatchFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Hold the folder's lock: no other pusher can work here. The lock ends with the process, however it ends.
-
-        Raises:
-            StoreError: if another pusher works here.
-        """
+        """Hold the folder's lock, which ends with the process. Raises StoreError if another pusher works here."""
         with (self.folder / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,23 +96,18 @@ class BatchFolder:
                 ) from None
             yield
 
-    def state(self) -> BatchState | None:
-        """The current state; None before the first."""
-        path = self.folder / CURRENT / _STATE
-        return BatchState.load(path.read_text()) if path.is_file() else None
-
-    def stored(self, number: int) -> BatchState | None:
-        """The state after a batch whose rows are stored, whether it is current or not; None if there is none."""
-        path = self.folder / str(number) / _STATE
-        return BatchState.load(path.read_text()) if path.is_file() else None
+    def state(self, number: int | None = None) -> BatchState | None:
+        """The state after a batch whose rows are stored, by default the current one; None if there is none."""
+        path = self.folder / (CURRENT if number is None else str(number)) / "state.json"
+        return BatchState.model_validate_json(path.read_text()) if path.is_file() else None
 
     def rows(self, number: int, table: str) -> list[Path]:
-        """Files with the rows of a table that arrived up to a batch, the newest row of every key."""
-        return sorted((self.folder / str(number) / _ROWS / table).glob("*.parquet"))
+        """Files with the rows of a table that arrived up to a batch; see `newest_query`."""
+        return sorted((self.folder / str(number) / "rows" / table).glob("*.parquet"))
 
     def table(self, number: int, view: str) -> dict[str, Path]:
         """The files of a view's table after a batch, by name."""
-        return {path.name: path for path in sorted((self.folder / str(number) / _TABLES / view).glob("*.parquet"))}
+        return {path.name: path for path in sorted((self.folder / str(number) / "tables" / view).glob("*.parquet"))}
 
     def scratch(self, number: int) -> Path:
         """An empty folder for new files of a batch, on the same disk."""
@@ -149,57 +120,53 @@ class BatchFolder:
         self,
         state: BatchState,
         rows: Mapping[str, pa.Table],
-        key: Mapping[str, Sequence[str]],
+        keys: Mapping[str, Sequence[str]],
         misfits: Sequence[Misfit],
     ) -> None:
-        """Store the rows of a batch, with those of the batches before it; all of them or none.
+        """Store the rows of a batch beside those of the batches before it; all of them or none.
 
         Args:
             state: The state after the batch.
             rows: The rows of the batch by table, one per key.
-            key: The key columns of every table.
-            misfits: Rejected messages. They are written before the rows are stored. If the batch is read again, they
-                are written again; their positions in the stream show that they are the same messages.
+            keys: The key columns of every table.
+            misfits: Rejected messages.
         """
-        self._note(misfits)
         new = self.folder / f"{state.number}.new"
         shutil.rmtree(new, ignore_errors=True)
-        (new / _ROWS).mkdir(parents=True)
-        before = self.folder / str(state.number - 1) / _ROWS
-        for table in {*rows, *(path.name for path in before.glob("*"))}:
-            (new / _ROWS / table).mkdir()
-            _add_rows(before / table, new / _ROWS / table, state.number, rows.get(table), key[table])
-        (new / _STATE).write_text(state.dump())
-        _to_disk(new)
-        new.rename(self.folder / str(state.number))
-        sync(self.folder)
-
-    def _note(self, misfits: Sequence[Misfit]) -> None:
-        if not misfits:
-            return
-        with (self.folder / _MISFITS).open("a+b") as file:
-            # A line that a kill cut short stays separate.
-            if file.seek(0, os.SEEK_END) and not _ends_a_line(file):
-                file.write(b"\n")
-            file.write(b"".join(json.dumps(asdict(each)).encode() + b"\n" for each in misfits))
-            file.flush()
-            os.fsync(file.fileno())
+        new.mkdir()
+        for table, key in keys.items():
+            folder, parts = new / "rows" / table, self.rows(state.number - 1, table)
+            folder.mkdir(parents=True)
+            part = folder / f"{state.number:012d}.parquet"
+            if table in rows and rows[table].num_rows:
+                write_parquet(rows[table], part)
+                if len(parts) + 1 >= _PARTS:
+                    with connect() as connection:
+                        merged = connection.sql(newest_query([*parts, part], key)).to_arrow_table()
+                    write_parquet(merged, part)
+                    parts = []
+            for path in parts:
+                _link(path, folder / path.name)
+        if misfits:
+            (self.folder / "misfits").mkdir(exist_ok=True)
+            lines = "".join(json.dumps(misfit.model_dump()) + "\n" for misfit in misfits)
+            (self.folder / "misfits" / f"{state.number}.jsonl").write_text(lines)
+        (new / "state.json").write_text(state.model_dump_json(indent=1))
+        self._rename(new, self.folder / str(state.number))
 
     def keep_tables(self, number: int, tables: Mapping[str, Mapping[str, Path]]) -> None:
-        """Store the files of a batch's feature tables, by view and file name; unchanged files are hard-linked."""
-        new = self.folder / str(number) / f"{_TABLES}.new"
+        """Store the files of a batch's feature tables, by view and file name."""
+        new = self.folder / str(number) / "tables.new"
         shutil.rmtree(new, ignore_errors=True)
         for view, files in tables.items():
             (new / view).mkdir(parents=True)
             for name, path in files.items():
                 _link(path, new / view / name)
-        _to_disk(new)
-        new.rename(self.folder / str(number) / _TABLES)
-        sync(self.folder / str(number))
+        self._rename(new, self.folder / str(number) / "tables")
 
     def has_tables(self, number: int) -> bool:
         """Whether the feature tables of a batch are stored."""
-        return (self.folder / str(number) / _TABLES).is_dir()
+        return (self.folder / str(number) / "tables").is_dir()
 
     def commit(self, number: int) -> None:
         """Make a batch the current one. The previous batch is kept until the next commit, as others may read it."""
@@ -209,28 +176,15 @@ class BatchFolder:
         os.replace(link, self.folder / CURRENT)
         sync(self.folder)
         for old in self.folder.iterdir():
-            if old.name.split(".")[0].isdigit() and (int(old.name.split(".")[0]) < number - 1 or old.suffix):
+            batch, _, suffix = old.name.partition(".")
+            if batch.isdigit() and (int(batch) < number - 1 or suffix):
                 shutil.rmtree(old, ignore_errors=True)
 
-
-def _ends_a_line(file: BinaryIO) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
-
-
-def _add_rows(before: Path, after: Path, number: int, rows: pa.Table | None, key: Sequence[str]) -> None:
-    parts = sorted(before.glob("*.parquet")) if before.is_dir() else []
-    for path in parts:
-        _link(path, after / path.name)
-    if rows is not None and rows.num_rows:
-        pq.write_table(rows, after / f"{number:012d}.parquet")
-    parts = sorted(after.glob("*.parquet"))
-    if len(parts) >= _PARTS:
-        with connect() as connection:
-            newest = connection.sql(newest_query(parts, key)).to_arrow_table()
-        for path in parts:
-            path.unlink()
-        pq.write_table(newest, after / f"{number:012d}.parquet")
+    def _rename(self, new: Path, folder: Path) -> None:
+        for path in sorted([new, *new.rglob("*")], reverse=True):
+            sync(path)
+        new.rename(folder)
+        sync(folder.parent)
 
 
 def newest_query(parts: Sequence[Path], key: Sequence[str]) -> str:
@@ -239,20 +193,13 @@ def newest_query(parts: Sequence[Path], key: Sequence[str]) -> str:
     keys = ", ".join(map(quoted, key))
     return (
         f"SELECT * EXCLUDE (filename) FROM read_parquet([{files}], filename = true, union_by_name = true) "
-        f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY filename DESC) = 1"
+        f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY parse_filename(filename) DESC) = 1"
     )
 
 
 def _link(path: Path, target: Path) -> None:
     """Hard-link a file; copy it where the file systems differ."""
-    path = path.resolve()
     try:
-        os.link(path, target)
+        os.link(path.resolve(), target)
     except OSError:
         shutil.copyfile(path, target)
-
-
-def _to_disk(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        sync(path)
-    sync(folder)

@@ -8,14 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import (
-    TIMESTAMP_CREATE_TIME,
-    TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
 
 from gatehouse.errors import DeclarationError, SourceError
 from gatehouse.online.streaming.stream import Message, Position, milliseconds, moment_of
@@ -36,11 +29,16 @@ class KafkaMessages:
 
     def __init__(self, servers: str, topic: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
         self._topic, self._servers = topic, servers
-        given = _settings()
-        self._secret = bool(given)
-        settings = {
+        try:
+            own_settings = json.loads(os.environ.get(SETTINGS) or "{}")
+        except ValueError:
+            own_settings = None
+        if not isinstance(own_settings, dict):
+            raise SourceError(f"The environment variable {SETTINGS}: expected a JSON object of librdkafka settings.")
+        self._secret = bool(own_settings)
+        settings: dict[str, Any] = {
             "bootstrap.servers": servers,
-            **given,
+            **own_settings,
             "group.id": group,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
@@ -49,11 +47,22 @@ class KafkaMessages:
         }
         try:
             self._consumer = Consumer(settings, logger=logger)
-            starts = self._starts(since, after)
-            self._consumer.assign(starts)
+            metadata = self._consumer.list_topics(topic, timeout=_SILENCE_SECONDS).topics[topic]
+            if metadata.error is not None or not metadata.partitions:
+                raise DeclarationError(f"The cluster at {servers} has no topic {topic!r}: {metadata.error}.")
+            self._consumer.assign(
+                [
+                    TopicPartition(
+                        topic,
+                        number,
+                        after[str(number)][0] + 1 if str(number) in after else self._offset_from(number, since),
+                    )
+                    for number in sorted(metadata.partitions)
+                ]
+            )
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
-        self._partitions = frozenset(str(each.partition) for each in starts)
+        self._partitions = frozenset(map(str, metadata.partitions))
         self._ended: set[str] = set()
         self._silent = dict.fromkeys(self._partitions, 0.0)
 
@@ -63,26 +72,21 @@ class KafkaMessages:
         return self._partitions - self._ended
 
     def read(self, limit: int, wait: float) -> Sequence[Message]:
-        """As `MessageStream.read`.
-
-        Raises:
-            SourceError: if the cluster cannot be reached, a partition is silent, or messages that were never read are
-                gone.
-        """
+        """As `MessageStream.read`. A partition that is silent for 30 seconds before its end is an error too."""
         messages: list[Message] = []
         started, heard = time.monotonic(), set[str]()
-        for found in self._consumer.consume(limit, timeout=wait if wait else 0.05):
-            error, partition = found.error(), str(found.partition())
+        for record in self._consumer.consume(limit, timeout=wait or 0.05):
+            error, partition = record.error(), str(record.partition())
             heard.add(partition)
             if error is None:
                 self._ended.discard(partition)
-                messages.append(_message(found))
+                messages.append(_message(record))
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ended.add(partition)
             elif error.code() in _LOST:
                 raise SourceError(
                     f"The topic {self._topic} no longer holds messages of partition {partition} that were never read: "
-                    "they expired. Retain them longer; to go on without them, push from newer feature tables."
+                    "they expired. Retain them longer, and push from newer feature tables."
                 )
             elif error.fatal() or not error.retriable():
                 raise self._unreachable(error)
@@ -95,11 +99,7 @@ class KafkaMessages:
         return messages
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        """As `MessageStream.acknowledge`.
-
-        Raises:
-            SourceError: if the cluster cannot be reached.
-        """
+        """As `MessageStream.acknowledge`. Raises SourceError if the cluster cannot be reached."""
         offsets = [TopicPartition(self._topic, int(name), place[0] + 1) for name, place in positions.items()]
         try:
             if offsets:
@@ -111,68 +111,28 @@ class KafkaMessages:
         """As `MessageStream.close`."""
         self._consumer.close()
 
-    def _starts(self, since: datetime, after: Mapping[str, Position]) -> list[TopicPartition]:
-        """The first offset to read of each partition: after the last message read, else from `since` on."""
-        found = self._consumer.list_topics(self._topic, timeout=_SILENCE_SECONDS).topics[self._topic]
-        if found.error is not None or not found.partitions:
-            raise DeclarationError(f"The cluster at {self._servers} has no topic {self._topic!r}: {found.error}.")
-        return [
-            TopicPartition(
-                self._topic,
-                each,
-                after[str(each)][0] + 1 if str(each) in after else self._offset_from(each, since),
-            )
-            for each in sorted(found.partitions)
-        ]
-
     def _offset_from(self, partition: int, since: datetime) -> int:
         """The offset of the first message at `since` or later; the end of the partition if there is none."""
-        place = TopicPartition(self._topic, partition)
         # The end is asked first: a message that arrives between the two requests is after this end, and so is read.
-        low, end = self._consumer.get_watermark_offsets(place, timeout=_SILENCE_SECONDS)
-        wanted = TopicPartition(self._topic, partition, milliseconds(since))
-        found = self._consumer.offsets_for_times([wanted], timeout=_SILENCE_SECONDS)[0]
-        offset = int(found.offset if found.offset >= 0 else end)
-        if offset == low > 0:
-            logger.warning(
-                "Partition %d of the topic %s begins with offset %d, and the feature tables end at %s: messages "
-                "between them may have expired. Retain them longer, or push from newer feature tables.",
-                partition,
-                self._topic,
-                low,
-                since.isoformat(),
-            )
-        return offset
+        _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=_SILENCE_SECONDS)
+        place = TopicPartition(self._topic, partition, milliseconds(since))
+        offset = self._consumer.offsets_for_times([place], timeout=_SILENCE_SECONDS)[0].offset
+        return int(offset if offset >= 0 else end)
 
     def _unreachable(self, error: "KafkaError | str") -> SourceError:
-        told = error if isinstance(error, str) else said(error, self._secret)
+        reason = error if isinstance(error, str) else said(error, self._secret)
         return SourceError(
-            f"The topic {self._topic} at {self._servers} cannot be read: {told}. Check the servers and the settings "
+            f"The topic {self._topic} at {self._servers} cannot be read: {reason}. Check the servers and the settings "
             f"in {SETTINGS}, and start again: nothing is lost."
         )
 
 
-def _settings() -> dict[str, Any]:
-    text = os.environ.get(SETTINGS, "")
-    try:
-        found = json.loads(text) if text else {}
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise SourceError(
-            f"The environment variable {SETTINGS}: expected a JSON object of librdkafka settings, found something "
-            "else. Correct it."
-        )
-    return found
-
-
-def _message(found: "KafkaMessage") -> Message:
-    partition, offset, value = found.partition(), found.offset(), found.value()
-    kind, sent = found.timestamp()
+def _message(record: "KafkaMessage") -> Message:
+    partition, offset, value = record.partition(), record.offset(), record.value()
+    kind, sent = record.timestamp()
     if kind == TIMESTAMP_NOT_AVAILABLE or partition is None or offset is None:
         raise SourceError(
-            f"A message of partition {partition}, offset {offset} has no timestamp, so the time since which its "
-            "features are known cannot be told. Configure the topic to set timestamps (message.timestamp.type)."
+            f"The message {offset} of partition {partition} has no timestamp, so it is unknown since when its features "
+            "are known. Configure the topic to set timestamps (message.timestamp.type)."
         )
-    payload = value.encode() if isinstance(value, str) else value
-    return Message(str(partition), (offset,), moment_of(sent), payload, by_sender=kind == TIMESTAMP_CREATE_TIME)
+    return Message(str(partition), (offset,), moment_of(sent), value.encode() if isinstance(value, str) else value)

@@ -6,10 +6,9 @@ once, in small parts, or again after a crash. While one stream still has message
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from gatehouse.errors import SourceError
 from gatehouse.online.streaming.stream import CLOCK_TOLERANCE, Message, MessageStream
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -18,14 +17,9 @@ _READ = 1000  # Messages that are read from a stream at once.
 
 @dataclass(frozen=True, order=True)
 class ArrivedMessage:
-    """A message and its place in the order of arrival.
+    """A message and its place in the order of arrival; within a partition `time` never decreases.
 
-    Attributes:
-        time: When it arrived. Within a partition it never decreases, whatever the senders' clocks say.
-        table: The raw table of its stream.
-        partition: The message's partition.
-        position: The message's position.
-        message: The message.
+    `flaw` says why it cannot be used, whatever its content is: its time is ahead of this machine's clock.
     """
 
     time: datetime
@@ -33,6 +27,7 @@ class ArrivedMessage:
     partition: str
     position: tuple[int, ...]
     message: Message = field(compare=False)
+    flaw: str = field(default="", compare=False)
 
 
 class MicroBatches:
@@ -42,9 +37,7 @@ class MicroBatches:
         streams: Streams by table.
         since: A message with an earlier time of arrival counts as arrived at this time.
         interval: Length of the interval of one micro-batch; intervals are counted from the year 1 on.
-        clock: Gives the time now, to detect messages with a future time. If the sender set the time, the message has a
-            flaw and does not move the time. If the broker set it, reading ends, as all later messages would have it
-            too.
+        clock: Gives the time now, to detect messages with a future time, which do not move the time of arrival.
     """
 
     def __init__(
@@ -65,76 +58,53 @@ class MicroBatches:
 
         An interval is over in two cases: a message of a later interval is there and all streams were read again after
         that, or nothing arrives for `wait` seconds.
-
-        Raises:
-            SourceError: if a broker's clock, or this machine's, is wrong.
         """
         until = time.monotonic() + wait
-        while not (taken := self._first_interval(silent=False)):
-            if self._read(max(0.0, until - time.monotonic())):
+        while True:
+            unread = [table for table in self._streams if self._held and self._may_have_more_of_first(table)]
+            if self._held and not unread and self._is_after_first(self._newest_before_last_read):
+                break
+            if self._read(unread, max(0.0, until - time.monotonic())):
                 until = time.monotonic() + wait
-            elif time.monotonic() >= until and not self._behind():
-                return self._first_interval(silent=True)
-        return taken
+            elif time.monotonic() >= until and not self._is_behind():
+                break
+        first = [message for message in self._held if not self._is_after_first(message.time)]
+        self._held = self._held[len(first) :]
+        return first
 
-    def _read(self, wait: float) -> int:
+    def _read(self, unread: list[str], wait: float) -> int:
         """Read more messages, first from streams that may have some of the first interval; returns their number."""
-        before, newest = len(self._held), self._held[-1].time if self._held else None
-        unfinished = {table for table in self._streams if self._held and self._has_more_of_first(table)}
+        count, newest = len(self._held), self._held[-1].time if self._held else None
         # Do not wait where something can be read at once, or where the interval may be over already.
-        pause = 0.0 if self._behind() or self._is_after_first(newest) else wait / len(self._streams)
-        for table in unfinished or self._streams:
+        pause = 0.0 if self._is_behind() or self._is_after_first(newest) else wait / len(self._streams)
+        for table in unread or self._streams:
             now = self._clock()
-            self._held += [self._arrived(table, each, now) for each in self._streams[table].read(_READ, pause)]
+            for message in self._streams[table].read(_READ, pause):
+                place, flaw = (table, message.partition), ""
+                reached = self._reached.get(place, self._since)
+                if message.time > now + CLOCK_TOLERANCE:
+                    flaw = (
+                        f"its arrival, {message.time.isoformat()}, is ahead of this machine's clock, {now.isoformat()}"
+                    )
+                else:
+                    reached = self._reached[place] = max(message.time, reached)
+                self._held.append(ArrivedMessage(reached, table, message.partition, message.position, message, flaw))
         self._held.sort()
-        if not unfinished:
+        if not unread:
             self._newest_before_last_read = newest
-        return len(self._held) - before
-
-    def _arrived(self, table: str, message: Message, now: datetime) -> ArrivedMessage:
-        """A message with its time of arrival."""
-        place = (table, message.partition)
-        reached = self._reached.get(place, self._since)
-        if message.time <= now + CLOCK_TOLERANCE:
-            reached = self._reached[place] = max(message.time, reached)
-        elif message.by_sender:
-            flaw = f"its arrival, {message.time.isoformat()}, is ahead of this machine's clock, {now.isoformat()}"
-            message = replace(message, flaw=flaw)
-        else:
-            raise SourceError(
-                f"The stream of {table} set the timestamp {message.time.isoformat()} on the message "
-                f"{'-'.join(map(str, message.position))}, but this machine's clock says {now.isoformat()}. Correct the "
-                "clock that is wrong, and start again: nothing is lost. A broker whose clock was ahead may keep "
-                "setting such timestamps until that time is reached."
-            )
-        return ArrivedMessage(reached, table, message.partition, message.position, message)
-
-    def _first_interval(self, silent: bool) -> list[ArrivedMessage]:
-        """Take the messages of the first interval, if it is over and all of it is read; silence ends it as well."""
-        if not self._held:
-            return []
-        first = self._number(self._held[0].time)
-        over = silent or self._is_after_first(self._newest_before_last_read)
-        if not over or any(map(self._has_more_of_first, self._streams)):
-            return []
-        taken = [each for each in self._held if self._number(each.time) == first]
-        self._held = self._held[len(taken) :]
-        return taken
+        return len(self._held) - count
 
     def _is_after_first(self, moment: datetime | None) -> bool:
-        """Whether a time lies after the first interval."""
+        """Whether a time lies after the interval of the first message that is held."""
         return moment is not None and self._number(moment) > self._number(self._held[0].time)
 
-    def _has_more_of_first(self, table: str) -> bool:
+    def _may_have_more_of_first(self, table: str) -> bool:
         """Whether a stream may have unread messages of the first interval."""
-        first = self._number(self._held[0].time)
         reached = (self._reached.get((table, name), _BEGINNING) for name in self._streams[table].behind)
-        return any(self._number(each) <= first for each in reached)
+        return any(not self._is_after_first(moment) for moment in reached)
 
-    def _behind(self) -> bool:
-        """Whether any stream may have unread messages."""
+    def _is_behind(self) -> bool:
         return any(stream.behind for stream in self._streams.values())
 
     def _number(self, moment: datetime) -> int:
-        """The number of the interval in which a time lies."""
         return (moment - _BEGINNING) // self._interval

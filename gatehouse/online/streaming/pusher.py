@@ -6,7 +6,7 @@ the next one continues with the same batch. A repeated step has the same result.
 
 Rows known at an earlier batch do not change. A row that arrives late adds versions known from its arrival on, so a join
 at any past moment gives what the online store gave then. Only times of arrival matter, not how messages were read: a
-batch is an interval of the streams' clock, which ends before a message that replaces a row of the batch.
+batch is an interval of the streams' clock.
 """
 
 import logging
@@ -16,37 +16,112 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.data.messages.values import DoesNotFit
+from gatehouse.data.messages.values import DoesNotFit, body_of
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.database import connect, open_tables, quoted, time_literal
-from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
+from gatehouse.features.database import connect, quoted, rows_of, time_literal
+from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Source
 from gatehouse.features.definitions.repository import Repository, View
+from gatehouse.features.exact import reader_of
+from gatehouse.features.table_files import Files, feature_files, raw_tables
 from gatehouse.online.store import OnlineStore, epoch_us, online_view
-from gatehouse.online.streaming.batch_folder import BatchFolder, BatchState
+from gatehouse.online.streaming.batch_folder import COUNTS, BatchFolder, BatchState, Misfit
+from gatehouse.online.streaming.micro_batch_tables import MICROSECOND, RawTables, new_rows, next_tables, streamed_views
 from gatehouse.online.streaming.micro_batches import ArrivedMessage, MicroBatches
-from gatehouse.online.streaming.pushed_table import LATER, first_parts, next_parts, next_rows, rows_before
-from gatehouse.online.streaming.rows import Misfit, RowReader
-from gatehouse.online.streaming.start import Start
-from gatehouse.online.streaming.stream import MessageStream
-from gatehouse.online.streaming.views import MICROSECOND, RawTables, compute_spans, new_rows, spans_of, streamed_views
-from gatehouse.online.streaming.watermark import Watermark
+from gatehouse.online.streaming.stream import CLOCK_TOLERANCE, Message, MessageStream
+from gatehouse.store.hidden_values import unless_hidden
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
 
 INTERVAL = timedelta(seconds=1)
+_EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class ReadMessage:
-    """A message with its row, or with the reason why it has none."""
+class Start:
+    """The feature tables from which pushing starts.
 
-    arrived: ArrivedMessage
-    row: dict[str, Any] | None
-    misfit: str = ""
+    Attributes:
+        reference: Their reference.
+        as_of: Time up to which they know everything.
+        raw: Files of the raw tables from which they were computed, by table.
+        tables: Files of the feature tables, by view.
+    """
+
+    reference: str
+    as_of: datetime
+    raw: Mapping[str, Sequence[Path]]
+    tables: Mapping[str, Files]
+
+    @property
+    def group(self) -> str:
+        """Name of the consumer group of these tables: each set of tables reads a stream at its own position."""
+        reference = Reference.parse(self.reference)
+        return f"gatehouse-{reference.name}-{reference.digest[:12]}"
+
+
+def start_from(store: ArtifactStore, feature_tables: str) -> Start:
+    """Start from the feature tables of a reference; their files and those of their snapshot are verified."""
+    snapshot = store.manifest(feature_tables).derived_from["snapshot"]
+    return Start(
+        reference=feature_tables,
+        as_of=datetime.fromisoformat(str(store.manifest(snapshot).details["as_of"])),
+        raw=raw_tables(store, snapshot),
+        tables=feature_files(store, feature_tables),
+    )
+
+
+class RowReader:
+    """Reads the rows of one table from messages.
+
+    Args:
+        source: The table, with its event time, and how long before that time a row may be known.
+        schema: The columns of the table.
+        key: Columns that may not be null.
+    """
+
+    def __init__(self, source: Source, schema: pa.Schema, key: Sequence[str]) -> None:
+        self._source, self._key = source, key
+        if missing := sorted({*key, source.event_time} - {*schema.names}):
+            raise ConfigurationError(
+                f"definitions.py: Stream {source.table}: expected columns of the table as key and event time, found "
+                f"{', '.join(missing)}; the table has {', '.join(schema.names)}."
+            )
+        what = f"The table {source.table} cannot be streamed: its column"
+        self._readers = {column.name: reader_of(column.type, f"{what} {column.name}") for column in schema}
+
+    def read(self, message: Message, arrived: datetime) -> dict[str, Any]:
+        """The row that a message holds.
+
+        Fields that the table lacks are ignored; columns that the message lacks are null.
+
+        Raises:
+            DoesNotFit: if it holds no row, or its event time is further after its arrival than the table allows.
+        """
+        body, typed = body_of(message.payload), isinstance(message.payload, bytes)
+        row: dict[str, Any] = {}
+        for column, reader in self._readers.items():
+            value = body.get(column)
+            try:
+                row[column] = None if value is None else reader(value, typed)
+            except ValueError as error:
+                raise DoesNotFit(
+                    f"column {column}: expected {error}, {unless_hidden(f'found {str(value)[:40]!r}')}"
+                ) from None
+        for column in self._key:
+            if row[column] is None:
+                raise DoesNotFit(f"column {column}: expected a value, as it is in the key, found none")
+        event, latest = row[self._source.event_time], arrived + self._source.lead + CLOCK_TOLERANCE
+        if event is not None and not _EARLIEST <= event <= latest:
+            raise DoesNotFit(
+                f"column {self._source.event_time}: expected a time from 1900 on and until {latest.isoformat()}, as it "
+                f"arrived {arrived.isoformat()}, {unless_hidden(f'found {event.isoformat()}')}"
+            )
+        return row
 
 
 @dataclass
@@ -74,141 +149,131 @@ class Pusher:
     def __post_init__(self) -> None:
         self.views = streamed_views(self.repository, self.tables, self.names)
         self.schemas = {table: pq.read_schema(self.start.raw[table][0]).remove_metadata() for table in self.tables}
-        for table, schema in self.schemas.items():
-            named = {*self.repository.streams[table].key, self.repository.sources[table].event_time}
-            if missing := sorted(named - {*schema.names}):
-                raise ConfigurationError(
-                    f"definitions.py: Stream {table}: expected columns of the table as key and event time, found "
-                    f"{', '.join(missing)}; the table has {', '.join(schema.names)}."
-                )
         self.readers = {
             table: RowReader(self.repository.sources[table], schema, self.repository.streams[table].key)
             for table, schema in self.schemas.items()
         }
 
-    def state(self) -> BatchState:
-        """The current state. The first call fills the folder with the tables from which the pusher starts.
+    def resume(self) -> BatchState:
+        """The current state, after finishing a batch whose rows are stored and which is not current yet.
+
+        The first call fills the folder with the tables from which the pusher starts.
 
         Raises:
             ConfigurationError: if other views were pushed in this folder.
         """
         names = tuple(view.name for view in self.views)
         state = self.batches.state()
-        # A first start that was killed may have left views.
-        begun = state or self.batches.stored(0)
+        begun = state or self.batches.state(0)  # A first start that was killed may have left views.
         if begun is not None and begun.views != names:
             raise ConfigurationError(
                 f"{self.batches.folder} holds a push of the views {', '.join(begun.views)}, but {', '.join(names)} "
                 "were asked for. Push the same views, or compute newer feature tables and start from them."
             )
-        if state is not None:
-            return state
-        state = BatchState(
-            0, self.start.as_of, self.start.as_of, self.start.reference, names, newest=self._newest_at_start()
-        )
-        if self.batches.stored(0) is None:
-            self.batches.store_rows(state, {}, {}, ())
-        if not self.batches.has_tables(0):
-            scratch, files = self.batches.scratch(0), self.start.tables
+        if state is None:
+            as_of, newest = self.start.as_of, {}
             with connect() as connection:
-                tables = {
-                    view.name: first_parts(connection, files[view.name], state.as_of, scratch / view.name)
-                    for view in self.views
-                }
-            self.batches.keep_tables(0, tables)
-        self._write_online(state, None, state.as_of)
-        self.batches.commit(0)
-        return state
-
-    def resume(self) -> BatchState:
-        """Finish a batch whose rows are stored and which is not current yet; returns the state after it."""
-        state = self.state()
-        unfinished = self.batches.stored(state.number + 1)
+                for table in self.tables:
+                    event = quoted(self.repository.sources[table].event_time)
+                    query = f"SELECT max({event})::TIMESTAMPTZ FROM {rows_of(self.start.raw[table])}"
+                    newest[table] = connection.execute(query).fetchall()[0][0]
+            newest = {table: event for table, event in newest.items() if event is not None}
+            state = BatchState(
+                number=0,
+                quiet_until=as_of,
+                as_of=as_of,
+                started_from=self.start.reference,
+                views=names,
+                newest=newest,
+            )
+            if begun is None:
+                self.batches.store_rows(state, {}, {}, ())
+            if not self.batches.has_tables(0):
+                self.batches.keep_tables(0, {name: self.start.tables[name] for name in names})
+            self._write_online(state, None, as_of)
+            self.batches.commit(0)
+        unfinished = self.batches.state(state.number + 1)
         return self._finish(state, unfinished) if unfinished else state
 
     def push(self, state: BatchState, arrived: Sequence[ArrivedMessage]) -> BatchState:
         """Push the messages of one interval, in the order of arrival; messages included already are skipped."""
-        left = [self._read(each) for each in arrived if each.position > _position(state, each)]
-        while left:
-            count = self._until_replaced(left)
-            state = self._finish(state, self._store(state, left[:count]))
-            left = left[count:]
-        return state
+        new = [
+            message
+            for message in arrived
+            if message.position > state.positions.get(message.table, {}).get(message.partition, ())
+        ]
+        return self._finish(state, self._store(state, new)) if new else state
 
     def write_due(self, state: BatchState, since: datetime, until: datetime) -> None:
         """Write rows that become known in (since, until] to the online store; `since` is not before `as_of`."""
         if until > since:
-            self._write_online(state, since, until, [LATER])
+            self._write_online(state, since, until)
 
-    def _read(self, arrived: ArrivedMessage) -> ReadMessage:
-        try:
-            return ReadMessage(arrived, self.readers[arrived.table].read(arrived.message, arrived.time))
-        except DoesNotFit as misfit:
-            return ReadMessage(arrived, None, str(misfit))
-
-    def _until_replaced(self, messages: Sequence[ReadMessage]) -> int:
-        """Number of messages before the first arrival at which a message replaces a row of an earlier one."""
-        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-        first_of_moment = 0
-        for place, each in enumerate(messages):
-            if each.arrived.time > messages[first_of_moment].arrived.time:
-                first_of_moment = place
-            if each.row is None:
+    def _store(self, before: BatchState, messages: Sequence[ArrivedMessage]) -> BatchState:
+        """Store the rows of a batch, of each key the last; returns the state after it."""
+        positions = {table: dict(places) for table, places in before.positions.items()}
+        counts = {table: dict(numbers) for table, numbers in before.counts.items()}
+        newest, misfits = dict(before.newest), list[Misfit]()
+        rows: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+        for message in messages:
+            table, partition, position = message.table, message.partition, message.position
+            positions.setdefault(table, {})[partition] = position
+            numbers = counts.setdefault(table, dict.fromkeys(COUNTS, 0))
+            try:
+                if message.flaw:
+                    raise DoesNotFit(message.flaw)
+                row = self.readers[table].read(message.message, message.time)
+            except DoesNotFit as misfit:
+                misfits.append(Misfit(table=table, partition=partition, position=position, reason=str(misfit)))
+                numbers["misfits"] += 1
                 continue
-            key = self._key(each.arrived.table, each.row)
-            if first_of_moment and rows.get(key, each.row) != each.row:
-                return first_of_moment
-            rows[key] = each.row
-        return len(messages)
-
-    def _key(self, table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (table, *(row[name] for name in self.repository.streams[table].key))
-
-    def _store(self, before: BatchState, messages: Sequence[ReadMessage]) -> BatchState:
-        """Store the rows of a batch; returns the state after it."""
-        first, last = messages[0].arrived.time, messages[-1].arrived.time
-        state = replace(
-            before,
+            stream = self.repository.streams[table]
+            rows.setdefault(table, {})[tuple(row[name] for name in stream.key)] = row
+            numbers["rows"] += 1
+            numbers["repeated"] += 1
+            event = row[self.repository.sources[table].event_time]
+            if event is not None:
+                latest = newest.setdefault(table, event)
+                numbers["late"] += event < latest - stream.lateness
+                newest[table] = max(latest, event)
+        new, changed, raw = {}, {}, self._raw(before.number)
+        for table, by_key in sorted(rows.items()):
+            read = pa.Table.from_pylist([*by_key.values()], schema=self.schemas[table])
+            new[table], changed[table] = new_rows(self.repository, raw, table, read)
+            counts[table]["repeated"] -= new[table].num_rows
+        state = BatchState(
             number=before.number + 1,
-            quiet_until=max(first - MICROSECOND, before.as_of),
-            as_of=max(last, before.as_of + MICROSECOND),
-            positions={table: dict(found) for table, found in before.positions.items()},
-            newest=dict(before.newest),
-            changed={},
-            counts={table: dict(found) for table, found in before.counts.items()},
+            quiet_until=max(messages[0].time - MICROSECOND, before.as_of),
+            as_of=max(messages[-1].time, before.as_of + MICROSECOND),
+            started_from=before.started_from,
+            views=before.views,
+            positions=positions,
+            newest=newest,
+            changed=changed,
+            counts=counts,
         )
-        misfits: list[Misfit] = []
-        found: dict[str, list[dict[str, Any]]] = {}
-        for each in messages:
-            table, partition, position = each.arrived.table, each.arrived.partition, each.arrived.position
-            state.positions.setdefault(table, {})[partition] = position
-            rows = found.setdefault(table, [])
-            if each.row is None:
-                misfits.append(Misfit(table, partition, position, each.misfit))
-                state.count(table, misfits=1)
-            else:
-                rows.append(each.row)
-        new = {table: self._new_rows(state, table, rows) for table, rows in sorted(found.items())}
-        self.batches.store_rows(state, new, {name: one.key for name, one in self.repository.streams.items()}, misfits)
+        # Rows that arrived in a stream count even if the stream is not read any more.
+        keys = {name: stream.key for name, stream in self.repository.streams.items()}
+        self.batches.store_rows(state, new, keys, misfits)
         self.step("stored")
         return state
-
-    def _new_rows(self, state: BatchState, table: str, found: list[dict[str, Any]]) -> pa.Table:
-        """The last row of every key, if it says something new; counts the messages."""
-        spec, event = self.repository.streams[table], self.repository.sources[table].event_time
-        last = {self._key(table, row): row for row in found}
-        rows = pa.Table.from_pylist([*last.values()], schema=self.schemas[table])
-        new, state.changed[table] = new_rows(self.repository, self._raw(state.number - 1), table, rows)
-        mark = Watermark(state.newest.get(table), spec.lateness).advanced(row[event] for row in found)
-        state.count(table, rows=len(found), repeated=len(found) - new.num_rows, late=mark.late)
-        if mark.newest is not None:
-            state.newest[table] = mark.newest
-        return new
 
     def _finish(self, before: BatchState, state: BatchState) -> BatchState:
         """Run all steps after the rows are stored; each can be repeated."""
         if not self.batches.has_tables(state.number):
-            self.batches.keep_tables(state.number, self._compute(before, state))
+            files: Mapping[str, Files] = {
+                view.name: self.batches.table(before.number, view.name) for view in self.views
+            }
+            scratch = self.batches.scratch(state.number)
+            # First for the time that passed before the first message, then for the messages.
+            if state.quiet_until > before.as_of:
+                raw, quiet = self._raw(before.number), state.quiet_until
+                files = next_tables(self.repository, self.views, raw, files, {}, before.as_of, quiet, scratch / "quiet")
+            raw = self._raw(state.number)
+            files = next_tables(
+                self.repository, self.views, raw, files, state.changed, state.quiet_until, state.as_of, scratch / "new"
+            )
+            self.batches.keep_tables(state.number, files)
         self.step("computed")
         self._write_online(state, before.as_of, state.as_of)
         self.step("online")
@@ -217,64 +282,35 @@ class Pusher:
         logger.info("batch %d: known until %s, %s", state.number, state.as_of.isoformat(), state.counts)
         return state
 
-    def _compute(self, before: BatchState, state: BatchState) -> dict[str, dict[str, Path]]:
-        """The files of every view's table after the batch: first for the time that passed, then for its messages."""
-        files = {view.name: self.batches.table(before.number, view.name) for view in self.views}
-        pushed = {name: rows_before(found) for name, found in files.items()}
-        steps: tuple[tuple[int, Mapping[str, Sequence[datetime] | None], datetime, datetime], ...] = (
-            (before.number, {}, before.as_of, state.quiet_until),
-            (state.number, state.changed, state.quiet_until, state.as_of),
-        )
-        with connect() as connection:
-            for number, changed, since, until in steps:
-                if until == since:
-                    continue
-                plans = {one.name: spans_of(self.repository, one, changed, since + MICROSECOND) for one in self.views}
-                computed = compute_spans(self.repository, self._raw(number), plans, until)
-                for view in self.views:
-                    name = view.name
-                    pushed[name] = next_rows(
-                        connection, view, files[name], pushed[name], plans[name], computed.get(name), since, until
-                    )
-        scratch = self.batches.scratch(state.number)
-        return {name: next_parts(files[name], rows, state.number, scratch / name) for name, rows in pushed.items()}
-
     def _raw(self, number: int) -> RawTables:
-        # Rows that arrived in a stream count even if the stream is not read any more.
         return RawTables(self.start.raw, {table: self.batches.rows(number, table) for table in self.repository.streams})
 
-    def _write_online(
-        self, state: BatchState, since: datetime | None, until: datetime, parts: Sequence[str] | None = None
-    ) -> None:
-        """Write the newest row of every key that became known in (since, until]; `parts` are files, by default all.
+    def _write_online(self, state: BatchState, since: datetime | None, until: datetime) -> None:
+        """Write the newest fresh row of every key that became known in (since, until].
 
-        The store is told the batch first, so that its rows are not compared with those of another batch.
+        The batch is noted in the store first, so that its rows are not compared with those of another batch.
         """
-        with connect() as connection:
-            for view in self.views:
-                self._note_batch(view.name, epoch_us(state.as_of))
-                found = self.batches.table(state.number, view.name)
-                files = [path for name, path in found.items() if parts is None or name in parts]
-                rows = _known_between(connection, view, files, since, until) if files else None
-                if rows:
-                    self.online.write(online_view(view), rows)
+        for view in self.views:
+            as_of = epoch_us(state.as_of)
+            while (stored := self.online.state(view.name)).pushed is None or stored.pushed < as_of:
+                if self.online.swap(view.name, stored, replace(stored, pushed=as_of)):
+                    break
+            if rows := _known_between(view, [*self.batches.table(state.number, view.name).values()], since, until):
+                self.online.write(online_view(view), rows)
 
-    def _note_batch(self, view: str, as_of: int) -> None:
-        while (state := self.online.state(view)).pushed is None or state.pushed < as_of:
-            if self.online.swap(view, state, replace(state, pushed=as_of)):
-                return
 
-    def _newest_at_start(self) -> dict[str, datetime]:
-        found = {}
-        with connect() as connection:
-            for table in self.tables:
-                open_tables(connection, {table: self.start.raw[table]})
-                event = quoted(self.repository.sources[table].event_time)
-                query = f"SELECT max({event})::TIMESTAMPTZ FROM raw.{quoted(table)}"
-                newest = connection.execute(query).fetchall()[0][0]
-                if newest is not None:
-                    found[table] = newest
-        return found
+def _known_between(view: View, files: Sequence[Path], since: datetime | None, until: datetime) -> pa.Table:
+    """The newest row of every key that became known in (since, until] and is not expired at `until`."""
+    conditions = [f"{KNOWN_FROM} <= {time_literal(until)}"]
+    conditions += [f"{quoted(key)} IS NOT NULL" for key in view.spec.entities]
+    conditions += [f"{KNOWN_FROM} > {time_literal(since)}"] if since else []
+    conditions += [f"{EVENT_TIMESTAMP} >= {time_literal(until - view.spec.ttl)}"] if view.spec.ttl else []
+    keys = ", ".join(map(quoted, view.spec.entities))
+    with connect() as connection:
+        return connection.sql(
+            f"SELECT * FROM {rows_of(files)} WHERE {' AND '.join(conditions)} QUALIFY row_number() OVER "
+            f"(PARTITION BY {keys} ORDER BY {EVENT_TIMESTAMP} DESC, {KNOWN_FROM} DESC) = 1"
+        ).to_arrow_table()
 
 
 def push_streams(
@@ -311,8 +347,7 @@ def push_streams(
             batches = MicroBatches(streams, state.as_of, interval, clock)
             idle, written = False, state.as_of
             while not (idle and until_idle):
-                # If `next_batch` is empty, all messages that arrived until now are read, so rows known by now are
-                # settled.
+                # If there is no batch, all messages until now are read, so rows known by now are settled.
                 now = clock()
                 arrived = batches.next_batch(wait)
                 idle = not arrived
@@ -334,30 +369,3 @@ def push_streams(
 def _acknowledge(streams: Mapping[str, MessageStream], state: BatchState) -> None:
     for table, stream in streams.items():
         stream.acknowledge(state.positions.get(table, {}))
-
-
-def _position(state: BatchState, arrived: ArrivedMessage) -> tuple[int, ...]:
-    """The position of the last message included from the message's partition; the lowest position if there is none."""
-    return state.positions.get(arrived.table, {}).get(arrived.partition, ())
-
-
-def _known_between(
-    connection: duckdb.DuckDBPyConnection,
-    view: View,
-    files: Sequence[Path],
-    since: datetime | None,
-    until: datetime,
-) -> pa.Table:
-    """The newest row of every key that became known in (since, until] and is not expired at `until`."""
-    conditions = [
-        f"{KNOWN_FROM} <= {time_literal(until)}",
-        *(f"{quoted(key)} IS NOT NULL" for key in view.spec.entities),
-    ]
-    conditions += [f"{KNOWN_FROM} > {time_literal(since)}"] if since else []
-    conditions += [f"{EVENT_TIMESTAMP} >= {time_literal(until - view.spec.ttl)}"] if view.spec.ttl else []
-    keys = ", ".join(map(quoted, view.spec.entities))
-    open_tables(connection, {"rows": files})
-    return connection.sql(
-        f"SELECT * FROM raw.rows WHERE {' AND '.join(conditions)} QUALIFY row_number() OVER "
-        f"(PARTITION BY {keys} ORDER BY {EVENT_TIMESTAMP} DESC, {KNOWN_FROM} DESC) = 1"
-    ).to_arrow_table()

@@ -1,6 +1,5 @@
 """Messages of a Redis stream; each reader has its own position, and a consumer group shows what was acknowledged."""
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,9 +12,7 @@ from redis.exceptions import RedisError, ResponseError
 from gatehouse.errors import SourceError
 from gatehouse.online.streaming.stream import Message, Position, milliseconds, moment_of
 
-logger = logging.getLogger(__name__)
-
-_ONE = ""  # The only partition.
+_PARTITION = ""  # The only one.
 _LAST_OF_MILLISECOND = 2**64 - 1
 _SILENCE_SECONDS = 30.0
 _LONGEST_WAIT = 20_000  # Milliseconds: less than the silence that ends the connection.
@@ -32,35 +29,40 @@ class RedisMessages:
         self._server = parts.hostname or parts.path
         self._stream, self._group = stream, group
         self._begin: Position = (milliseconds(since) - 1, _LAST_OF_MILLISECOND)
-        self._after: Position | None = after.get(_ONE)
+        self._after: Position | None = after.get(_PARTITION)
         self._behind = True
-        with self._explained():
-            if not self._redis.exists(stream):
-                logger.warning("Redis at %s has no stream %s yet; waiting for its first message", self._server, stream)
 
     @property
     def behind(self) -> frozenset[str]:
         """As `MessageStream.behind`."""
-        return frozenset({_ONE}) if self._behind else frozenset()
+        return frozenset({_PARTITION}) if self._behind else frozenset()
 
     def read(self, limit: int, wait: float) -> Sequence[Message]:
-        """As `MessageStream.read`."""
+        """As `MessageStream.read`. The message read last must still be there, else later ones may be gone too."""
+        block = min(max(1, int(wait * 1000)), _LONGEST_WAIT) if wait else None
         with self._explained():
-            messages = [self._message(entry) for entry in self._next(limit, wait)]
+            # One transaction, so that nothing is trimmed between the two answers; a blocking read cannot be in one.
+            both = self._redis.pipeline(transaction=block is None)
+            both.xrange(self._stream, _text(self._after or (0, 0)), "+", count=1)
+            both.xread({self._stream: _text(self._after or self._begin)}, count=limit, block=block)
+            last, answer = both.execute()
+        if self._after and not (last and _position(last[0][0]) == self._after):
+            raise SourceError(
+                f"The stream {self._stream} in Redis at {self._server} does not hold the message {_text(self._after)} "
+                "any more, so messages after it may have been trimmed before they were read. Check the name in the "
+                "URL, or push from newer feature tables."
+            )
+        messages = [_message(*entry) for entry in answer[0][1]] if answer else []
         self._behind = len(messages) >= limit
         if messages:
-            if self._after is None:
-                self._tell_if_trimmed()
             self._after = messages[-1].position
         return messages
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
         """As `MessageStream.acknowledge`."""
-        last = positions.get(_ONE)
-        if last is None:
-            return
+        last = positions.get(_PARTITION)
         with self._explained():
-            if not self._redis.exists(self._stream):
+            if last is None or not self._redis.exists(self._stream):
                 return
             try:
                 self._redis.xgroup_create(self._stream, self._group, id=_text(last))
@@ -73,51 +75,6 @@ class RedisMessages:
         """As `MessageStream.close`."""
         self._redis.close()
 
-    def _next(self, count: int, wait: float) -> list[Any]:
-        """The next entries; the message read last must still be in the stream, else later ones may be gone too."""
-        block = min(max(1, int(wait * 1000)), _LONGEST_WAIT) if wait else None
-        # One transaction, so that nothing is trimmed between the two answers. Blocking reads cannot be in a
-        # transaction.
-        both = self._redis.pipeline(transaction=block is None)
-        both.xrange(self._stream, _text(self._after or (0, 0)), "+", count=1)
-        both.xread({self._stream: _text(self._after or self._begin)}, count=count, block=block)
-        following, found = both.execute()
-        if self._after and not (following and _position(following[0][0]) == self._after):
-            raise self._lost(_text(self._after), there=bool(found or following or self._redis.exists(self._stream)))
-        return list(found[0][1]) if found else []
-
-    def _message(self, entry: tuple[bytes, Mapping[bytes, bytes]]) -> Message:
-        position = _position(entry[0])
-        fields = {name.decode("utf-8", "backslashreplace"): value for name, value in entry[1].items()}
-        payload = fields["json"] if set(fields) == {"json"} else fields
-        return Message(_ONE, position, moment_of(position[0]), payload)
-
-    def _tell_if_trimmed(self) -> None:
-        """Warn if messages after the first wanted time may be gone, as none before it is left (Redis 7 and later)."""
-        with self._explained():
-            found = self._redis.xinfo_stream(self._stream)
-        first = found["first-entry"]
-        if found.get("entries-added", 0) > found["length"] and first and _position(first[0]) > self._begin:
-            logger.warning(
-                "The stream %s begins with %s, and the feature tables end at %s: messages between them may have been "
-                "trimmed. Retain them longer, or push from newer feature tables.",
-                self._stream,
-                _text(_position(first[0])),
-                moment_of(self._begin[0] + 1).isoformat(),
-            )
-
-    def _lost(self, identity: str, *, there: bool) -> SourceError:
-        if not there:
-            return SourceError(
-                f"Redis at {self._server} has no stream {self._stream}, and the table was pushed up to the message "
-                f"{identity}. Check the name in the URL; if the stream was deleted, push from newer feature tables."
-            )
-        return SourceError(
-            f"The stream {self._stream} no longer holds the message {identity}, so messages after it may have been "
-            "trimmed before they were read. Trim by MINID, not beyond what the group has acknowledged; to go on "
-            "without them, push from newer feature tables."
-        )
-
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
@@ -129,11 +86,16 @@ class RedisMessages:
             ) from None
 
 
+def _message(identity: bytes, entry: Mapping[bytes, bytes]) -> Message:
+    fields: dict[str, Any] = {name.decode("utf-8", "backslashreplace"): value for name, value in entry.items()}
+    position = _position(identity)
+    return Message(_PARTITION, position, moment_of(position[0]), fields["json"] if set(fields) == {"json"} else fields)
+
+
 def _text(position: Position) -> str:
     return f"{position[0]}-{position[1]}"
 
 
-def _position(identity: bytes | str) -> Position:
-    text = identity.decode() if isinstance(identity, bytes) else identity
-    first, _, second = text.partition("-")
-    return int(first), int(second or 0)
+def _position(identity: bytes) -> Position:
+    first, _, second = identity.decode().partition("-")
+    return int(first), int(second)

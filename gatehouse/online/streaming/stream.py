@@ -4,6 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.runtime.redaction import require_encoded
 
 Position = tuple[int, ...]
 CLOCK_TOLERANCE = timedelta(minutes=5)
@@ -21,27 +25,21 @@ class Message:
         position: Its position in the partition, greater than those before it.
         time: When it arrived, as its envelope says.
         payload: A JSON object, or fields of text; None for a message without a value.
-        flaw: Why it cannot be used, whatever its content is.
-        by_sender: Whether the sender set the time, and not the broker.
     """
 
     partition: str
     position: Position
     time: datetime
     payload: bytes | Mapping[str, bytes] | None
-    flaw: str = ""
-    by_sender: bool = False
 
 
 class MessageStream(Protocol):
     """The messages of one raw table, read by one reader at a time."""
 
     def read(self, limit: int, wait: float) -> Sequence[Message]:
-        """The messages after those read before, in order within their partition.
+        """At most `limit` messages after those read before, in order within their partition.
 
-        Args:
-            limit: Maximum number of messages.
-            wait: How many seconds to wait for the first of them.
+        Waits `wait` seconds for the first of them.
 
         Raises:
             SourceError: if the stream cannot be reached, or messages that were never read are gone.
@@ -62,11 +60,41 @@ class MessageStream(Protocol):
         ...
 
 
+def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Position]) -> MessageStream:
+    """Open the stream at `url`.
+
+    Args:
+        url: `redis://host:port/0?stream=<key>` or `kafka://host:port,host:port?topic=<name>`.
+        group: The name under which the stream shows acknowledged messages.
+        since: Where nothing was read yet, start with the messages of this millisecond.
+        after: The last message included, by partition. The stream's own acknowledgements are not used: they can be
+            further ahead if the reader's folder was lost.
+
+    Raises:
+        ConfigurationError: if the URL names no stream, or its password is not percent-encoded.
+    """
+    parts = urlsplit(require_encoded(url, "The stream's URL"))
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    if parts.scheme in ("redis", "rediss", "unix") and query.get("stream"):
+        # Imported here, so that a user of Redis needs no Kafka client, and a user of Kafka no Redis client.
+        from gatehouse.online.streaming.redis_stream import RedisMessages
+
+        return RedisMessages(parts.geturl(), query["stream"], group, since, after)
+    if parts.scheme == "kafka" and query.get("topic"):
+        from gatehouse.online.streaming.kafka_topic import KafkaMessages
+
+        return KafkaMessages(parts.netloc.rpartition("@")[2], query["topic"], group, since, after)
+    raise ConfigurationError(
+        "The stream's URL: expected redis://host:port/0?stream=<key> or kafka://host:port?topic=<name>, found the "
+        f"scheme {parts.scheme!r} and {'another parameter' if query else 'no parameter'}."
+    )
+
+
 def milliseconds(moment: datetime) -> int:
     """The millisecond since 1970 in which a time lies."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def moment_of(found: int) -> datetime:
-    """The time `found` milliseconds after 1970, limited to the calendar; negative values give 1970."""
-    return _EPOCH + timedelta(milliseconds=max(found, 0)) if found < milliseconds(_LAST) else _LAST
+def moment_of(number: int) -> datetime:
+    """The time `number` milliseconds after 1970, limited to the years 1970 to 9999."""
+    return _EPOCH + timedelta(milliseconds=max(number, 0)) if number < milliseconds(_LAST) else _LAST

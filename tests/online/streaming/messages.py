@@ -15,10 +15,8 @@ from gatehouse.features.database import connect, open_tables, set_time
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.online.store import OnlineStore
 from gatehouse.online.streaming.batch_folder import BatchFolder, BatchState
-from gatehouse.online.streaming.opening import open_stream
-from gatehouse.online.streaming.pusher import Pusher, push_streams
-from gatehouse.online.streaming.start import Start
-from gatehouse.online.streaming.stream import MessageStream, moment_of
+from gatehouse.online.streaming.pusher import Pusher, Start, push_streams
+from gatehouse.online.streaming.stream import MessageStream, moment_of, open_stream
 
 TABLES = ("flights", "weather")
 # Of a flight: its schedule, a day ahead; then as it left; then as it landed. Of the weather: an hour that is over.
@@ -52,7 +50,7 @@ class Sent:
 
 def messages(raw: Mapping[str, Path], repository: Repository, since: datetime, until: datetime) -> list[Sent]:
     """What became known after `since` and until `until`, in that order."""
-    found = []
+    result = []
     with connect() as connection:
         open_tables(connection, {name: [path] for name, path in raw.items()}, "source")
         run_macros(connection, repository)
@@ -63,16 +61,16 @@ def messages(raw: Mapping[str, Path], repository: Repository, since: datetime, u
                 f"SELECT * FROM ({query}) WHERE known > getvariable('from') AND known <= getvariable('until') "
                 "ORDER BY ALL"
             ).to_arrow_table()
-            found += [Sent(row.pop("known").astimezone(UTC), table, row) for row in rows.to_pylist()]
-    return sorted(found, key=lambda one: one.time)
+            result += [Sent(row.pop("known").astimezone(UTC), table, row) for row in rows.to_pylist()]
+    return sorted(result, key=lambda message: message.time)
 
 
 def send(redis: Redis, sent: Sequence[Sent], number: int = 0) -> None:
     """Add messages to the streams `flights` and `weather`, each stamped with its time."""
     pipeline = redis.pipeline(transaction=False)
-    for place, one in enumerate(sent, number + 1):
-        identity = f"{int(one.time.timestamp() * 1000)}-{place}"
-        pipeline.xadd(one.table, {"json": json.dumps(one.row, default=str)}, id=identity)
+    for place, message in enumerate(sent, number + 1):
+        identity = f"{int(message.time.timestamp() * 1000)}-{place}"
+        pipeline.xadd(message.table, {"json": json.dumps(message.row, default=str)}, id=identity)
     pipeline.execute()
 
 
@@ -125,12 +123,12 @@ class Push:
         """The clock of a world in which nothing happens after the last message."""
         with Redis.from_url(self.url.partition("?")[0]) as redis:
             newest = [redis.xrevrange(table, count=1) for table in TABLES]
-        return max((moment_of(int(found[0][0].split(b"-")[0])) for found in newest if found), default=self.start.as_of)
+        return max((moment_of(int(last[0][0].split(b"-")[0])) for last in newest if last), default=self.start.as_of)
 
     def rows(self, view: str, where: str = "true") -> list[dict[str, Any]]:
         """Rows of a pushed table."""
         files = sorted((self.folder / "current" / "tables" / view).glob("*.parquet"))
         with connect() as connection:
             open_tables(connection, {"pushed": files})
-            found: pa.Table = connection.sql(f"FROM raw.pushed WHERE {where} ORDER BY ALL").to_arrow_table()
-        return [dict(row) for row in found.to_pylist()]
+            result: pa.Table = connection.sql(f"FROM raw.pushed WHERE {where} ORDER BY ALL").to_arrow_table()
+        return [dict(row) for row in result.to_pylist()]

@@ -1,1 +1,0 @@
-"""Writing a contract from what a snapshot holds."""
