@@ -23,7 +23,7 @@ from gatehouse.cli.terminal import figure
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.registry import comparison, explanation, projection, reproduction
+from gatehouse.registry import comparison, explanation, projection, promotion, reproduction
 from gatehouse.registry import search as searching
 from gatehouse.registry.alias import Resolver
 from gatehouse.registry.approval import ApproveRequest, approve

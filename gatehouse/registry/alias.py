@@ -55,8 +55,7 @@ class Resolved:
 class Resolver:
     """Resolves the aliases of one model; several processes may share its folder.
 
-    Attributes:
-        folder: Its files: `ledger.json`, and a folder for each model that held an alias.
+    The folder has `ledger.json`, and a folder for each model that held an alias.
     """
 
     def __init__(self, address: str, model_name: str, folder: Path | None = None) -> None:
@@ -77,15 +76,12 @@ class Resolver:
     def resolve(self, alias: str, at_most: float | None = None) -> Resolved:
         """The version that holds an alias, with its files verified.
 
-        Args:
-            alias: One of the aliases.
-            at_most: Maximum age of the answer in seconds; if the copy is older, or there is none, the ledger is read
-                first. None for any age.
+        If the copy is older than `at_most` seconds (None for any age), or there is none, the ledger is read first.
 
         Raises:
             UnknownAliasError: if no version holds it.
-            StoreError: if the ledger must be read, and the store does not answer.
-            CorruptArtifactError: if files here were altered, and the store cannot provide them again.
+            StoreError, CorruptArtifactError: if the ledger must be read, or altered files fetched again, and the store
+                does not answer.
         """
         if not self._copy or (at_most is not None and time.time() - self._copy["at"] > at_most):
             self.refresh()

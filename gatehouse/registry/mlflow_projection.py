@@ -49,7 +49,7 @@ class InMlflow:
 
     @contextmanager
     def writing(self) -> Iterator[Callable[[Ledger, State, int], None]]:
-        """A connection to MLflow."""
+        """A connection: a function that updates MLflow to a ledger's state, given how many records it shows already."""
         with self.place.client() as client:
             yield partial(_show, self.place, client)
 

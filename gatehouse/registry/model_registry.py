@@ -137,34 +137,28 @@ def registry_here() -> RegistryApi | None:
 
 
 @dataclass(frozen=True)
-class Registry(Place):
-    """A Model Registry that shows the ledgers of a store."""
-
-    api: RegistryApi
-
-
-def registry_of(store: ArtifactStore) -> Registry | None:
-    """The Model Registry that `GATEHOUSE_MODEL_REGISTRY` names, or None."""
-    api = registry_here()
-    if api is None:
-        return None
-    return Registry(store, api.address, f"model-registry-{sha256_bytes(api.address.encode())[:16]}", api)
-
-
-@dataclass(frozen=True)
 class InModelRegistry:
     """The Model Registry as a place that shows ledgers."""
 
-    place: Registry
+    place: Place
+    api: RegistryApi
     title = "The Model Registry"
 
     @contextmanager
     def writing(self) -> Iterator[Callable[[Ledger, State, int], None]]:
-        """A connection to the registry."""
-        yield partial(_show, self.place)
+        """A function that updates the registry to a ledger's state, given how many records it shows already."""
+        yield partial(_show, self.place.store, self.api)
 
 
-def _show(registry: Registry, ledger: Ledger, state: State, shown: int) -> None:
+def registry_of(store: ArtifactStore) -> InModelRegistry | None:
+    """The Model Registry that `GATEHOUSE_MODEL_REGISTRY` names, or None."""
+    api = registry_here()
+    if api is None:
+        return None
+    return InModelRegistry(Place(store, api.address, f"model-registry-{sha256_bytes(api.address.encode())[:16]}"), api)
+
+
+def _show(store: ArtifactStore, api: RegistryApi, ledger: Ledger, state: State, shown: int) -> None:
     """Create what is missing by name, then set what changed.
 
     The stage of a version is set last, so a version that has it also has its artifact. If `shown` is 0, the artifacts
@@ -172,7 +166,7 @@ def _show(registry: Registry, ledger: Ledger, state: State, shown: int) -> None:
     """
     if not state.versions:
         return
-    api, store, name = registry.api, registry.store, ledger.model_name
+    name = ledger.model_name
     about = {"owner": api.author, "customProperties": _properties({"gatehouse.store": store.address})}
     model = _ensure(api, "registered_models", "registered_models", name, about)
     records = ledger.records()
@@ -190,7 +184,7 @@ def _show(registry: Registry, ledger: Ledger, state: State, shown: int) -> None:
         model_there = entry.get("customProperties", {}).get(MODEL, {}).get("string_value", "")
         if model_there != version.model:
             raise ModelRegistryError(
-                f"Version {number} of {name} in the Model Registry at {registry.uri} is {model_there or 'not ours'}, "
+                f"Version {number} of {name} in the Model Registry at {api.address} is {model_there or 'not ours'}, "
                 f"expected {version.model}. Rename the model in project.yaml, or remove the version there."
             )
         change = _change(entry, _version_entry(store, state, version, run))

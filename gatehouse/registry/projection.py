@@ -4,9 +4,7 @@ The ledger decides. Its copies (projections) are written after it changed, also 
 incomplete, and are never read for a decision.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Protocol
+from collections.abc import Iterator
 
 from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.mlflow_projection import InMlflow
@@ -15,22 +13,9 @@ from gatehouse.registry.state import State
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.later import leave_ledger
 from gatehouse.tracking.mlflow_client import tracking_of
-from gatehouse.tracking.shown import Place, is_shown_later, warning_on_failure
+from gatehouse.tracking.shown import is_shown_later, warning_on_failure
 
-
-class Projection(Protocol):
-    """A place that shows a ledger, with its name."""
-
-    title: str
-
-    @property
-    def place(self) -> Place:
-        """Where it is, and how many records it shows already."""
-        ...
-
-    def writing(self) -> AbstractContextManager[Callable[[Ledger, State, int], None]]:
-        """A connection: a function that updates the place to a ledger's state, given how many records it has seen."""
-        ...
+Projection = InMlflow | InModelRegistry
 
 
 def projections(store: ArtifactStore) -> Iterator[Projection]:
@@ -38,7 +23,7 @@ def projections(store: ArtifactStore) -> Iterator[Projection]:
     if tracking := tracking_of(store):
         yield InMlflow(tracking)
     if registry := registry_of(store):
-        yield InModelRegistry(registry)
+        yield registry
 
 
 def project(store: ArtifactStore, model_name: str, state: State, label: str = "register:projection") -> bool:

@@ -53,19 +53,16 @@ def promote(
         version: The version; 0 for the one in staging when this starts, even if another version takes its place later.
         reason: The person's reason, recorded in the ledger. A version that was rolled back needs one.
         override: Promote although the gate's last verdict was negative, or was about another champion, or there is no
-            approval. Needs a reason; under `four_eyes` it must come from somebody who neither trained nor submitted the
-            model.
+            approval. Needs a reason; under `four_eyes` it must come from somebody who neither trained nor submitted it.
         to: The alias.
         by: The person; empty for the user of this process.
 
     Raises:
-        PromotionError: if there is no such version or alias; if it is archived, or was refused later; or if it was
-            rolled back and there is no reason.
+        PromotionError: if the version cannot get the alias.
         StaleVerdictError: if it was judged against another champion than the present one.
-        ExemptionError: if it passed by an exemption that has expired.
-        ApprovalError: if the policy asks for an approval, and no valid one exists.
-        WrongEvaluationError: if the evaluation contradicts the ledger.
-        MissingArtifactError, CorruptArtifactError: if the model or evaluation is incomplete.
+        ExemptionError, ApprovalError: if an exemption has expired, or a needed approval is missing.
+        WrongEvaluationError, MissingArtifactError, CorruptArtifactError: if the evaluation contradicts the ledger, or
+            the model or evaluation is incomplete.
     """
     if override and not reason.strip():
         raise PromotionError("An override needs a reason: give --reason.")
@@ -94,12 +91,9 @@ def promote(
 def next_promotion(
     state: State, model_name: str, version: int, reason: str, override: bool, to: str = CHAMPION
 ) -> Record | None:
-    """The record that promotes `version`, or None if it has the alias already.
+    """The record that promotes `version`, or None if it has the alias already; errors are those of `promote`.
 
     It uses only the state: `promote` checks the approval and the evaluation with the clock and the store.
-
-    Raises:
-        PromotionError, StaleVerdictError: as `promote`.
     """
     if to not in ALIASES:
         raise PromotionError(f"{model_name}: expected one of the aliases {', '.join(ALIASES)}, found {to!r}.")
@@ -142,11 +136,7 @@ def rollback(store: ArtifactStore, model_name: str, version: int, reason: str = 
 
 
 def next_rollback(state: State, model_name: str, version: int, reason: str) -> Record | None:
-    """The record that withdraws `version`, or None if that is done.
-
-    Raises:
-        PromotionError: as `rollback`.
-    """
+    """The record that withdraws `version`, or None if that is done; errors are those of `rollback`."""
     chosen = _version(state, model_name, version)
     if state.champion != chosen.version:
         if chosen.withdrawn:
@@ -172,11 +162,7 @@ def archive(store: ArtifactStore, model_name: str, version: int, reason: str = "
 
 
 def next_archiving(state: State, model_name: str, version: int, reason: str) -> Record | None:
-    """The record that archives `version`, or None if that is done.
-
-    Raises:
-        PromotionError: as `archive`.
-    """
+    """The record that archives `version`, or None if that is done; errors are those of `archive`."""
     chosen = _version(state, model_name, version)
     if chosen.archived:
         return None

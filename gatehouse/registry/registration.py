@@ -24,15 +24,8 @@ def verdict_on(
 ) -> Verdict:
     """The gate's verdict on `model` for the ledger: read from `evaluation`, without the rules that it is exempted from.
 
-    A verdict that depended on an exemption and led to a record stays as it is when the exemption expires.
-
-    Args:
-        store: The artifact store.
-        model: The candidate.
-        evaluation: The evaluation that judged it.
-        policy: The policy that it was judged under.
-        state: The ledger's state, with all exemptions.
-        moment: The moment at which exemptions must be valid.
+    A verdict that depended on an exemption and led to a record stays as it is when the exemption expires. `moment` is
+    when exemptions must be valid.
 
     Raises:
         WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
@@ -109,12 +102,8 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     """The next record that follows from `verdict`, or None if all is done.
 
     A refusal is recorded once. A candidate that passes becomes a version; a model has at most one version, however
-    often it is judged. The version then gets staging and, if the policy's approval is automatic, champion.
-
-    Args:
-        state: The ledger's present state.
-        verdict: The gate's verdict on the candidate.
-        lineage: Identities of all artifacts that the candidate was made from.
+    often it is judged. The version then gets staging and, if the policy's approval is automatic, champion. `lineage`
+    holds the identities of all artifacts that the candidate was made from.
 
     Raises:
         StaleVerdictError: if the verdict compares with another champion than the present one.

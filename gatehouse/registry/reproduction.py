@@ -33,17 +33,11 @@ class ReproduceRequest(StageModel):
 
 
 class Reproduced(StageModel):
-    """The result of a reproduction.
+    """The result of a reproduction: whether the model was made again to the bit, and else how it differs.
 
-    Attributes:
-        same: Whether the model was made again to the bit.
-        model, again: The original and the rebuilt model; equal if they are identical.
-        weights, weights_again: SHA-256 of the weights of each.
-        processes: World size, equal to that of the original.
-        copied, made: Artifacts that were copied, and that were made again.
-        first: The first artifact that differs; empty for none.
-        differences: Differences in code, environment and world sizes.
-        largest, mean: Difference of scores on up to 20,000 rows of the training set; 0 for an identical model.
+    `again` is the rebuilt model, `weights` and `weights_again` are SHA-256, `copied` and `made` count artifacts, and
+    `first` is the first artifact that differs. `largest` and `mean` are differences of scores on up to 20,000 rows of
+    the training set.
     """
 
     same: bool
@@ -75,11 +69,8 @@ class Rebuild:
     """Makes artifacts of `source` again in the empty store `target`.
 
     External inputs of stages (snapshots with their tables) and configuration are copied. Every other artifact is made
-    again from the request in its provenance, with inputs replaced by their rebuilt versions.
-
-    Attributes:
-        steps: The steps taken, in order.
-        rebuilt: For each artifact in the target, by its original identity, its identity there.
+    again from the request in its provenance, with inputs replaced by their rebuilt versions. `rebuilt` maps original
+    identities to those in the target.
     """
 
     source: ArtifactStore
@@ -88,12 +79,7 @@ class Rebuild:
     rebuilt: dict[str, str] = field(default_factory=dict)
 
     def make(self, identity: str) -> str:
-        """Make an artifact, after the inputs that its request names; returns its new identity.
-
-        Raises:
-            NotReproducibleError: if the origin of the artifact, or of one of its inputs, is not known.
-            GatehouseError: as the stages raise.
-        """
+        """Make an artifact, after the inputs that its request names; returns its new identity."""
         if identity in self.rebuilt:
             return self.rebuilt[identity]
         provenance, reference = provenance_of(self.source, identity), Reference.parse(identity)

@@ -75,11 +75,7 @@ class NoChampionError(GatehouseError):
 
 @stage("champion", title="Find the champion", effects=SEES_CHAMPIONS, resources=_SMALL)
 def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
-    """Find the champion and its training data.
-
-    Raises:
-        NoChampionError: if there is none.
-    """
+    """Find the champion and its training data; without one, this raises `NoChampionError`."""
     ledger = Ledger(store, request.model_name)
     state = ledger.state()
     version = state.version(state.champion)
@@ -219,10 +215,7 @@ def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
 
     Raises:
         ConfigurationError: if there is no such action.
-        PromotionError: if the action is not possible for this version.
-        StaleVerdictError: if the version was judged against another champion than the present one.
-        ApprovalError: if the policy asks for an approval, and no valid one exists.
-        WrongEvaluationError: if the evaluation contradicts the ledger.
+        GatehouseError: as `promotion.promote`, `rollback` and `archive` raise.
     """
     if request.action not in _DONE:
         raise ConfigurationError(f"action: expected one of {', '.join(_DONE)}, found {request.action!r}.")

@@ -163,17 +163,11 @@ class ModelVersion:
 
 @dataclass(frozen=True)
 class State:
-    """The state after all records of a ledger.
+    """The state after all records of a ledger, of which there are `size`.
 
-    Attributes:
-        size: Number of records.
-        versions: Registered versions; version n is at index n - 1.
-        verdicts: Number of the record and verdict, in order.
-        staging, shadow, canary: The version with this alias; 0 for none.
-        approvals: Records `approved` and `rejected`, in order.
-        exemptions: All exemptions, in order, including expired ones.
-        champions: The champion last, before it the champions to which a rollback can return. No version is listed
-            twice.
+    Version n is at index n - 1 of `versions`. `verdicts` are pairs of the record's number and the verdict, `approvals`
+    the records `approved` and `rejected`. `staging`, `shadow` and `canary` are versions; 0 for none. `champions` holds
+    the champion last, before it the champions to which a rollback can return; no version is listed twice.
     """
 
     size: int = 0

@@ -18,8 +18,9 @@ def _judged(gate: Gate, seed: int, roc_auc: float) -> None:
     model, good = gate.model(seed), roc_auc >= 0.7
     rule = {"name": "bar roc_auc", "expected": "at least 0.7", "found": f"{roc_auc}", "holds": good}
     metrics = {"candidate": {"roc_auc": roc_auc, "log_loss": 0.49}, "baseline": {"roc_auc": 0.6, "log_loss": 0.6}}
-    verdict = {"verdict": "pass" if good else "refused", "rules": [rule], "comparison": None}
-    verdict |= {"policy": identity_of(POLICY), "warnings": []}
+    verdict = {"verdict": "pass" if good else "refused", "rules": [rule], "comparisons": {}, "guessing": None}
+    verdict |= {"policy": identity_of(POLICY), "warnings": [], "counted": {"units": 1000}}
+    verdict |= {"seen": {"rows": {}, "of": 1000, "left": 1000, "unread": []}}
     curves = {"candidate": {"confusion": [[0, 0, 500], [1, 0, 500]]}}
     bodies = {"metrics": metrics, "slices": [], "verdict": verdict, "curves": curves}
     inputs = {"model": model, "training_set": gate.training_set, "split": gate.split}
