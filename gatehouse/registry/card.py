@@ -30,9 +30,9 @@ def model_card(version: Explanation, store: ArtifactStore) -> str:
         name = number.name
         interval = "" if number.low is None else f"{_value(name, number.low)} to {_value(name, number.high)}"
         rows.append([name, _value(name, number.value), interval, *(_value(name, values[r].get(name)) for r in roles)])
-    robustness = (probe for probe in store.references("robustness") if _is_of(store, probe, version.model))
-    probed = next(robustness, None)
-    probes = store.read_json(probed, "robustness.json") if probed else {}
+    references = store.references("robustness")
+    probed = [probe for probe in references if store.manifest(probe).derived_from.get("model") == version.model]
+    probes = store.read_json(probed[0], "robustness.json") if probed else {}
     importances = [(feature["name"], feature["importance"]) for feature in probes.get("features", [])[:_IMPORTANT]]
     task = str(evaluation.details.get("task", ""))
     environment = Environment(
@@ -83,10 +83,6 @@ def _head(version: Explanation, task: str) -> dict[str, Any]:
         "metrics": [number.name for number in version.numbers],
         "model-index": [{"name": version.name, "results": [result]}],
     }
-
-
-def _is_of(store: ArtifactStore, reference: Reference, model: str) -> bool:
-    return store.manifest(reference).derived_from.get("model") == model
 
 
 def _value(metric: str, value: float | None) -> str:

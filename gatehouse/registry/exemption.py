@@ -95,10 +95,10 @@ def exemptions_from(
 
 def why_not_exempted(rule: str, model: str, state: State, moment: datetime) -> str:
     """Why an exemption from a broken rule is not applied, in words; empty if there is no exemption."""
-    given = [exemption for exemption in reversed(state.exemptions) if exemption.rule == rule]
-    if not given:
+    exemptions = [exemption for exemption in reversed(state.exemptions) if exemption.rule == rule]
+    if not exemptions:
         return ""
-    last = next((exemption for exemption in given if exemption.model == model), given[0])
+    last = next((exemption for exemption in exemptions if exemption.model == model), exemptions[0])
     if last.model != model:
         return f"; the exemption by {last.by} is for another candidate, {last.model}"
     if not _is_valid(last, moment):

@@ -12,6 +12,8 @@ from gatehouse.store.canonical import digest_of
 from gatehouse.store.identity import identity_digest, identity_of
 from gatehouse.store.store import ArtifactStore
 
+_COMPARED = ("verdict", "champion", "exempted", "reasons", "kept_out")
+
 
 class WrongEvaluationError(GatehouseError):
     """An evaluation judges another candidate, or uses another policy, than it is given for."""
@@ -31,14 +33,14 @@ def verdict_on(
         WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
     """
     manifest = store.manifest(evaluation)
-    inputs, applied, given = manifest.derived_from, manifest.configuration.get("policy") or {}, identity_of(policy)
+    inputs, applied, expected = manifest.derived_from, manifest.configuration.get("policy") or {}, identity_of(policy)
     champion = inputs.get("champion", "")
     if inputs.get("model") != model:
         raise WrongEvaluationError(f"{evaluation} judges {inputs.get('model')}, expected {model}.")
     if champion == model:
         raise WrongEvaluationError(f"{evaluation} compares {model} with itself: evaluate it against another champion.")
-    if applied != given:
-        names = sorted(name for name in {*applied, *given} if applied.get(name) != given.get(name))
+    if applied != expected:
+        names = sorted(name for name in {*applied, *expected} if applied.get(name) != expected.get(name))
         raise WrongEvaluationError(
             f"{evaluation} applied another policy: {', '.join(names)} differ. Evaluate again under the present policy."
         )
@@ -110,7 +112,10 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     """
     model = verdict.subject.model
     last, version = state.verdict_on(verdict.subject), state.version_of(model)
-    if last is None or _differs(state, *last, verdict):
+    differs = last is None or any(getattr(last[1], name) != getattr(verdict, name) for name in _COMPARED)
+    if last and not differs:  # Once a verdict is settled, another evaluation alone does not count.
+        differs = verdict.evaluation != last[1].evaluation and not state.settled(*last)
+    if last is None or differs:
         _require_champion(state.expected_champion(verdict.subject), verdict)
         if not verdict.admits:
             return Record(kind="refused", verdict=verdict)
@@ -124,14 +129,6 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     if last[1].approval == "automatic":
         return Record(kind="promoted", version=version.version, alias=CHAMPION)
     return None
-
-
-def _differs(state: State, number: int, last: Verdict, verdict: Verdict) -> bool:
-    """Whether a verdict differs from the subject's last one; if settled, another evaluation alone does not count."""
-    content, before = (
-        (entry.verdict, entry.champion, entry.exempted, entry.reasons, entry.kept_out) for entry in (verdict, last)
-    )
-    return content != before or (verdict.evaluation != last.evaluation and not state.settled(number, last))
 
 
 def _require_champion(present: str, verdict: Verdict) -> None:

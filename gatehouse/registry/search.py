@@ -28,8 +28,8 @@ class SearchRequest(StageModel):
     model_name: str = ""
 
 
-class Found(StageModel):
-    """A version that was found."""
+class VersionSummary(StageModel):
+    """A registered version, as a search result shows it."""
 
     name: str
     version: int
@@ -44,14 +44,14 @@ class Found(StageModel):
 class _Values:
     """The values of a version that a query can use."""
 
-    version: Found
+    version: VersionSummary
     attributes: Mapping[str, Any]
     params: Mapping[str, str]
     metrics: Mapping[str, float]
     tags: Mapping[str, str]
 
 
-def search(request: SearchRequest, store: ArtifactStore) -> tuple[Found, ...]:
+def search(request: SearchRequest, store: ArtifactStore) -> tuple[VersionSummary, ...]:
     """The versions that match a request, in the order that its query asks for.
 
     Raises:
@@ -64,7 +64,7 @@ def search(request: SearchRequest, store: ArtifactStore) -> tuple[Found, ...]:
         for version in state.versions:
             if not all(any(made.startswith(start) for made in version.lineage) for start in request.trained_on):
                 continue
-            found = Found(
+            summary = VersionSummary(
                 name=model_name,
                 version=version.version,
                 stage=state.stage_of(version),
@@ -73,10 +73,10 @@ def search(request: SearchRequest, store: ArtifactStore) -> tuple[Found, ...]:
                 tags=dict(version.tags),
                 numbers=numbers_of(store, version.evaluation),
             )
-            attributes = {name: getattr(found, name) for name in ("name", "version", "stage", "model")}
+            attributes = {name: getattr(summary, name) for name in ("name", "version", "stage", "model")}
             params = {path: str(value) for path, value in leaves(settings_of(store, version.model))}
-            metrics = {number.name: number.value for number in found.numbers}
-            candidates.append(_Values(found, attributes | {"user": found.by}, params, metrics, found.tags))
+            metrics = {number.name: number.value for number in summary.numbers}
+            candidates.append(_Values(summary, attributes | {"user": summary.by}, params, metrics, summary.tags))
     for name in query.names:
         if not candidates or name.startswith(_KINDS) or any(lookup(values, name) is not None for values in candidates):
             continue

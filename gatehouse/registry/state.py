@@ -279,14 +279,14 @@ def _apply(state: State, record: Record) -> State:
             repeated = last is not None and last[1] == verdict
             return state if repeated else replace(state, verdicts=(*state.verdicts, (number, verdict)))
         model = verdict.subject.model
-        known = state.version_of(model)
-        if known and last == (known.registered_at, verdict):
+        earlier = state.version_of(model)
+        if earlier and last == (earlier.registered_at, verdict):
             return state
-        expected = known.version if known else len(state.versions) + 1
+        expected = earlier.version if earlier else len(state.versions) + 1
         if record.version != expected:
             raise impossible(f"expected version {expected}, found {record.version}")
-        if known:
-            versions = _changed(state, replace(known, registered_at=number, evaluation=verdict.evaluation))
+        if earlier:
+            versions = _changed(state, replace(earlier, registered_at=number, evaluation=verdict.evaluation))
         else:
             new = ModelVersion(expected, model, verdict.evaluation, record.lineage, registered_at=number)
             versions = (*state.versions, new)

@@ -7,7 +7,7 @@ from gatehouse.project.project import Project
 from gatehouse.registry.explanation import Act, act_of
 from gatehouse.registry.ledger import model_names
 from gatehouse.registry.naming import Named, named
-from gatehouse.registry.search import Found, SearchRequest, search
+from gatehouse.registry.search import SearchRequest, VersionSummary, search
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote, register
 from gatehouse.registry.state import ALIASES
 from gatehouse.server.problems import ProblemError
@@ -124,7 +124,7 @@ def model(store: ArtifactStore, name: str) -> Model:
     return Model(name=name, versions=len(state.versions), aliases=aliases)
 
 
-def versions(store: ArtifactStore, name: str) -> tuple[Found, ...]:
+def versions(store: ArtifactStore, name: str) -> tuple[VersionSummary, ...]:
     """The versions of a model, with their numbers."""
     return search(SearchRequest(model_name=found(store, name).ledger.model_name), store)
 

@@ -183,10 +183,9 @@ def test_what_the_tasks_left_is_shown_once_with_its_price_and_also_of_a_run_that
 
 
 @pytest.mark.usefixtures("tracked")
-@pytest.mark.parametrize("said", ["CANCELED", "FAILED"], ids=["by a signal", "by the system"])
-@pytest.mark.parametrize("worked", [False, True])
+@pytest.mark.parametrize(("status", "worked"), [("CANCELED", False), ("FAILED", True)])
 def test_a_run_that_was_stopped_is_shown_as_killed_with_every_page_of_its_trials(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, said: str, worked: bool
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, status: str, worked: bool
 ) -> None:
     monkeypatch.setattr(mlflow_client, "PAGE", 2)  # A page of MLflow holds a thousand.
     tracking = tracking_of(store)
@@ -199,8 +198,8 @@ def test_a_run_that_was_stopped_is_shown_as_killed_with_every_page_of_its_trials
     if worked:
         Attempt(store, "split").note("finished", result={}, memo=True)
     Attempt(store, "tune")
-    happened = [event for _, event in events(store, "run-1")]
-    record_end(store, "run-1", outcome_of(happened, said), "gatehouse run", project="delays", pipeline="training")
+    outcome = outcome_of([event for _, event in events(store, "run-1")], status)
+    record_end(store, "run-1", outcome, "gatehouse run", project="delays", pipeline="training")
     create_record(store.objects, "tracking/left/run-1/run.json", {})
     run_projection.main(store.address, "run-1")
     runs = _shown(store, "pipelines")
@@ -230,14 +229,13 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
     assert set(_shown(store, "delays")) == {"run-1", "train"}
 
 
-def test_where_three_runs_cannot_be_shown_the_others_wait(
+def test_after_three_runs_that_cannot_be_shown_the_others_wait(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PRICES, "{}")  # `main` sets it, and is in this process here.
     tried: list[str] = []
     for run in range(1, 6):
         create_record(store.objects, f"tracking/left/run-{run}/run.json", {})
-    # Only which runs are tried is tested.
     monkeypatch.setattr(run_projection, "show_run", lambda _, run: tried.append(run) or run == "run-4")
     run_projection.main(store.address, "run-5", "run-4", "run-3", "run-2", "run-1")
     assert tried == ["run-5", "run-4", "run-3", "run-2"]
