@@ -27,7 +27,7 @@ SERVER, AUTHOR, TOKEN = "GATEHOUSE_MODEL_REGISTRY", "GATEHOUSE_MODEL_REGISTRY_AU
 _PREFIX = "/api/model_registry/v1alpha3/"
 _TOKEN_PATH, _TOKEN_FILE = "KF_PIPELINES_SA_TOKEN_PATH", "/var/run/secrets/kubernetes.io/serviceaccount/token"
 _TRANSIENT = (429, 500, 502, 503, 504)
-_ATTEMPTS, _BACKOFF, _TIMEOUT, _PAGE = 3, 0.5, 20.0, 100
+_ATTEMPTS, _BACKOFF, _TIMEOUT, _PAGE = 3, 0.5, 20, 100
 _OURS = ("gatehouse.", "test_")
 Resource = dict[str, Any]
 
