@@ -24,8 +24,7 @@ from gatehouse.project.project_file import ProjectFile
 from gatehouse.registry.registering.stage import register
 from gatehouse.registry.resolving.stage import resolve
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.forms import BACKFILL, RERUN, SOURCE, WINDOW
-from gatehouse.store.parameters import parameter_of
+from gatehouse.store.parameters import BACKFILL, RERUN, SOURCE, WINDOW, parameter_of
 from gatehouse.tracking.cost import PRICES
 from gatehouse.training.calibration.stage import calibrate
 from gatehouse.training.spec import task_of

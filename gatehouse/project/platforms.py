@@ -23,7 +23,7 @@ from gatehouse.project.task_settings import TaskResources, of_tasks
 from gatehouse.runtime.counting import counted
 from gatehouse.runtime.images import HELD, by_digest, image
 from gatehouse.runtime.redaction import require_encoded, shown
-from gatehouse.store.forms import given
+from gatehouse.store.parameters import given
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _SIZE = r"^([1-9][0-9]*(Mi|Gi|Ti))?$"

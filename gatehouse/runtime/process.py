@@ -79,13 +79,13 @@ def descendants(pid: int) -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: list[int] = []
+    below: list[int] = []
     pending = [pid]
     while pending:
-        below = children.get(pending.pop(0), [])
-        found.extend(below)
-        pending.extend(below)
-    return found
+        next_level = children.get(pending.pop(0), [])
+        below.extend(next_level)
+        pending.extend(next_level)
+    return below
 
 
 def stop_tree(pid: int, grace: float) -> None:
@@ -101,11 +101,11 @@ def stop_descendants(pid: int, grace: float) -> None:
 def stop_carrying(variable: str, value: str, grace: float) -> None:
     """End the descendants that were started with this value of a variable, as `stop_tree` does.
 
-    Other descendants keep running. What one of them started meanwhile is looked for again, and ended at once.
+    Other descendants keep running. Processes that were started meanwhile are looked for again, and ended at once.
     """
-    wanted = f"{variable}={value}".encode()
+    entry = f"{variable}={value}".encode()
     for patience in (grace, 0.0, 0.0):
-        _stop([pid for pid in descendants(os.getpid()) if wanted in _environment(pid)], patience)
+        _stop([pid for pid in descendants(os.getpid()) if entry in _environment(pid)], patience)
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -119,10 +119,10 @@ def _stop(pids: list[int], grace: float) -> None:
     if grace > 0:
         _signal_all(pids, signal.SIGTERM)
         deadline = time.monotonic() + grace
-        while time.monotonic() < deadline and any(start_time(each) for each in pids):
+        while time.monotonic() < deadline and any(map(start_time, pids)):
             time.sleep(0.05)
-    grown = [below for pid in pids for below in descendants(pid)]
-    _signal_all([*pids, *grown], signal.SIGKILL)
+    started = [child for pid in pids for child in descendants(pid)]
+    _signal_all([*pids, *started], signal.SIGKILL)
 
 
 def _signal_all(pids: list[int], number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is shown: one door for addresses that may hold one, and their removal from text."""
+"""Keeps secrets out of messages and records: checks addresses that may hold one, and removes them from text."""
 
 import os
 import re
@@ -33,17 +33,17 @@ _CAUSES = re.compile(
     "|_(?:TRANSPORT|RESOLVE|SSL|TIMED_OUT|AUTHENTICATION|INVALID_ARG|ALL_BROKERS_DOWN)"
     "|(?:TOPIC|GROUP|CLUSTER)_AUTHORIZATION_FAILED|SASL_AUTHENTICATION_FAILED|UNKNOWN_TOPIC_OR_PART"
 )
-"""What drivers say of a failure without quoting what they were given: a constant, whatever the secret is."""
+"""Causes that drivers name in constant words, whatever the secret is."""
 
 
 def require_encoded(
     address: str, place: str, kind: type[GatehouseError] = ConfigurationError, *, bare: bool = False
 ) -> str:
-    """The door for addresses: every driver and client gets the address that this returns.
+    """Check an address before any driver or client gets it, and return it without blanks around it.
 
-    A user and password of letters, digits, `-._~!$&()*+,;=:` and percent-encoded characters are split alike by all of
-    them. What else they hold, or an `@` behind a `:`, may end the password for one and not for the other: then the
-    other takes a piece of the password for a host, a port or a path, and shows it.
+    All drivers split a user and password of letters, digits, `-._~!$&()*+,;=:` and percent-encoded characters alike.
+    Another character, or an `@` behind a `:`, may end the password for one driver and not for another, which then
+    takes a piece of the password for a host, a port or a path, and shows it.
 
     Args:
         address: The address, as a person gave it.
@@ -52,7 +52,7 @@ def require_encoded(
         bare: Refuse a user, password and parameters too, for a client that takes none from its address.
 
     Raises:
-        GatehouseError: as `kind`. Its words do not depend on the address, so they show no part of a secret.
+        GatehouseError: as `kind`. Its message does not depend on the address, so it shows no part of a secret.
     """
     address = address.strip()  # A secret that was made from a file ends in a line break.
     parts = _parted(address)
@@ -65,8 +65,7 @@ def require_encoded(
         raise kind(
             f"{place}: expected an address whose user and password are percent-encoded and whose port is a number, "
             "found another. It is not shown, as it may hold a password: write each @ of the password as %40, / as %2F, "
-            "# as %23, ? as %3F, [ as %5B, ] as %5D, % as %25, a blank as %20, and so on for all but letters, digits "
-            "and -._~. Behind a password, or a port, an @ of a path is %40 too."
+            "and so on for all but letters, digits and -._~; behind a password, or a port, an @ of a path is %40 too."
         )
     if bare and (parts["user"] or parts["more"]):
         raise kind(
@@ -85,7 +84,7 @@ def holds_password(address: str) -> bool:
 
 
 def names_password(address: str) -> bool:
-    """Whether what everybody may see, an address or a path, holds a password or token, also in a connection string."""
+    """Whether an address or a path holds a password or token, also in a connection string."""
     if any(_PARAMETER.search(text) for text in (address, unquote(address), unquote_plus(address))):
         return True
     parts = _parted(address)
@@ -99,12 +98,12 @@ def shown(address: str) -> str:
 
 
 def said(error: object, secret: bool) -> str:
-    """The class of an error and what it says, on one line and without the last stop.
+    """The class and message of an error, on one line and without the last stop.
 
     Args:
-        error: The error, or what its library has for one.
-        secret: Whether what raised it was given a secret. Then a library's words may repeat it, whole, in pieces or
-            encoded, so all that is told of them is which known causes they name.
+        error: The error.
+        secret: Whether its library was given a secret. Its message may repeat the secret, whole, in pieces or encoded,
+            so only the known causes that it names are shown.
     """
     words = " ".join(str(error).split()).rstrip(".")
     if secret and not isinstance(error, GatehouseError | ImportError):
@@ -114,19 +113,19 @@ def said(error: object, secret: bool) -> str:
 
 def redacted(text: str) -> str:
     """A text that is safe to store: every secret that this process knows is replaced by `***`."""
-    held = {value for name, value in os.environ.items() if _NAMES.search(name) and len(value) >= _SHORTEST}
-    for value in sorted(held, key=len, reverse=True):
+    secrets = {value for name, value in os.environ.items() if _NAMES.search(name) and len(value) >= _SHORTEST}
+    for value in sorted(secrets, key=len, reverse=True):
         text = text.replace(value, "***")
     return _SETTING.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
 
 
 def without_secrets(value: Any) -> Any:
-    """A value of a file as it may be shown: `***` for what stands under a key such as `password`."""
+    """A value of a file as it may be shown: `***` under a key such as `password`."""
     if isinstance(value, dict):
-        return {key: "***" if _KEY.search(str(key)) else without_secrets(each) for key, each in value.items()}
+        return {key: "***" if _KEY.search(str(key)) else without_secrets(item) for key, item in value.items()}
     if isinstance(value, str) and names_password(value):
         return _LOGIN.sub("://***@", value)
-    return [without_secrets(each) for each in value] if isinstance(value, list) else value
+    return [without_secrets(item) for item in value] if isinstance(value, list) else value
 
 
 def _parted(address: str) -> dict[str, str] | None:

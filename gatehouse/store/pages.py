@@ -16,14 +16,8 @@ _FOLDER = "reports"
 
 
 def page_key(reference: Reference, page: str) -> str:
-    """The key of a page in the store: it depends on the artifact, and on the code that draws the page.
-
-    Args:
-        reference: The artifact.
-        page: The function that draws it, as `package.module:name`.
-    """
-    module = page.partition(":")[0]
-    shows = closure_of(module, lambda name: ".artifacts." in name)
+    """The key of a page in the store: it depends on the artifact, and on the code that draws the page."""
+    shows = closure_of(page.partition(":")[0], lambda name: ".artifacts." in name)
     return f"{_FOLDER}/{reference}/{digest_of(text_digests(shows))[:16]}.html"
 
 

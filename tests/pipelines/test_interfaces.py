@@ -14,8 +14,7 @@ from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import forcible_stages
 from gatehouse.project.project import ProjectFile
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.forms import RERUN
-from gatehouse.store.parameters import inputs_of, parameter_of, runner, spec_of
+from gatehouse.store.parameters import RERUN, inputs_of, parameter_of, runner, spec_of
 from gatehouse.store.stage import StageModel, declared_stages
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.spec import CategoricalSpec, TransformationSpec

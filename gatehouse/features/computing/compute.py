@@ -17,7 +17,7 @@ from gatehouse.features.definitions.loading import FILE
 from gatehouse.features.definitions.repository import Repository, View, staged_by
 from gatehouse.features.definitions.sql_text import replacing_macros
 from gatehouse.runtime.counting import counted
-from gatehouse.store.database import out_of_memory, unquoted_column
+from gatehouse.store.database import out_of_memory
 from gatehouse.store.hidden_values import said_by, unless_hidden
 
 SQL_TYPES = {"numeric": "FLOAT", "double": "DOUBLE", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
@@ -243,6 +243,4 @@ def _broken(
     # Lines above the user's query, and the one that closes the parenthesis around it, are in no file of the user.
     theirs = line > above and not (line == len(lines) and lines[-1].startswith(")"))
     shown = f" (line {line - above}: {place[2].strip()})" if place and theirs and _OWN not in place[2] else ""
-    words = unquoted_column(connection, error)
-    advice = f". {words}" if words else ""
-    return ConfigurationError(f"The feature repository's {where} does not run: {said}{shown}{advice}")
+    return ConfigurationError(f"The feature repository's {where} does not run: {said}{shown}")

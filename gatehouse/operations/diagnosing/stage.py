@@ -13,8 +13,7 @@ from gatehouse.launchers.launcher import JOB, RESULT, TrainingJob
 from gatehouse.launchers.spec import Launch, LocalLaunch, PyTorchJobLaunch
 from gatehouse.operations.diagnosing.finding import Finding, failed, passed
 from gatehouse.operations.diagnosing.reach import store_finding, tracking_finding
-from gatehouse.store.declaration import Effects, Resources
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 PROGRAM = "gatehouse.operations.diagnosing.program"

@@ -6,9 +6,8 @@ from pydantic import Field
 
 from gatehouse.operations.alerting.notice import Form, When
 from gatehouse.operations.ending.outcome import record_end, run_outcome
-from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.run import REPORT, RUN_ID
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 

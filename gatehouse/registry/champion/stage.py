@@ -2,9 +2,8 @@
 
 from gatehouse.errors import GatehouseError
 from gatehouse.registry.ledger import SEES_CHAMPIONS, Ledger
-from gatehouse.store.declaration import Resources
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 

@@ -10,8 +10,8 @@ from gatehouse.registry.explaining.answers import settings_of, trained_as, train
 from gatehouse.registry.explaining.comparison import Change, code_changes
 from gatehouse.registry.naming import named
 from gatehouse.registry.reproducing.rebuilding import Rebuild, Step
-from gatehouse.store.json_changes import changes
 from gatehouse.store.manifest import Manifest
+from gatehouse.store.records import changes
 from gatehouse.store.stage import StageModel, declared_stages
 from gatehouse.store.store import ArtifactStore
 

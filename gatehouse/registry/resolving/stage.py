@@ -3,9 +3,8 @@
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.ledger import SEES_CHAMPIONS, Ledger
 from gatehouse.registry.state import Subject
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import identity_digest
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 

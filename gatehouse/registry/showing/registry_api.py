@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 
 from gatehouse.errors import GatehouseError
 from gatehouse.runtime.redaction import require_encoded
-from gatehouse.store.redirects import NoRedirects
 
 SERVER, AUTHOR, TOKEN = "GATEHOUSE_MODEL_REGISTRY", "GATEHOUSE_MODEL_REGISTRY_AUTHOR", "GATEHOUSE_MODEL_REGISTRY_TOKEN"
 _PREFIX = "/api/model_registry/v1alpha3/"
@@ -109,7 +108,14 @@ class RegistryApi:
         return path.read_text().strip() if self.address.startswith("https://") and path.is_file() else ""
 
 
-_OPENER = urllib.request.build_opener(NoRedirects())
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, so that the token is sent only to the server that was named."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Return the redirect as the answer."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects())
 
 
 def registry_here() -> RegistryApi | None:

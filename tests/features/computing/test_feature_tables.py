@@ -125,16 +125,6 @@ def test_one_changed_query_changes_one_view(flights: Flights) -> None:
     assert flights.store.manifest(second).files == ()
 
 
-def test_a_column_named_as_a_word_of_sql_is_told_where_it_has_no_quotes(flights: Flights) -> None:
-    staging = {"staging/both.sql": 'SELECT tailnum, seats AS "limit" FROM raw.planes'}
-    for query in ("SELECT tailnum, limit AS seats FROM staging.both", "SELECT tailnum, 1 1 FROM staging.both"):
-        definitions = flights.definitions({**staging, "views/aircraft.sql": query})
-        with pytest.raises(ConfigurationError, match=r"views/aircraft\.sql does not run: Parser Error") as caught:
-            flights.compute(flights.snapshot(START + DAY, START + DAY), definitions=definitions)
-        told = 'A column whose name is a word of SQL stands in double quotes: "limit".'
-        assert (told in str(caught.value)) == ("limit" in query)
-
-
 def test_broken_sql_names_its_file(flights: Flights) -> None:
     definitions = flights.definitions({"views/aircraft.sql": "SELECT nothing FROM raw.planes"})
     with pytest.raises(ConfigurationError, match=r"views/aircraft\.sql does not run"):

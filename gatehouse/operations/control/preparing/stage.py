@@ -5,10 +5,9 @@ import os
 from gatehouse.errors import MissingArtifactError
 from gatehouse.monitoring.orders import Orders
 from gatehouse.operations.control.span import require_span
-from gatehouse.store.declaration import Effects, Resources
-from gatehouse.store.forcing import require_known
+from gatehouse.store.parameters import require_known
 from gatehouse.store.run import RUN_ID
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 

@@ -5,8 +5,7 @@ they are one function with another error and other words.
 """
 
 from gatehouse.errors import ContractBreachError, LeakageError, SkewError
-from gatehouse.store.declaration import Effects, Resources
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 _REQUIRES = Effects(why="Ends the run where the verdict says no; costs nothing to repeat.")
