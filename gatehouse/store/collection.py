@@ -59,12 +59,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a collection deletes besides blobs that no manifest lists.
+    """What a collection deletes besides blobs that no manifest lists: deprecated manifests that nothing needs.
 
-    Attributes:
-        deprecated: Also delete deprecated manifests that nothing needs.
-        forget: Also delete deprecated manifests that only memos and run records need.
-        grace: Seconds between tombstone and sweep.
+    With `forget`, memos and run records do not count as a need. `grace` is in seconds, from tombstone to sweep.
     """
 
     deprecated: bool = False
@@ -109,11 +106,8 @@ class Collector:
     def sweep(self, marked: Iterable[Item]) -> list[Item]:
         """Second phase: delete objects that are due, still unneeded, without a lease, and not renewed since.
 
-        Args:
-            marked: The result of `mark`.
-
         Returns:
-            The same items in the same order, each with its new state.
+            The items of `mark` in the same order, each with its new state.
         """
         now = store_time(self._objects)
         items = list(marked)

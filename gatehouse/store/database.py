@@ -39,14 +39,10 @@ def connect(
     threads: int = 0,
     **settings: str,
 ) -> "duckdb.DuckDBPyConnection":
-    """Open a database; data that does not fit into its memory is kept on disk.
+    """Open a database, by default in memory; data that does not fit into its memory is kept on disk, in `spill`.
 
-    Args:
-        file: The database; None for one in memory.
-        spill: Folder for that data, created when needed; None for one among the temporary files.
-        most: Maximum bytes of memory; 0 for DuckDB's share of the process's memory.
-        threads: Number of threads; 0 for as many as this process may use.
-        settings: Other settings of DuckDB.
+    `most` is the maximum bytes of memory, by default DuckDB's share of the process's memory; `threads` by default as
+    many as this process may use. Other settings are DuckDB's.
     """
     import duckdb
 

@@ -49,14 +49,7 @@ def deprecation_of(objects: ObjectStore, reference: Reference) -> Deprecation | 
 def deprecate(
     objects: ObjectStore, reference: Reference | str, reason: str, successor: Reference | str = "", by: str = ""
 ) -> Deprecation:
-    """Mark an artifact as deprecated; repeating it changes nothing.
-
-    Args:
-        objects: The store that holds it.
-        reference: The artifact that should not be used any more.
-        reason: The reason.
-        successor: The artifact to use instead; empty for none.
-        by: The person; empty for the user of this process.
+    """Mark an artifact as deprecated, by default by the user of this process; repeating it changes nothing.
 
     Raises:
         MissingArtifactError: if the store does not hold the reference or its successor.

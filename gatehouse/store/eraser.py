@@ -53,12 +53,9 @@ def plan_erasure(
 ) -> ErasurePlan:
     """The effects of a request. Changes nothing.
 
-    Args:
-        store: The artifact store.
-        reference: The artifact of the request.
-        only: Erase this artifact alone. By default everything that holds its data is erased too: what it was made from,
-            what was derived from it, and artifacts that share a file with one of these.
-        keep_inputs: Leave what it was made from, which may hold other data too.
+    By default everything that holds the data is erased: the artifact, what it was made from, what was derived from it,
+    and artifacts that share a file with one of these. With `only`, the artifact alone is erased; with `keep_inputs`,
+    what it was made from stays, as it may hold other data too.
 
     Raises:
         MissingArtifactError: if the store does not hold `reference`.

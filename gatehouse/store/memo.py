@@ -26,14 +26,8 @@ def recall(
 ) -> dict[str, Any] | None:
     """The last recorded result under `key`; None if there is none, or if one of its artifacts is damaged.
 
-    Damaged files are put aside, so that the stage can make them again.
-
-    Args:
-        store: The artifact store with the memo.
-        stage: Name of the stage.
-        key: Key of the computation.
-        tell: Called with a sentence about each damaged file.
-        inputs: The references in the request, by which `ArtifactStore.intact` knows what else the stage made.
+    Damaged files are put aside, so that the stage can make them again; `tell` is called with a sentence about each.
+    `inputs` are the references in the request, which `ArtifactStore.intact` needs.
     """
     result = last(store, stage, key)
     if result is None:

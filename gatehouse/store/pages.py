@@ -22,12 +22,9 @@ def page_key(reference: Reference, page: str) -> str:
 
 
 def draw(store: ArtifactStore, reference: Reference, page: str) -> str:
-    """Draw the page of an artifact and store it; returns its key. An existing page is not drawn again.
+    """Draw the page of an artifact by the function `package.module:name`, and store it; returns its key.
 
-    Args:
-        store: The artifact store.
-        reference: The artifact.
-        page: The function that draws it, as `package.module:name`.
+    An existing page is not drawn again.
 
     Raises:
         ErasedArtifactError: if the artifact was erased.

@@ -57,11 +57,9 @@ def given(text: str) -> str:
 
 
 def nonces_of(rerun: str) -> dict[str, str]:
-    """The nonce of each stage that runs whatever the memo holds.
+    """The nonce of each stage that runs whatever the memo holds, from `stage[,stage…]` with an optional `@nonce`.
 
-    Args:
-        rerun: `stage[,stage…]` with an optional `@nonce`, e.g. `train,evaluate@2`. Two runs with the same nonce run the
-            stages once. Empty, or the form of the parameter, for none.
+    With `train,evaluate@2`, two runs with the same nonce run the stages once.
     """
     names, _, nonce = given(rerun).partition("@")
     return {name.strip(): nonce or "forced" for name in names.split(",") if name.strip()}
@@ -196,10 +194,8 @@ def runner(
 ) -> Callable[[Stage[Req, Res], Req], Res]:
     """A function that runs a stage of a KFP task with a request.
 
-    Args:
-        store: The artifact store.
-        code: By stage the code digest of the compiled spec; the code on disk is taken where there is none.
-        rerun: The run's parameter of this name.
+    `code` holds, by stage, the code digest of the compiled spec; without one the code on disk counts. `rerun` is the
+    run's parameter of this name.
     """
     nonces = nonces_of(rerun)
 

@@ -42,11 +42,9 @@ class Publisher:
         self._erasures = erasures
 
     def commit(self, manifest: Manifest, contents: Mapping[str, Content]) -> None:
-        """Make an artifact visible: its blobs, then its manifest. If it raises, nothing is visible.
+        """Make an artifact visible: the contents of its files, by path, then its manifest.
 
-        Args:
-            manifest: The artifact. It is published under its own digest.
-            contents: The content of every file in the manifest, by path.
+        If it raises, nothing is visible.
 
         Raises:
             ConfigurationError: if the kind has the name of a folder that the store uses for something else.
@@ -125,15 +123,10 @@ class Publisher:
 
 
 def put_aside(objects: ObjectStore, key: str, sha256: str) -> str:
-    """Move the content of `key` to `quarantine/` if it is damaged, so that the right content can be made again.
-
-    Args:
-        objects: The store.
-        key: Key of a blob or a manifest.
-        sha256: Digest of the right bytes.
+    """Move the content of a blob or manifest to `quarantine/` if it is damaged, so that it can be made again.
 
     Returns:
-        The key of the damaged bytes; empty if the content is right, or gone.
+        The key of the damaged bytes; empty if the content has the digest `sha256`, or is gone.
     """
     objects.forget(key)
     stat = objects.stat(key)
@@ -156,13 +149,7 @@ def aside_of(objects: ObjectStore, key: str) -> Iterator[str]:
 
 
 def entry_of(path: str, content: Path | bytes | FileEntry, rows: int | None = None) -> FileEntry:
-    """The entry of a file in a manifest.
-
-    Args:
-        path: Path of the file inside the artifact.
-        content: The file, its bytes, or the entry of a stored blob.
-        rows: Row count, for tables.
-    """
+    """The entry of a file with this path inside the artifact; `rows` is the row count of a table."""
     suffix = Path(path).suffix
     if isinstance(content, FileEntry):
         return replace(content, path=path, rows=content.rows if rows is None else rows)

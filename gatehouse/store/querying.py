@@ -73,11 +73,8 @@ def queried(
 ) -> "Iterator[duckdb.DuckDBPyConnection]":
     """Open a connection in which artifacts are views; a snapshot is a schema with one view per table.
 
-    Args:
-        store: The artifact store.
-        named: Artifacts by their identifier in the query.
-        plain: Artifacts whose tables are views under their own names.
-        hidden: Gives the columns of a table whose values cannot be selected.
+    `named` artifacts have their identifier in the query as name; the tables of `plain` artifacts have their own names.
+    `hidden` gives the columns of a table whose values cannot be selected.
 
     Raises:
         ConfigurationError: if an artifact has no tables.

@@ -104,12 +104,9 @@ class Reachability:
         self._names: dict[str, tuple[Reference, ...]] = {}
 
     def look(self, *, deprecated: bool, forget: bool) -> Needed:
-        """What is needed now.
+        """What is needed now: every manifest, or, with `deprecated`, deprecated ones only where something needs them.
 
-        Args:
-            deprecated: Whether a deprecated manifest is needed only where something else needs it. Otherwise every
-                manifest is needed.
-            forget: Whether memos and run records do not count as something that needs an artifact.
+        With `forget`, memos and run records do not count as a need.
 
         Raises:
             CorruptArtifactError: if a record cannot be read.

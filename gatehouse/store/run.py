@@ -136,14 +136,10 @@ TASK: ContextVar[Attempt | None] = ContextVar("gatehouse_task", default=None)
 def events(
     store: ArtifactStore, run: str, known: Set[str] = frozenset(), *, trials: bool = False
 ) -> Iterator[tuple[str, Event]]:
-    """The events of a run, as pairs of key and event in order of keys.
+    """The events of a run, as pairs of key and event in order of keys, without the keys in `known`.
 
-    Args:
-        store: The artifact store with the run record.
-        run: Id of the run.
-        known: Keys to leave out, because they were read before.
-        trials: Whether to read the end of every trial of an experiment. There may be thousands, each in its own object;
-            otherwise only the one with the highest number is read, as a sign of life.
+    An experiment may have thousands of trials, each with its end in its own object. Without `trials`, only the one with
+    the highest number is read, as a sign of life.
     """
     keys = list(store.objects.list(f"runs/{run}"))
     if not trials:

@@ -160,12 +160,7 @@ class ArtifactStore:
         """Store one file before its artifact, so that a large file need not stay on this machine.
 
         Pass the entry to `publish`. Until then no manifest lists the blob, so the collector may delete it; `publish`
-        then raises an error.
-
-        Args:
-            path: Path of the file inside the artifact.
-            content: The file, or its bytes.
-            rows: Row count, for tables.
+        then raises an error. `path` is the path of the file inside the artifact, `rows` the row count of a table.
 
         Raises:
             ErasedArtifactError: if this content was erased on request.
@@ -175,9 +170,7 @@ class ArtifactStore:
     def adopt(self, manifest: Manifest, fetch: Callable[[FileEntry], Path | bytes]) -> Reference:
         """Publish an artifact with a known manifest, for example one of another store; raises as `publish` does.
 
-        Args:
-            manifest: The artifact.
-            fetch: Called for each file that is not here yet; returns its verified content.
+        `fetch` returns the verified content of a file. It is called for each file that is not here yet.
         """
         self._publisher.commit(manifest, {entry.path: partial(fetch, entry) for entry in manifest.files})
         return manifest.reference
@@ -316,8 +309,7 @@ class ArtifactStore:
             reference: The artifact.
             tell: Called with one sentence about each file that was damaged.
             inputs: The inputs of the stage that made it. If they are given and the artifact has no files of its own,
-                its content is what it was derived from besides them, as the tables of `feature-tables` are. That must
-                be complete too, by its lengths: whoever reads it verifies the bytes, and puts wrong ones aside.
+                its other parents, such as the tables of `feature-tables`, must be complete too, by their lengths.
             lengths: Whether to compare the lengths only, also on this machine.
 
         Raises:

@@ -36,12 +36,7 @@ def pull(
 
     Complete artifacts are not copied again, so an interrupted transfer continues where it stopped. Bytes are verified
     when they are read, and again in the target. The mark `deprecated` is copied too. An erased ancestor is left out.
-
-    Args:
-        source: The store to copy from.
-        reference: The artifact to copy.
-        target: The store to copy to.
-        tell: Called after each artifact.
+    `tell` is called after each artifact.
 
     Raises:
         MissingArtifactError, CorruptArtifactError: if the artifact, or an ancestor, is incomplete in the source.

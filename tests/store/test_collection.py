@@ -17,12 +17,31 @@ from gatehouse.store.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, TOMBSTONES,
 from gatehouse.store.objects.base import Stat
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from tests.store.conftest import NOW, OLD, OLD_BLOB, collect, refuse_listing
+from tests.store.conftest import NOW, OLD, OLD_BLOB, Place, collect, refuse_listing
 from tests.store.memory_objects import Memory, MemoryObjects
 
 
 def _states(items: list[Item]) -> dict[str, str]:
     return {item.key: item.state for item in items}
+
+
+@pytest.mark.parametrize("place", ["local", "gs", "s3"], indirect=True)
+def test_garbage_goes_and_everything_else_stays(place: Place) -> None:
+    store = ArtifactStore(place.open())
+    kept = store.publish("datasets", "kept", {"a": b"kept", "s": b"shared"})
+    gone = store.publish("datasets", "gone", {"a": b"gone", "s": b"shared"})
+    deprecate(store.objects, gone, "wrong")
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    outcome = collect(ArtifactStore(place.open()), Wish(deprecated=True, grace=0))
+    assert sorted((item.kind, item.state) for item in outcome) == [
+        ("blob", "deleted"),
+        ("blob", "deleted"),
+        ("manifest", "deleted"),
+    ]
+    after = ArtifactStore(place.open())
+    assert list(after.references()) == [kept] and after.verify(kept) == 1
+    assert not list(after.objects.list("gc")) and not list(after.objects.list("leases"))
+    assert after.verify(store.publish("datasets", "gone", {"a": b"gone", "s": b"shared"})) == 1
 
 
 def test_looking_changes_nothing_not_even_for_a_moment() -> None:

@@ -49,13 +49,16 @@ def test_publishing_returns_the_digest_of_the_manifest(store: ArtifactStore) -> 
     assert store.read_text(reference, "a.txt") == "hello"
     assert store.read_json(reference, "b/c.json") == {}
     assert list(store.references()) == [reference]
+    files: dict[str, bytes] = {"x.sql": b"SELECT 1"}
+    assert manifest_of("config", "c", files).reference == store.publish("config", "c", files)
 
 
 def test_publishing_twice_changes_nothing(store: ArtifactStore) -> None:
-    first = _publish(store)
-    before = {path: path.stat().st_mtime_ns for path in Path(store.address).rglob("*") if path.is_file()}
-    assert _publish(store) == first
-    assert before == {path: path.stat().st_mtime_ns for path in Path(store.address).rglob("*") if path.is_file()}
+    def times() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in Path(store.address).rglob("*") if path.is_file()}
+
+    first, before = _publish(store), times()
+    assert _publish(store) == first and times() == before
 
 
 def test_identity_does_not_depend_on_the_store_or_its_place(tmp_path: Path, store: ArtifactStore) -> None:
@@ -64,11 +67,6 @@ def test_identity_does_not_depend_on_the_store_or_its_place(tmp_path: Path, stor
     copied = ArtifactStore.open(tmp_path / "elsewhere")
     assert copied.verify(reference) == 1
     assert _publish(ArtifactStore.open(f"file://{tmp_path}/third")) == reference
-
-
-def test_a_config_has_its_reference_without_a_store(store: ArtifactStore) -> None:
-    files: dict[str, bytes] = {"x.sql": b"SELECT 1"}
-    assert manifest_of("config", "c", files).reference == store.publish("config", "c", files)
 
 
 def _damage(path: Path, text: str | None) -> None:
@@ -136,7 +134,7 @@ def test_unknown_references_and_files_are_named(store: ArtifactStore) -> None:
 
 
 def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="expected a directory"):
         ArtifactStore.open(tmp_path / "file")
 
@@ -192,37 +190,26 @@ with ArtifactStore.open(sys.argv[1]).workspace() as directory:
     print(directory, flush=True)
     sys.stdin.read()
 """
-
-
 _SWEEPER = "import sys; from gatehouse.store.store import ArtifactStore; ArtifactStore.open(sys.argv[1]).sweep()"
 
 
-def _worker(store: ArtifactStore) -> "subprocess.Popen[str]":
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_workspace_stays_while_its_process_lives_and_is_swept_when_it_was_killed(
+    store: ArtifactStore, killed: bool
+) -> None:
     command = [sys.executable, "-c", _WORKER, store.address]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def test_a_workspace_stays_while_its_process_lives_wherever_that_is(store: ArtifactStore) -> None:
-    with _worker(store) as worker:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdin and worker.stdout
         directory = Path(worker.stdout.readline().strip())
+        (directory / "half").write_bytes(b"1")
         store.sweep()
         # As another pod would: the worker's number is unknown there.
         apart = ["unshare", "--pid", "--fork", "--mount-proc"]
         if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode == 0:
             subprocess.run([*apart, sys.executable, "-c", _SWEEPER, store.address], check=True)
         assert directory.is_dir()
-        worker.stdin.close()
-    assert not list(directory.parent.iterdir())
-
-
-def test_what_a_killed_process_worked_on_is_swept(store: ArtifactStore) -> None:
-    with _worker(store) as worker:
-        assert worker.stdout
-        directory = Path(worker.stdout.readline().strip())
-        (directory / "half").write_bytes(b"1")
-        worker.kill()
-    assert directory.is_dir()
+        worker.kill() if killed else worker.stdin.close()
+    assert directory.is_dir() == killed
     store.sweep()
     assert not list(directory.parent.iterdir())
 

@@ -116,9 +116,7 @@ def retried(request: Callable[[bool], Result], what: str) -> Result:
     Waits double from `FIRST_WAIT` seconds up to `LONGEST_WAIT`, each multiplied by a random number in [0.5, 1.5], so
     that clients that failed together do not retry together.
 
-    Args:
-        request: Called with whether this is a repetition: the first attempt may have succeeded, with its answer lost.
-        what: Names the request in the log.
+    `request` is called with whether this is a repetition: the attempt before may have succeeded, with its answer lost.
 
     Raises:
         TransientError: the error of the last attempt.

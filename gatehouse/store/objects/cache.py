@@ -54,11 +54,7 @@ class BlobCache:
         return cls(cache_folder() / "blobs", int(limit))
 
     def get(self, key: str, fetch: Callable[[Path], None]) -> Path:
-        """The file of a blob, which is fetched if it is not here.
-
-        Args:
-            key: The blob's key in the store, which ends in its digest.
-            fetch: Writes the verified bytes to a path.
+        """The file of a blob. If it is not here, `fetch` writes its verified bytes to a path.
 
         Raises:
             StoreError: if the file cannot be written here.
