@@ -79,12 +79,9 @@ def descendants(pid: int) -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    below: list[int] = []
-    pending = [pid]
-    while pending:
-        next_level = children.get(pending.pop(0), [])
-        below.extend(next_level)
-        pending.extend(next_level)
+    below = list(children.get(pid, []))
+    for descendant in below:  # The list grows while it is read.
+        below += children.get(descendant, [])
     return below
 
 
@@ -94,14 +91,14 @@ def stop_tree(pid: int, grace: float) -> None:
 
 
 def stop_descendants(pid: int, grace: float) -> None:
-    """End all descendants of `pid`, as `stop_tree` does, but not `pid` itself."""
+    """End all descendants of `pid` like `stop_tree`, but not `pid` itself."""
     _stop(descendants(pid), grace)
 
 
 def stop_carrying(variable: str, value: str, grace: float) -> None:
-    """End the descendants that were started with this value of a variable, as `stop_tree` does.
+    """End the descendants that were started with this value of a variable, like `stop_tree`; others keep running.
 
-    Other descendants keep running. Processes that were started meanwhile are looked for again, and ended at once.
+    Processes that one of them started meanwhile are looked for again, and ended at once.
     """
     entry = f"{variable}={value}".encode()
     for patience in (grace, 0.0, 0.0):
@@ -121,7 +118,7 @@ def _stop(pids: list[int], grace: float) -> None:
         deadline = time.monotonic() + grace
         while time.monotonic() < deadline and any(map(start_time, pids)):
             time.sleep(0.05)
-    started = [child for pid in pids for child in descendants(pid)]
+    started = [below for pid in pids for below in descendants(pid)]
     _signal_all([*pids, *started], signal.SIGKILL)
 
 

@@ -17,8 +17,8 @@ from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.splitting.divide import divide
 from gatehouse.errors import GatehouseError, HiddenValueError
 from gatehouse.evaluation import footprint
-from gatehouse.evaluation.integration import child, project_tests
-from gatehouse.evaluation.slice_columns import slice_columns
+from gatehouse.evaluation.integration import child
+from gatehouse.evaluation.slices import slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.decisions.rows import _faults
 from gatehouse.features.definitions.declarations import Source
@@ -75,10 +75,10 @@ READERS: dict[str, Callable[[Path], object]] = {
     "categories": lambda _: texts_of("name", pa.chunked_array([[float(SECRET) + 0.5]]), "int64"),
     "endless": lambda _: told_not_finite("f", np.array([0]), "1 row", "name", SECRET, np.inf),
     "program": lambda folder: child.run(["-c", f"raise SystemExit('{SECRET}')"], 60.0, folder)[1],
-    "assertion": lambda _: project_tests._shown("test_it.py::test_it", f"assert {SECRET} == 1"),
-    "skipped": lambda _: project_tests._shown("test_it.py::test_it", f"was skipped: row {SECRET}"),
-    "expected": lambda _: project_tests._shown("test_it.py::test_it", f"is expected to fail: row {SECRET}"),
-    "parameter": lambda _: project_tests._shown(f"test_it.py::test_it[{SECRET}]", "was deselected"),
+    "assertion": lambda _: child._shown("test_it.py::test_it", f"assert {SECRET} == 1"),
+    "skipped": lambda _: child._shown("test_it.py::test_it", f"was skipped: row {SECRET}"),
+    "expected": lambda _: child._shown("test_it.py::test_it", f"is expected to fail: row {SECRET}"),
+    "parameter": lambda _: child._shown(f"test_it.py::test_it[{SECRET}]", "was deselected"),
     "untried": lambda _: child.require_permanent(
         {"permanent": False, "name": "StoreError", "message": f"row {SECRET}"}
     ),
