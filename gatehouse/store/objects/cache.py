@@ -1,7 +1,6 @@
 """Local copies of remote blobs: verified when they are fetched; the least recently used are removed first."""
 
 import contextlib
-import errno
 import os
 import re
 import tempfile
@@ -64,23 +63,6 @@ class BlobCache:
         with contextlib.suppress(FileNotFoundError):
             os.utime(path)
             return path
-        try:
-            try:
-                self._enter(path, fetch)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._evict(0):
-                    raise
-                self._enter(path, fetch)  # The disk was full; blobs that were not in use have been removed.
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise StoreError(
-                f"{key} could not be kept in the cache {self._folder}: {error.strerror or error}. Free some space, or "
-                f"name another folder with {FOLDER}."
-            ) from error
-        return path
-
-    def _enter(self, path: Path, fetch: Callable[[Path], None]) -> None:
         temporary = path.with_name(f".{uuid.uuid4().hex}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,12 +70,20 @@ class BlobCache:
             self._added += temporary.stat().st_size
             os.chmod(temporary, 0o444)
             os.replace(temporary, path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreError(
+                f"{key} could not be kept in the cache {self._folder}: {error.strerror or error}. Free some space, or "
+                f"name another folder with {FOLDER}."
+            ) from error
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
         if self._added >= self._limit / 20:  # The folder is read only after a twentieth of the limit was added.
             self._added = 0
-            self._evict(self._limit)
+            self._evict()
+        return path
 
     def forget(self, key: str) -> None:
         """Delete a blob, so that it is fetched again."""
@@ -102,20 +92,19 @@ class BlobCache:
     def _path(self, key: str) -> Path:
         return self._folder / digest_of_blob(key)[:2] / key.rsplit("/", 1)[1]
 
-    def _evict(self, limit: int) -> int:
-        """Remove the least recently used blobs, until at most `limit` bytes are left. Returns their number."""
+    def _evict(self) -> None:
+        """Remove the least recently used blobs, until the limit is kept."""
         blobs = []
         for path in self._folder.glob("*/*"):
             with contextlib.suppress(FileNotFoundError):
                 stat = path.stat()
                 blobs.append((stat.st_mtime, stat.st_size, path))
-        total, removed = sum(size for _, size, _ in blobs), 0
+        total = sum(size for _, size, _ in blobs)
         for used, size, path in sorted(blobs):
-            if total <= limit or time.time() - used < _IN_USE_SECONDS:
+            if total <= self._limit or time.time() - used < _IN_USE_SECONDS:
                 break
             path.unlink(missing_ok=True)
-            total, removed = total - size, removed + 1
-        return removed
+            total -= size
 
 
 def digest_of_blob(key: str) -> str:
