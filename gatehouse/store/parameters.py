@@ -9,12 +9,11 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.identity import is_operational
 from gatehouse.store.run import LAST_STAGE
 from gatehouse.store.stage import Req, Res, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
@@ -40,18 +39,9 @@ _NULL = "(none)"
 """Stands for null in an object, which KFP's SDK cannot compile."""
 _ESCAPED = re.compile(r'"(?=.*\\u)(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*"')
 """A text as JSON writes it, with a character by its number: a spec is ASCII, and a name in it may not be."""
-_PLAIN: dict[Any, str] = {
-    str: "str",
-    int: "int",
-    float: "float",
-    bool: "bool",
-    list: "list",
-    tuple: "list",
-    dict: "dict",
-}
 
 
-def given(text: str) -> str:
+def filled_in(text: str) -> str:
     """The text that a person filled in; empty where the field still shows its form, or the word before its comma."""
     return "" if text in _UNFILLED else text
 
@@ -61,7 +51,7 @@ def nonces_of(rerun: str) -> dict[str, str]:
 
     With `train,evaluate@2`, two runs with the same nonce run the stages once.
     """
-    names, _, nonce = given(rerun).partition("@")
+    names, _, nonce = filled_in(rerun).partition("@")
     return {name.strip(): nonce or "forced" for name in names.split(",") if name.strip()}
 
 
@@ -77,36 +67,9 @@ def require_known(rerun: str, stages: Collection[str]) -> None:
         )
 
 
-def inputs_of(stage: Stage[Any, Any]) -> dict[str, str]:
-    """The type of every parameter of a stage's request, by name; operational fields are left out."""
-    fields = stage.request.model_fields
-    return {name: _plain(stage.request, name) for name in fields if not is_operational(fields[name])}
-
-
-def outputs_of(stage: Stage[Any, Any]) -> dict[str, str]:
-    """The type of every parameter of a stage's result, by name."""
-    return {name: _plain(stage.result, name) for name in stage.result.model_fields}
-
-
-def _plain(model: type[BaseModel], name: str) -> str:
-    """The type of a field that KFP passes unchanged; `dict` for all others."""
-    annotation = model.model_fields[name].annotation
-    kind = type(get_args(annotation)[0]) if get_origin(annotation) is Literal else get_origin(annotation) or annotation
-    return _PLAIN.get(kind, "dict")
-
-
-def defaults_of(stage: Stage[Any, Any]) -> dict[str, Any]:
-    """The optional parameters, with their defaults."""
-    fields = stage.request.model_fields
-    optional = {name: fields[name] for name in inputs_of(stage) if not fields[name].is_required()}
-    values = {name: field.get_default(call_default_factory=True) for name, field in optional.items()}
-    dumped: dict[str, Any] = stage.request.model_construct(**values).model_dump(mode="json", include=set(values))
-    return dumped
-
-
 def request_of(stage: Stage[Req, Any], /, **parameters: Any) -> Req:
     """Build a request from parameters, by the name of their field; raises pydantic's ValidationError."""
-    texts = {name: given(text) for name in _FILLED_IN if isinstance(text := parameters.get(name), str)}
+    texts = {name: filled_in(text) for name in _FILLED_IN if isinstance(text := parameters.get(name), str)}
     return spec_of(stage.request, parameters | texts)
 
 
