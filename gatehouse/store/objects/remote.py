@@ -107,11 +107,12 @@ class RemoteObjects:
 
         def attempt(_: bool) -> None:
             nonlocal altered
+            altered = ""
             target.unlink(missing_ok=True)
             self._bucket.fetch(key, target)
-            altered = digest if (digest := sha256_of(target)) != digest_of_blob(key) else ""
-            if altered:
-                raise TransientError(OSError(f"SHA-256 {altered}"))
+            if (digest := sha256_of(target)) != digest_of_blob(key):
+                altered = digest
+                raise TransientError(OSError(f"other bytes arrived, with SHA-256 {digest}"))
 
         try:
             self._request(attempt, f"fetching {key}")
