@@ -78,6 +78,7 @@ BODIES = {
     "NaN": _crafted(rows=7).replace(b'"rows":7', b'"rows":NaN'),
     "another name": _crafted(name="other"),
     "no name": _crafted(name="../x"),
+    "another format": _crafted(format="gatehouse/manifest/9"),
 }
 
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from gatehouse.errors import (
     ConfigurationError,
     CorruptArtifactError,
-    InvalidManifestError,
     InvalidReferenceError,
     MissingArtifactError,
     StoreError,
@@ -61,12 +60,10 @@ def test_publishing_twice_changes_nothing(store: ArtifactStore) -> None:
     assert _publish(store) == first and times() == before
 
 
-def test_identity_does_not_depend_on_the_store_or_its_place(tmp_path: Path, store: ArtifactStore) -> None:
+def test_a_copied_store_holds_the_same_artifacts(tmp_path: Path, store: ArtifactStore) -> None:
     reference = _publish(store)
     shutil.copytree(store.address, tmp_path / "elsewhere")
-    copied = ArtifactStore.open(tmp_path / "elsewhere")
-    assert copied.verify(reference) == 1
-    assert _publish(ArtifactStore.open(f"file://{tmp_path}/third")) == reference
+    assert ArtifactStore.open(f"file://{tmp_path}/elsewhere").verify(reference) == 1
 
 
 def _damage(path: Path, text: str | None) -> None:
@@ -106,14 +103,6 @@ def test_an_altered_manifest_is_corrupt(store: ArtifactStore) -> None:
     path = Path(store.address) / str(reference) / "manifest.json"
     _damage(path, path.read_text().replace('"n":1', '"n":2'))
     with pytest.raises(CorruptArtifactError, match=r"manifest\.json was altered"):
-        store.manifest(reference)
-
-
-def test_a_manifest_of_another_format_names_both(store: ArtifactStore) -> None:
-    data = json.dumps({"format": "gatehouse/manifest/9", "kind": "datasets", "name": "d"}).encode()
-    reference = f"datasets/d/sha256-{sha256_bytes(data)}"
-    store.objects.put_bytes(f"{reference}/manifest.json", data)
-    with pytest.raises(InvalidManifestError, match=r"expected .*manifest/1', found .*manifest/9'.*Another version"):
         store.manifest(reference)
 
 
