@@ -11,7 +11,7 @@ from typing import Any
 
 from gatehouse.data.snapshot.delivered import delivered_tables
 from gatehouse.data.statistics import Statistics
-from gatehouse.data.statistics.document import without_values
+from gatehouse.data.statistics.measurement import without_values
 from gatehouse.data.statistics.measurement import Measurement, measurement, statistics_of
 from gatehouse.data.validation.anomalies import Anomaly
 from gatehouse.data.validation.contract import CONTRACT_FILE

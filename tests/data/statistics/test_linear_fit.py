@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.special import expit
 
-from gatehouse.data.statistics.linear_fit import cholesky, fit_least_squares, fit_logistic, logger, solve
+from gatehouse.data.statistics.linear_model import cholesky, fit_least_squares, fit_logistic, logger, solve
 
 
 def slope(design: Any, labels: Any, penalties: Any, point: Any) -> Any:

@@ -14,13 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gatehouse.data.statistics import Statistics, counted
-from gatehouse.data.statistics.document import RANK_ERROR
-from gatehouse.data.statistics.merging import OrderedMerge
-from gatehouse.data.statistics.partial import Partial
-from gatehouse.data.statistics.plan import ColumnPlan
+from gatehouse.data.statistics import Statistics, columns
+from gatehouse.data.statistics.measurement import RANK_ERROR
+from gatehouse.data.statistics.partial import HEAVY_SHARE, OrderedMerge, Partial
+from gatehouse.data.statistics.columns import ColumnPlan
 from gatehouse.data.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, Measured, read_out
-from gatehouse.data.statistics.sketched import HEAVY_SHARE
+from gatehouse.data.statistics.partial import HEAVY_SHARE
 from gatehouse.data.validation.movement import MOVEMENTS
 from gatehouse.store.canonical import canonical_json
 
@@ -59,7 +58,7 @@ def statistics_of(array: pa.Array, cuts: list[int] | None = None, **plan: Any) -
 def sketching_beyond(most: int) -> Iterator[None]:
     """Sketch columns with more than so many distinct values."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counted, "MOST_VALUES", most)
+        patch.setattr(columns, "MOST_VALUES", most)
         yield
 
 
@@ -246,7 +245,7 @@ def test_texts_are_ordered_and_measured_by_code_points() -> None:
     assert found["other"] == 1
 
 
-@pytest.mark.parametrize("most", [counted.MOST_VALUES, 2], ids=["counted", "sketched"])
+@pytest.mark.parametrize("most", [columns.MOST_VALUES, 2], ids=["counted", "sketched"])
 def test_a_sensitive_column_keeps_counts_alone(most: int) -> None:
     for values in ([4123, 5123, 6123], [4.5, NAN, 5.5, 6.5], ["one", "two", "three"], [datetime(2024, 1, 1)]):
         array = pa.array([*values, None])
